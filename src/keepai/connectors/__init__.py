@@ -1,0 +1,72 @@
+"""The outside world: `base` is the contract, one folder per kind of system.
+
+Connectors rest on `model` alone. Types are imported when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from ..model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .base import Connector
+
+#: What `type = "…"` in keep.toml may say, and where the class is.
+TYPES: Mapping[str, str] = MappingProxyType({
+    "local.mail": "keepai.connectors.local.mail:LocalMail",
+    "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+})
+#: Parameters of a connector's `__init__` that are not settings.
+NOT_SETTINGS = frozenset({"self", "name", "clock"})
+
+
+def make(type_name: str, name: str, settings: Mapping[str, Any]) -> Connector:
+    """The connector that a table `[connectors.<name>]` describes; `ConfigError` lists all that is wrong."""
+    kind = load(type_name)
+    wrong = _problems(kind, settings)
+    if wrong:
+        raise ConfigError(f"[connectors.{name}] (type {type_name!r}): {'; '.join(wrong)}.")
+    return kind(**settings, name=name)
+
+
+def load(type_name: str) -> type[Connector]:
+    """The class of a type."""
+    if type_name not in TYPES:
+        close = difflib.get_close_matches(type_name, TYPES, n=1)
+        advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
+        raise ConfigError(f"There is no connector type {type_name!r}. {advice}")
+    module, _, attribute = TYPES[type_name].partition(":")
+    found: type[Connector] = getattr(importlib.import_module(module), attribute)
+    return found
+
+
+def _problems(kind: type[Connector], settings: Mapping[str, Any]) -> list[str]:
+    known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
+    missing = [n for n, p in known.items() if p.default is p.empty and n not in settings]
+    told = [f"the setting {each!r} is missing" for each in missing]
+    told += [_unknown(each, list(known)) for each in settings if each not in known]
+    return told + [each for n in known if n in settings for each in _misfit(kind, n, settings[n])]
+
+
+def _unknown(setting: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(setting, known, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+    return f"the setting {setting!r} is unknown: {advice}"
+
+
+def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
+    """What is wrong with one value: TOML has strings where Python takes a path as well."""
+    annotation = inspect.signature(kind).parameters[setting].annotation
+    expected = {"bool": bool, "int": int, "float": (int, float)}.get(str(annotation), str)
+    fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))  # type: ignore[arg-type]
+    return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {value!r}"]
+
+
+def _word(annotation: str) -> str:
+    return {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(annotation, "a string")

@@ -1,0 +1,282 @@
+"""The contract of a connector: a Python class whose marked methods are what scripts may call.
+
+    class Sheets(Connector):
+        input_types = ("row",)
+
+        @mutation(identity=("spreadsheetId",), target="spreadsheetId", settle=5)
+        async def append_row(self, params: AppendRow, call: Call) -> Appended: ...
+
+        @append_row.reconcile
+        async def find_row(self, params: AppendRow, call: Call) -> Verdict: ...
+
+`Sheets()` is `ctx.sheets` and `append_row` is `ctx.sheets.appendRow`. A method without a mark cannot be
+called by any script. A connector never sees a script, and says by the error it raises what is known:
+`Transient`, `PermissionDenied`, `PreconditionFailed` and `Rejected` mean that nothing happened and that
+nothing of this call can happen any more; everything else means that it may have happened.
+
+The coroutine of a mutation must not end, not even when it is cancelled, before every thread and child
+process that it started has ended: only then is its call over.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, TypeVar, cast, overload
+
+from ..model.errors import ConfigError
+from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
+from .operation import Comparison, OperationSpec
+from .shapes import Shape, hint
+from .values import Call, Page, Verdict
+
+__all__ = [
+    "Call", "Comparison", "Connector", "OperationSpec", "Page", "Verdict", "mutation", "read", "surface",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+G = TypeVar("G", bound=Callable[..., Any])
+Function = Callable[..., Any]
+
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]{0,63}")
+_OBJECT_MEMBERS = frozenset({
+    "then", "constructor", "prototype", "__proto__", "toJSON", "toString", "toLocaleString", "valueOf",
+    "hasOwnProperty",
+})
+#: What `ctx` carries itself, and the input sources that are the host's own.
+TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item"}) | _OBJECT_MEMBERS
+
+
+class Operation(Generic[F]):
+    """A marked method; on an instance it is the method itself."""
+
+    def __init__(self, function: F, kind: Kind) -> None:
+        _check_method(function)
+        self.function = function
+        self.kind = kind
+        self.owner: type | None = None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.owner = owner
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Operation[F]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> F: ...
+    def __get__(self, instance: object | None, owner: type) -> Operation[F] | F:
+        return self if instance is None else cast(F, self.function.__get__(instance, owner))
+
+    def spec(self, connector: Connector, name: str) -> OperationSpec:
+        """The operation of one instance."""
+        returned = hint(self.function, "return")
+        result = Shape(_items(returned), f"the result of {self.function.__qualname__}")
+        return OperationSpec(
+            connector.name, name, self.kind, self.function.__get__(connector),
+            _params_shape(self.function), result,
+            doc=inspect.getdoc(self.function) or "", returns_page=_is_page(returned),
+            **self._extras(connector),
+        )
+
+    def _extras(self, connector: Connector) -> dict[str, Any]:
+        return {}
+
+
+class Mutation(Operation[F]):
+    """A marked method with a side effect, and what else the connector says about it."""
+
+    def __init__(
+        self, function: F, identity: tuple[str, ...], target: str | None,
+        settle: float | None, key_window: float | None,
+    ) -> None:
+        super().__init__(function, Kind.MUTATION)
+        self._declared = {
+            "identity_names": identity, "target_name": target, "settle_s": settle, "key_window_s": key_window,
+        }
+        self._extra: dict[str, Function] = {}
+
+    def reconcile(self, function: G) -> G:
+        """Mark the method that looks up what became of a send: `async (self, params, call) -> Verdict`."""
+        _check_method(function)
+        return self._add("reconciler", function)
+
+    def compare_payload(self, function: G) -> G:
+        """Mark the method that compares two payloads (JSON): `(self, old, new) -> Comparison`."""
+        return self._add("comparer", _check_sync(function))
+
+    def preview(self, function: G) -> G:
+        """Mark the method that tells people what will be done: `(self, params) -> str`."""
+        return self._add("describer", _check_sync(function))
+
+    def _add(self, role: str, function: G) -> G:
+        if self.owner is not None or role in self._extra:
+            raise ConfigError(
+                f"{function.__qualname__} cannot be added to {self.function.__qualname__}: it is complete. "
+                "In a subclass, declare the mutation again."
+            )
+        self._extra[role] = function
+        return function
+
+    def _extras(self, connector: Connector) -> dict[str, Any]:
+        bound = {role: _bound(connector, function) for role, function in self._extra.items()}
+        return {**self._declared, **bound}
+
+
+@overload
+def read(function: F) -> Operation[F]: ...
+@overload
+def read(*, by_id: bool = False) -> Callable[[F], Operation[F]]: ...
+def read(function: F | None = None, *, by_id: bool = False) -> Operation[F] | Callable[[F], Operation[F]]:
+    """Mark a method that changes nothing; `by_id` if it names the one object that it returns."""
+    kind = Kind.READ_BY_ID if by_id else Kind.READ
+    return Operation(function, kind) if function is not None else lambda f: Operation(f, kind)
+
+
+@overload
+def mutation(function: F) -> Mutation[F]: ...
+@overload
+def mutation(
+    *, identity: Iterable[str] = (), target: str | None = None,
+    settle: float | None = None, key_window: float | None = None,
+) -> Callable[[F], Mutation[F]]: ...
+def mutation(
+    function: F | None = None, *, identity: Iterable[str] = (), target: str | None = None,
+    settle: float | None = None, key_window: float | None = None,
+) -> Mutation[F] | Callable[[F], Mutation[F]]:
+    """Mark a method with a side effect.
+
+    `identity` names the params that say which thing is meant, `target` the one that people know it by.
+    `settle` is how many seconds after the end of a call its effect may still appear. `key_window` is
+    how many seconds the outside system refuses a second effect with the same idempotency key.
+    """
+    names = (identity,) if isinstance(identity, str) else tuple(identity)
+    if function is not None:
+        return Mutation(function, names, target, settle, key_window)
+    return lambda marked: Mutation(marked, names, target, settle, key_window)
+
+
+class Connector:
+    """An outside system. Subclass it, mark methods with `read` and `mutation`, and give it to `Keep`."""
+
+    name: str = ""  #: what scripts call it; by default the class name with a small first letter
+    input_types: ClassVar[tuple[str, ...]] = ()  #: the types of inputs that it can be the source of
+    account: str = ""  #: whose data it acts on, for people and approvals; never a secret
+    _named: ClassVar[bool] = False
+
+    def __init__(self, *, name: str | None = None) -> None:
+        if name is not None:
+            self.name = name
+        check_name(self.name)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" in cls.__dict__:
+            cls._named = True
+        elif not cls._named:
+            cls.name = cls.__name__[:1].lower() + cls.__name__[1:]
+        _operations(cls)
+
+    @cached_property
+    def operations(self) -> Mapping[str, OperationSpec]:
+        """Script name → operation."""
+        specs = {name: marked.spec(self, name) for name, marked in _operations(type(self)).items()}
+        for spec in specs.values():
+            spec.check_declaration()
+        return MappingProxyType(specs)
+
+    async def check(self) -> None:
+        """Raise a `ConnectorError` if credentials or the place they lead to cannot be used."""
+
+
+def surface(connectors: Iterable[Connector]) -> Surface:
+    """What scripts may call and name as sources; two connectors of one name are refused."""
+    known: dict[str, Connector] = {}
+    for connector in connectors:
+        check_name(connector.name)
+        if connector.name in known:
+            raise ConfigError(f"Two connectors are called {connector.name!r}. Give one another name: name=….")
+        known[connector.name] = connector
+    kinds = {n: {o: spec.kind for o, spec in c.operations.items()} for n, c in known.items()}
+    return Surface(kinds, {**{n: tuple(c.input_types) for n, c in known.items()}, **SYSTEM_INPUTS})
+
+
+def check_name(name: object) -> str:
+    """A connector's name as scripts can say it after `ctx.`; otherwise `ConfigError`."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} cannot name a connector: scripts must be able to write ctx.<name>.")
+    if name in TAKEN:
+        raise ConfigError(f"{name!r} cannot name a connector: ctx.{name} means something else already.")
+    return name
+
+
+def _operations(cls: type) -> dict[str, Operation[Any]]:
+    """Script name → marked method, over all bases; an override without a mark is refused."""
+    found: dict[str, Operation[Any]] = {}
+    for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):
+        marked = inspect.getattr_static(cls, attribute)
+        if isinstance(marked, Operation):
+            _include(found, _script_name(attribute, cls), marked)
+        elif any(isinstance(base.__dict__.get(attribute), Operation) for base in cls.__mro__):
+            raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation: mark it as one, too.")
+    return found
+
+
+def _include(found: dict[str, Operation[Any]], name: str, marked: Operation[Any]) -> None:
+    if name in found:
+        raise ConfigError(f"{marked.function.__qualname__} and another method are both {name!r} in scripts.")
+    found[name] = marked
+
+
+def _script_name(attribute: str, cls: type) -> str:
+    first, *rest = attribute.split("_")
+    name = first + "".join(part[:1].upper() + part[1:] for part in rest)
+    if not first or not _NAME.fullmatch(name) or name in _OBJECT_MEMBERS:
+        raise ConfigError(f"{cls.__name__}.{attribute} cannot be an operation: scripts could not call it so.")
+    return name
+
+
+def _check_method(function: Function) -> None:
+    if not inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{_named(function)} must be an `async def` method (self, params, call).")
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        raise ConfigError(f"{_named(function)} must take (self, params, call).") from None
+
+
+def _check_sync(function: G) -> G:
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+        raise ConfigError(f"{_named(function)} must be a plain `def` method: it only looks at its arguments.")
+    return function
+
+
+def _named(function: object) -> str:
+    return str(getattr(function, "__qualname__", function))
+
+
+def _bound(connector: Connector, function: Function) -> Function:
+    """The method on the instance; a subclass's override of the same name wins."""
+    name = function.__name__
+    if any(base.__dict__.get(name) is function for base in type(connector).__mro__):
+        return cast(Function, getattr(connector, name))
+    return cast(Function, function.__get__(connector))
+
+
+def _params_shape(function: Function) -> Shape:
+    parameter = list(inspect.signature(function).parameters)[1]
+    return Shape(hint(function, parameter), f"the params of {function.__qualname__}")
+
+
+def _is_page(annotation: object) -> bool:
+    return annotation is Page or typing.get_origin(annotation) is Page
+
+
+def _items(annotation: object) -> object:
+    """What a result is checked against; of a page, the list of its items."""
+    if annotation is Page:
+        return list
+    arguments = typing.get_args(annotation)
+    return list[arguments[0]] if typing.get_origin(annotation) is Page else annotation  # type: ignore[valid-type]

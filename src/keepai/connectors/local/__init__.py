@@ -1,0 +1,1 @@
+"""Outside systems that are folders on this machine: a mailbox and a workbook."""

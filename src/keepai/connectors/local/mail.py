@@ -1,0 +1,290 @@
+"""A mailbox in a local Maildir folder, which any mail program can share.
+
+Received mail is what lies in `new` and `cur`; sending writes into the subfolder `.Sent`. A sent message
+is named after its idempotency key and appears by one `link`, which the system makes once or not at all:
+the second send of the same thing finds the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import formatdate
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from ...model import points
+from ...model.clock import Clock, SystemClock
+from ...model.errors import Rejected
+from ..base import Call, Connector, Page, Verdict, mutation, read
+from . import maildir, message, query
+from .files import check_deadline, in_thread, may_have_happened, nothing_happened, sync_folder, write_new
+
+LIMIT_DEFAULT = 1_000
+LIMIT_MAX = 5_000
+KEY_HEADER = "X-Keep-Key"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+Found = TypedDict("Found", {
+    "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
+})
+Whole = TypedDict("Whole", {
+    "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
+    "body": str, "truncated": bool,
+})
+
+
+class Search(TypedDict):
+    """What to look for; all of it may be left out."""
+
+    query: NotRequired[str | None]
+    after: NotRequired[str | None]  # a `lastCursor`
+    limit: NotRequired[int | None]
+
+
+class Get(TypedDict):
+    """Which message."""
+
+    id: str
+
+
+class Send(TypedDict):
+    """A message to send."""
+
+    to: str | list[str]
+    subject: str
+    body: str
+    cc: NotRequired[str | list[str] | None]
+    inReplyTo: NotRequired[str | None]
+
+
+class Sent(TypedDict):
+    """The message that was sent."""
+
+    id: str
+
+
+class LocalMail(Connector):
+    """A Maildir folder: `type = "local.mail"`."""
+
+    name = "mail"
+    input_types = ("email", "thread")
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, address: str = "keep@localhost", create: bool = False,
+        name: str | None = None, clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.path = Path(path).expanduser().absolute()
+        self.address = address
+        self.account = str(self.path)
+        self._clock = clock or SystemClock()
+        if create:
+            _make(self.path)
+
+    async def check(self) -> None:
+        """See that the folder is a Maildir that can be read and written."""
+        def look() -> None:
+            with nothing_happened("The mailbox cannot be used"):
+                maildir.index(self.path, maildir.entries(self.path))
+        await in_thread(look)
+
+    @read
+    async def search(self, params: Search, call: Call) -> Page[Found]:
+        """Messages in the order of arrival; with `after`, those that came after that cursor.
+
+        `lastCursor` is never null. A page that `limit` cut short has `more: true`; searching after its
+        `lastCursor` goes on without a gap.
+        """
+        return await in_thread(lambda: self._search(params))
+
+    @read(by_id=True)
+    async def get(self, params: Get, call: Call) -> Whole | None:
+        """One message with its text, or null if it is gone."""
+        def look() -> Whole | None:
+            with nothing_happened("The message cannot be read"):
+                entry = maildir.find(self.path, params["id"])
+                return _whole(message.read(entry)) if entry else None
+        return await in_thread(look)
+
+    @mutation(identity=("to",), target="to", settle=0)
+    async def send(self, params: Send, call: Call) -> Sent:
+        """Write a message into the sent folder."""
+        data = self._composed(params, call.idempotency_key)
+        return await in_thread(lambda: self._send(data, call))
+
+    @send.reconcile
+    async def find_sent(self, params: Send, call: Call) -> Verdict:
+        """Look for the message that carries the key."""
+        def look() -> Verdict:
+            try:
+                found = self._sent(call.idempotency_key)
+            except FileNotFoundError as error:
+                return _nothing_there(self.path, error)
+            except OSError:
+                return Verdict.retry()
+            return Verdict.applied({"id": found}) if found else Verdict.failed()
+        return await in_thread(look)
+
+    @send.preview
+    def describe(self, params: Send) -> str:
+        """The whole message."""
+        lines = [f"{self.name}.send", f"To: {_line(params['to'])}"]
+        lines += [f"Cc: {_line(params['cc'] or '')}"] if params.get("cc") else []
+        lines += [f"In-Reply-To: {params['inReplyTo']}"] if params.get("inReplyTo") else []
+        return "\n".join([*lines, f"Subject: {params['subject']}", "", params["body"]])
+
+    def _search(self, params: Search) -> Page[Found]:
+        limit = _limit(params.get("limit"))
+        fits = query.matcher(params.get("query"), self._clock.now_ms())
+        with nothing_happened("The mailbox cannot be read"):
+            present = maildir.entries(self.path)
+            ids = maildir.index(self.path, present)
+            passed = maildir.position(params.get("after"), ids)
+            found: list[Found] = []
+            while passed < len(ids) and len(found) < limit:
+                mail = _readable(present.get(ids[passed]))
+                if mail is not None and fits(mail):
+                    found.append(_found(mail))
+                passed += 1
+        return Page(found, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
+
+    def _composed(self, params: Send, key: str) -> bytes:
+        fields = {"From": self.address, "To": _line(params["to"]), "Cc": _line(params.get("cc") or "")}
+        fields |= {"Subject": params["subject"], "In-Reply-To": params.get("inReplyTo") or ""}
+        fields |= {"Date": formatdate(self._clock.now_ms() / 1000), KEY_HEADER: _marker(key)}
+        fields["Message-ID"] = f"<{_unique(key)}@keep.localhost>"
+        wrong = [name for name, value in fields.items() if _CONTROL.search(value)]
+        if wrong or not fields["To"].strip():
+            raise Rejected(f"{wrong[0]} must be one line of text." if wrong else "to must name somebody.")
+        return _bytes({name: value for name, value in fields.items() if value}, params["body"])
+
+    def _send(self, data: bytes, call: Call) -> Sent:
+        folder, name = self.path / ".Sent", _unique(call.idempotency_key)
+        with nothing_happened("The message was not sent"):
+            _require(self.path)
+            _make(folder)
+            if name in maildir.entries(folder):
+                return {"id": name}
+            draft = folder / "tmp" / f"{name}.{os.getpid()}.{os.urandom(6).hex()}"
+            points.reach("local.mail.before_write")
+            write_new(draft, data)
+        points.reach("local.mail.written")
+        try:
+            check_deadline(call)
+            self._publish(draft, folder / "cur" / f"{name}:2,S")
+        finally:
+            _discard(draft)
+        return {"id": name}
+
+    def _publish(self, draft: Path, final: Path) -> None:
+        with may_have_happened("The message may have been sent"):
+            try:
+                os.link(draft, final)
+            except FileExistsError:
+                pass  # another send of the same thing was first
+            points.reach("local.mail.linked")
+            sync_folder(final.parent)
+        points.reach("local.mail.synced")
+
+    def _sent(self, key: str) -> str | None:
+        """The id of the sent message with that key: by its name, or by its header if it was renamed."""
+        present = maildir.entries(self.path / ".Sent")
+        if _unique(key) in present:
+            return _unique(key)
+        wanted = f"{KEY_HEADER}: {_marker(key)}".encode()
+        return next((id for id, entry in present.items() if wanted in _head(entry)), None)
+
+
+def _make(folder: Path) -> None:
+    """Make the parts of a Maildir that are missing, and put their names on disk."""
+    if all((folder / part).is_dir() for part in ("tmp", "new", "cur")):
+        return
+    for part in ("tmp", "new", "cur"):
+        (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+    sync_folder(folder)
+    sync_folder(folder.parent)
+
+
+def _discard(draft: Path) -> None:
+    try:
+        draft.unlink(missing_ok=True)
+    except OSError:
+        pass  # mail programs clear `tmp` of what is left there
+
+
+def _require(folder: Path) -> None:
+    """Fail with what the system says if the mailbox is gone: it is never made anew in silence."""
+    os.scandir(folder / "cur").close()
+
+
+def _nothing_there(path: Path, error: OSError) -> Verdict:
+    """Without a sent folder nothing was sent; without the mailbox itself nobody can tell."""
+    return Verdict.failed() if (path / "cur").is_dir() and ".Sent" in str(error.filename) else Verdict.retry()
+
+
+def _unique(key: str) -> str:
+    return "keep." + hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _marker(key: str) -> str:
+    return key if re.fullmatch(r"[!-~]{1,60}", key) else _unique(key)
+
+
+def _head(entry: maildir.Entry) -> bytes:
+    try:
+        with entry.path.open("rb") as file:
+            return file.read(16_384).replace(b"\r\n", b"\n").partition(b"\n\n")[0]
+    except FileNotFoundError:
+        return b""
+
+
+def _bytes(fields: dict[str, str], body: str) -> bytes:
+    mail = EmailMessage(policy=SMTP)
+    try:
+        for name, value in fields.items():
+            mail[name] = value
+        mail.set_content(body, charset="utf-8")
+        return mail.as_bytes()
+    except (ValueError, LookupError, AttributeError, TypeError) as error:  # odd addresses upset the parser
+        raise Rejected(f"The message cannot be written as mail: {error}.") from error
+
+
+def _line(value: str | list[str]) -> str:
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+def _limit(given: int | None) -> int:
+    if given is not None and not 1 <= given <= LIMIT_MAX:
+        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
+    return given or LIMIT_DEFAULT
+
+
+def _readable(entry: maildir.Entry | None) -> message.Mail | None:
+    """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
+    if entry is None:
+        return None
+    try:
+        return message.read(entry)
+    except FileNotFoundError:
+        return _moved(entry)
+
+
+def _moved(entry: maildir.Entry) -> message.Mail | None:
+    """A message that a mail program renamed while the search went on."""
+    again = maildir.find(entry.path.parent.parent, entry.id)
+    return message.read(again) if again else None
+
+
+def _found(mail: message.Mail) -> Found:
+    return {
+        "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
+        "date": mail.date, "snippet": mail.snippet,
+    }
+
+
+def _whole(mail: message.Mail) -> Whole:
+    return {**_found(mail), "body": mail.body, "truncated": mail.truncated}

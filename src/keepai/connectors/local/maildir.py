@@ -1,0 +1,111 @@
+"""A Maildir on disk, and the order in which its messages were first seen.
+
+A cursor cannot rest on times: a file carries the time at which its delivery began, two may share one, a
+clock may be set back, and a slow delivery appears late under an old time. So the folder gets an index,
+`keep-index`, as IMAP servers keep one: each message that is seen for the first time is added as a
+line at its end, under a lock. A cursor is a line's number and a hash over all lines up to it. If the
+index no longer agrees (it was deleted, or restored from a backup), the cursor counts as the beginning:
+messages are then seen again, and none is lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...model.errors import Rejected
+from .files import locked, write_all
+
+START = "0"
+_PLAIN = re.compile(r"[!-+\--9;-~]{1,200}")  # printable ASCII without "," ":" and blanks
+_CURSOR = re.compile(r"0|([1-9][0-9]{0,11})-([0-9a-f]{16})")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One message file."""
+
+    id: str
+    path: Path
+    mtime_ns: int
+
+
+def message_id(name: str) -> str:
+    """The id of a message file: its name without flags; an unusual name is spelled in hex."""
+    unique = name.partition(":")[0]
+    plain = _PLAIN.fullmatch(unique.replace(",", ""))
+    return unique if plain and not unique.startswith("x-") else "x-" + os.fsencode(unique).hex()
+
+
+def entries(folder: Path) -> dict[str, Entry]:
+    """The messages in `new` and `cur` by id; whatever else lies there is passed over."""
+    found: dict[str, Entry] = {}
+    for part in ("new", "cur"):  # in this order: a reader moves messages from `new` to `cur`
+        for entry in _files(folder / part):
+            found[entry.id] = entry
+    return found
+
+
+def find(folder: Path, id: str) -> Entry | None:
+    """The message of that id. The id is compared, never used as a path."""
+    return entries(folder).get(id)
+
+
+def cursor(ids: Sequence[str]) -> str:
+    """The cursor after the last of `ids`, which are the index from its first line."""
+    return f"{len(ids)}-{_chain(ids)}" if ids else START
+
+
+def position(after: str | None, ids: Sequence[str]) -> int:
+    """How many lines of the index a cursor has passed; 0 if it belongs to another index."""
+    match = _CURSOR.fullmatch(after or START)
+    if match is None:
+        raise Rejected(f"after must be a lastCursor that search returned, not {str(after)[:60]!r}.")
+    count = int(match[1] or 0)
+    return count if count <= len(ids) and (count == 0 or _chain(ids[:count]) == match[2]) else 0
+
+
+def index(folder: Path, present: dict[str, Entry]) -> list[str]:
+    """Every id in the order of its first sight; those of `present` that are new are added."""
+    with locked(folder / "keep-index") as descriptor:
+        data = _read(descriptor)
+        whole = data[: data.rfind(b"\n") + 1]  # a torn last line was never handed out
+        ids = whole.decode("utf-8", "replace").split("\n")[:-1]
+        fresh = _in_order(present, set(ids))
+        if fresh:
+            os.ftruncate(descriptor, len(whole))
+            os.lseek(descriptor, 0, os.SEEK_END)
+            write_all(descriptor, "".join(f"{each}\n" for each in fresh).encode())
+            os.fsync(descriptor)
+        return ids + fresh
+
+
+def _in_order(present: dict[str, Entry], known: set[str]) -> list[str]:
+    fresh = [entry for id, entry in present.items() if id not in known]
+    return [entry.id for entry in sorted(fresh, key=lambda e: (e.mtime_ns, e.id))]
+
+
+def _chain(ids: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
+
+
+def _read(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+
+
+def _files(folder: Path) -> Iterator[Entry]:
+    with os.scandir(folder) as listing:
+        for item in listing:
+            if item.name.startswith("."):
+                continue
+            try:
+                status = item.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue  # moved while we looked; the next look finds it
+            if stat.S_ISREG(status.st_mode):
+                yield Entry(message_id(item.name), folder / item.name, status.st_mtime_ns)

@@ -1,0 +1,148 @@
+"""Reads what is in a mail file, whatever it is: no byte sequence makes this fail.
+
+The standard library's newer header parser raises on some malformed headers, so the older one is used
+and headers are decoded here, piece by piece.
+"""
+
+from __future__ import annotations
+
+import binascii
+import html
+import re
+from dataclasses import dataclass
+from email import policy
+from email.errors import HeaderParseError
+from email.header import decode_header
+from email.message import Message as Raw
+from email.parser import BytesParser
+from email.utils import parsedate_to_datetime
+
+from ...model.clock import iso
+from .maildir import Entry
+
+READ_MAX = 1 << 20  #: bytes of a file that are looked at
+HEADER_MAX = 1_000  #: characters of one header that are shown
+BODY_MAX = 200_000  #: characters of a body that are shown
+SNIPPET_MAX = 200
+_HIDDEN_HTML = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_BREAK = re.compile(r"<(?:br|/p|/div|/tr|/h[1-6]|/li)\b[^>]*>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Mail:
+    """A message as people know it."""
+
+    id: str
+    sender: str
+    to: str
+    subject: str
+    date_ms: int
+    body: str
+    truncated: bool
+
+    @property
+    def date(self) -> str:
+        """When it was sent, by its own account; without one, when it came."""
+        return iso(self.date_ms)
+
+    @property
+    def snippet(self) -> str:
+        """The first words of the body."""
+        return " ".join(self.body[: SNIPPET_MAX * 4].split())[:SNIPPET_MAX]
+
+
+def read(entry: Entry) -> Mail:
+    """The message in a file; only opening and reading the file can fail, with an `OSError`."""
+    with entry.path.open("rb") as file:
+        data = file.read(READ_MAX + 1)
+    return parse(data, entry)
+
+
+def parse(data: bytes, entry: Entry) -> Mail:
+    """The message in these bytes, cut to the limits."""
+    raw, text = _parsed(data[:READ_MAX])
+    body = clean(text)
+    return Mail(
+        id=entry.id,
+        sender=header(raw, "From") or "(no sender)",
+        to=header(raw, "To"),
+        subject=header(raw, "Subject") or "(no subject)",
+        date_ms=_date_ms(header(raw, "Date"), entry.mtime_ns // 1_000_000),
+        body=body[:BODY_MAX],
+        truncated=len(data) > READ_MAX or len(body) > BODY_MAX,
+    )
+
+
+def _parsed(data: bytes) -> tuple[Raw, str]:
+    parser = BytesParser(policy=policy.compat32)
+    try:
+        raw = parser.parsebytes(data)
+        return raw, _body(raw)
+    except Exception:  # the parser is not written for hostile input: parts nested 1,000 deep end it
+        return parser.parsebytes(data, headersonly=True), ""
+
+
+def header(raw: Raw, name: str) -> str:
+    """One header as text on one line; empty when it is missing."""
+    values = [str(value) for key, value in raw.raw_items() if key.lower() == name.lower()]
+    text = "".join(_decoded(values[0][: HEADER_MAX * 8])) if values else ""
+    return " ".join(clean(text).split())[:HEADER_MAX]
+
+
+def clean(text: str) -> str:
+    """The text without what JSON and people cannot use: NUL and halves of characters."""
+    return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def _decoded(value: str) -> list[str]:
+    whole = _text(value.encode("utf-8", "surrogateescape"), None)
+    try:
+        pieces = decode_header(whole)
+    except (HeaderParseError, binascii.Error, ValueError):
+        return [whole]
+    return [piece if isinstance(piece, str) else _text(piece, charset) for piece, charset in pieces]
+
+
+def _text(data: bytes, charset: str | None) -> str:
+    for name in (charset, "utf-8"):
+        try:
+            return data.decode(name) if name else data.decode("utf-8")
+        except (UnicodeError, LookupError, ValueError):
+            continue
+    return data.decode("latin-1")
+
+
+def _date_ms(text: str, otherwise: int) -> int:
+    try:
+        moment = int(parsedate_to_datetime(text).timestamp() * 1000)
+    except (ValueError, TypeError, IndexError, OverflowError, OSError):
+        return otherwise
+    return moment if 0 <= moment < 4_102_444_800_000 else otherwise  # 1970 to 2100
+
+
+def _body(raw: Raw) -> str:
+    parts = [part for part in raw.walk() if not part.is_multipart()]
+    texts = [part for part in parts if part.get_content_maintype() == "text" and not _attached(part)]
+    for part in texts:
+        if part.get_content_type() == "text/plain":
+            return _content(part)
+    return _without_tags(_content(texts[0])) if texts else ""
+
+
+def _attached(part: Raw) -> bool:
+    return str(part.get("Content-Disposition", "")).strip().lower().startswith("attachment")
+
+
+def _content(part: Raw) -> str:
+    payload = part.get_payload(decode=True)
+    data = payload if isinstance(payload, bytes) else b""
+    try:
+        charset = part.get_content_charset()
+    except (ValueError, LookupError, TypeError):
+        charset = None
+    return _text(data, charset)
+
+
+def _without_tags(markup: str) -> str:
+    text = _BREAK.sub("\n", _HIDDEN_HTML.sub(" ", markup))
+    return html.unescape(re.sub(r"<[^>]*>", "", text)).strip()

@@ -1,0 +1,301 @@
+"""A workbook in a local folder: one CSV file per sheet, which any spreadsheet program can open.
+
+Names of spreadsheets come from scripts and are never used as paths: every character that is not a
+letter, a digit, `-` or `_` is spelled `%XX`. A file is made by its first row; the folder never is.
+An append is one write of one line at the end; an update replaces the file by a new one. Both happen
+under a lock that other Keep processes respect; a program that saves the file at the same moment does
+not, and may undo a row, as it may undo any other's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from ...model import points
+from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected
+from ..base import Call, Connector, Page, Verdict, mutation, read
+from . import table
+from .files import (
+    check_deadline,
+    in_thread,
+    locked,
+    may_have_happened,
+    nothing_happened,
+    sync_folder,
+    write_all,
+    write_new,
+)
+from .table import Cell, Row
+
+FILE_MAX = 64 << 20
+LIMIT_DEFAULT = 1_000
+LIMIT_MAX = 10_000
+_APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+_SAFE = re.compile(rb"[A-Za-z0-9_-]")
+
+
+class Where(TypedDict):
+    """A sheet: of a spreadsheet, the only one or a named one."""
+
+    spreadsheetId: str
+    sheet: NotRequired[str | None]
+
+
+class AppendRow(Where):
+    """A row to add."""
+
+    values: list[Cell]
+
+
+class GetRows(Where):
+    """Which rows."""
+
+    limit: NotRequired[int | None]
+    offset: NotRequired[int | None]
+
+
+class GetRow(Where):
+    """Which row."""
+
+    rowId: str
+
+
+class UpdateRow(Where):
+    """New values for a row."""
+
+    rowId: str
+    values: list[Cell]
+
+
+class Written(TypedDict):
+    """The row that was written: its id, and where it stood then, counted from 1."""
+
+    rowId: str
+    row: int
+
+
+class Shown(TypedDict):
+    """A row; cells are always text."""
+
+    rowId: str
+    row: int
+    values: list[str]
+
+
+class LocalSheets(Connector):
+    """A folder of CSV files: `type = "local.sheets"`."""
+
+    name = "sheets"
+    input_types = ("row", "spreadsheet")
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = False, name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.path = Path(path).expanduser().absolute()
+        self.account = str(self.path)
+        if create:
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    async def check(self) -> None:
+        """See that the folder is there and can be written."""
+        def look() -> None:
+            with nothing_happened("The workbook cannot be used"), locked(self._lock):
+                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionDenied(f"{self.path} cannot be written.")
+        await in_thread(look)
+
+    @read
+    async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
+        """Rows from the top; `total` says how many there are."""
+        return await in_thread(lambda: self._get_rows(params))
+
+    @read(by_id=True)
+    async def get_row(self, params: GetRow, call: Call) -> Shown | None:
+        """One row, or null if it is gone."""
+        def look() -> Shown | None:
+            with nothing_happened("The sheet cannot be read"):
+                found = _find(table.rows(self._text(params)), params["rowId"])
+                return _shown(*found) if found else None
+        return await in_thread(look)
+
+    @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
+    async def append_row(self, params: AppendRow, call: Call) -> Written:
+        """Add a row at the end."""
+        return await in_thread(lambda: self._append(params, call))
+
+    @append_row.reconcile
+    async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
+        """Look for the row whose mark has the key."""
+        def look() -> Verdict:
+            found = _find(table.rows(self._settled(params)), table.digest(call.idempotency_key))
+            return Verdict.applied(_written(*found)) if found else Verdict.failed()
+        return await in_thread(lambda: _or_retry(look))
+
+    @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=0)
+    async def update_row(self, params: UpdateRow, call: Call) -> Written:
+        """Replace the values of a row; its id stays."""
+        return await in_thread(lambda: self._update(params, call))
+
+    @update_row.reconcile
+    async def find_updated(self, params: UpdateRow, call: Call) -> Verdict:
+        """Look for the key among the updates that the row remembers."""
+        def look() -> Verdict:
+            found = _find(table.rows(self._settled(params)), params["rowId"])
+            if found and table.digest(call.idempotency_key) in found[1].updates:
+                return Verdict.applied(_written(*found))
+            if found is None or len(found[1].updates) >= table.UPDATES_MAX:
+                return Verdict.unknown("The row is gone, or has been updated too often since, to tell.")
+            return Verdict.failed()
+        return await in_thread(lambda: _or_retry(look))
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".keep.lock"
+
+    def _get_rows(self, params: GetRows) -> Page[Shown]:
+        offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
+        if offset < 0 or not 1 <= limit <= LIMIT_MAX:
+            raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
+        with nothing_happened("The sheet cannot be read"):
+            present = table.rows(self._text(params))
+        part = present[offset : offset + limit]
+        return Page([_shown(n, row) for n, row in enumerate(part, offset + 1)], total=len(present))
+
+    def _append(self, params: AppendRow, call: Call) -> Written:
+        id = table.digest(call.idempotency_key)
+        with nothing_happened("The row was not written"), locked(self._lock):
+            text = self._text(params)
+            present = table.rows(text)
+            earlier = _find(present, id)
+            if earlier:
+                return _written(*earlier)
+            line = table.line(_checked(params["values"]), id, like=text)
+            data = _encoded(table.joint(present, line, id) + line)
+            check_deadline(call)
+            points.reach("local.sheets.before_write")
+            self._add(self._file(params), data)
+        points.reach("local.sheets.synced")
+        return {"rowId": id, "row": len(present) + 1}
+
+    def _add(self, path: Path, data: bytes) -> None:
+        descriptor = os.open(path, _APPEND, 0o600)
+        try:
+            with may_have_happened("The row may have been written"):
+                _append_whole(descriptor, data)
+                points.reach("local.sheets.written")
+                os.fsync(descriptor)
+                sync_folder(path.parent)
+        finally:
+            os.close(descriptor)
+
+    def _update(self, params: UpdateRow, call: Call) -> Written:
+        mark = table.digest(call.idempotency_key)
+        with nothing_happened("The row was not updated"), locked(self._lock):
+            text = self._text(params)
+            present = table.rows(text)
+            found = _find(present, params["rowId"])
+            if found is None:
+                raise PreconditionFailed(f"There is no row {params['rowId'][:60]!r} any more.")
+            if mark not in found[1].updates:
+                check_deadline(call)
+                updates = [*found[1].updates, mark][-table.UPDATES_MAX :]
+                values = _checked(params["values"])
+                changed = table.line(values, found[1].id, updates, found[1].notes, text)
+                self._replace(self._file(params), _encoded(_with(text, found[1], changed)))
+        return _written(*found)
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        draft = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.tmp")
+        draft.unlink(missing_ok=True)  # of a process that died; the lock says that nobody uses it
+        points.reach("local.sheets.before_write")
+        write_new(draft, data, mode=path.stat().st_mode & 0o777)
+        points.reach("local.sheets.drafted")
+        with may_have_happened("The row may have been updated"):
+            os.replace(draft, path)
+            points.reach("local.sheets.written")
+            sync_folder(path.parent)
+        points.reach("local.sheets.synced")
+
+    def _file(self, where: Where) -> Path:
+        name, sheet = where["spreadsheetId"], where.get("sheet")
+        if not name or sheet == "":
+            raise Rejected("spreadsheetId and sheet must not be empty.")
+        return self.path / (safe_name(name) + (f"+{safe_name(sheet)}" if sheet else "") + ".csv")
+
+    def _text(self, where: Where) -> str:
+        """The whole file; empty if there is none yet. Bytes that are no UTF-8 survive a rewrite."""
+        os.scandir(self.path).close()  # a folder that is gone is an error, not an empty workbook
+        try:
+            descriptor = os.open(self._file(where), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return ""
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read(FILE_MAX + 1)
+        if len(data) > FILE_MAX:
+            raise PreconditionFailed(f"The sheet is larger than {FILE_MAX >> 20} MiB. Begin a new one.")
+        return data.decode("utf-8", "surrogateescape")
+
+    def _settled(self, where: Where) -> str:
+        """The file while nobody writes it."""
+        with locked(self._lock):
+            return self._text(where)
+
+
+def safe_name(name: str) -> str:
+    """A file name for any text: never a path, different for different texts, readable for usual ones."""
+    spelled = "".join(chr(b) if _SAFE.fullmatch(bytes([b])) else f"%{b:02X}" for b in name.encode())
+    if len(spelled) <= 100:
+        return spelled
+    return spelled[:60] + "%~" + hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def _append_whole(descriptor: int, data: bytes) -> None:
+    """Add all of it; if the disk stops halfway, take the half back as well as can be."""
+    size = os.fstat(descriptor).st_size
+    try:
+        write_all(descriptor, data)
+    except OSError as error:
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError:
+            pass
+        raise OutcomeUnknown(f"The row may have been written in part: {error.strerror}.") from error
+
+
+def _or_retry(look: Callable[[], Verdict]) -> Verdict:
+    try:
+        return look()
+    except (OSError, PreconditionFailed):
+        return Verdict.retry()
+
+
+def _with(text: str, old: Row, new: str) -> str:
+    return text[: old.start] + new + text[old.start + len(old.text) :]
+
+
+def _find(present: list[Row], id: str) -> tuple[int, Row] | None:
+    return next(((n, row) for n, row in enumerate(present, 1) if row.id == id), None)
+
+
+def _checked(values: list[Cell]) -> list[Cell]:
+    if not 1 <= len(values) <= table.CELLS_MAX:
+        raise Rejected(f"A row has 1 to {table.CELLS_MAX:,} values, not {len(values):,}.")
+    return values
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _shown(number: int, row: Row) -> Shown:
+    return {"rowId": row.id, "row": number, "values": row.values}
+
+
+def _written(number: int, row: Row) -> Written:
+    return {"rowId": row.id, "row": number}

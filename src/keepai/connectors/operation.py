@@ -1,0 +1,182 @@
+"""One operation of one connector instance, as the engine uses it.
+
+The engine hands over JSON and gets JSON back; types, names and the connector's optional methods stay
+in here. Exceptions of the method itself pass through untouched: what they lead to is the engine's to say.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, cast
+
+from ..model.codec import Json, encode
+from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
+from ..model.operations import Kind
+from .shapes import Misfit, Shape
+from .values import Call, Page, Verdict
+from .visible import described, visible
+
+Comparison = Literal["equivalent", "minor", "significant"]
+_COMPARISONS = typing.get_args(Comparison)
+Method = Callable[[Any, Call], Awaitable[object]]
+
+
+@dataclass(frozen=True)
+class OperationSpec:
+    """What the engine may know about an operation, and how it is called."""
+
+    connector: str
+    name: str  # as scripts say it: `appendRow`
+    kind: Kind
+    method: Method
+    params: Shape
+    result: Shape
+    doc: str = ""
+    returns_page: bool = False
+    identity_names: tuple[str, ...] = ()
+    target_name: str | None = None
+    settle_s: float | None = None  # None: policy decides
+    key_window_s: float | None = None  # how long the outside system honours a key; None: it does not
+    reconciler: Method | None = None
+    comparer: Callable[[Json, Json], object] | None = None
+    describer: Callable[[Any], object] | None = None
+
+    @property
+    def full_name(self) -> str:
+        """The capability: `sheets.appendRow`."""
+        return f"{self.connector}.{self.name}"
+
+    @property
+    def can_reconcile(self) -> bool:
+        """Whether the outside system can be asked what became of a send."""
+        return self.reconciler is not None
+
+    @cached_property
+    def params_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the params; None: any object."""
+        return self.params.schema
+
+    @cached_property
+    def result_schema(self) -> dict[str, Any] | None:
+        """The JSON schema of the result (of a page: its array); None: any JSON."""
+        return self.result.schema
+
+    def parse(self, params: Json) -> dict[str, Json]:
+        """The params, checked and normalised; a `RuleBroken` lists all that is wrong with them."""
+        given: Json = {} if params is None else params
+        if not isinstance(given, dict):
+            raise RuleBroken(f"{self.full_name} takes one object, not {type(given).__name__}.")
+        try:
+            normal = self.params.normal(given)
+        except Misfit as misfit:
+            raise RuleBroken(f"{self.full_name} was called wrongly: {misfit}.") from None
+        except KeepError:
+            raise
+        except Exception as error:  # a validator of the connector's own
+            raise ConnectorBroke(f"{self.full_name} could not check its params: {error!r}") from error
+        if not isinstance(normal, dict):
+            raise ConnectorBroke(f"{self.full_name} made something else than an object of its params.")
+        return normal
+
+    async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
+        """Make the call. Raises what the method raises, or `ConnectorBroke` for a result out of shape.
+
+        A `ConnectorBroke` after a mutation says nothing about whether the effect took place.
+        """
+        answer = await self.method(self._typed(params), call)
+        try:
+            return self._page(answer) if isinstance(answer, Page) else self.result.dump(answer)
+        except (Misfit, BadValue) as error:
+            raise ConnectorBroke(f"{self.full_name} returned what it did not declare: {error}") from error
+
+    async def reconcile(self, params: Json, call: Call) -> Verdict:
+        """Ask what became of an earlier send with the same params and idempotency key."""
+        if self.reconciler is None:
+            return Verdict.unknown(f"{self.full_name} has no way to look up what it did.")
+        verdict = await self.reconciler(self._typed(params), call)
+        if not isinstance(verdict, Verdict):
+            raise ConnectorBroke(f"The reconcile method of {self.full_name} returned no Verdict.")
+        return Verdict.applied(self._found(verdict.result)) if verdict.status == "applied" else verdict
+
+    def preview(self, params: Json) -> str:
+        """The host's words for the call, made from the params that will be sent; never shortened."""
+        if self.describer is None:
+            return described(self.full_name, _object(params))
+        told = self.describer(self._typed(params))
+        if not isinstance(told, str):
+            raise ConnectorBroke(f"The preview of {self.full_name} is no text.")
+        return visible(told)
+
+    def target(self, params: Json) -> str:
+        """What the call acts on, in the connector's terms; empty if it declared none."""
+        value = _object(params).get(self.target_name) if self.target_name else None
+        if value is None:
+            return ""
+        return value if isinstance(value, str) else encode(value)
+
+    def identity(self, params: Json) -> dict[str, Json]:
+        """The params that say which thing is meant; without a declaration, all of them."""
+        given = _object(params)
+        names = self._identity_names
+        return {key: each for key, each in given.items() if key in names} if names else dict(given)
+
+    def payload(self, params: Json) -> dict[str, Json]:
+        """The params that are not identity."""
+        identity = self.identity(params)
+        return {key: each for key, each in _object(params).items() if key not in identity}
+
+    def compare(self, old: Json, new: Json) -> Comparison:
+        """How much two payloads of one identity differ; without a compare method, any difference counts."""
+        if self.comparer is None:
+            return "equivalent" if encode(old) == encode(new) else "significant"
+        verdict = self.comparer(old, new)
+        if verdict not in _COMPARISONS:
+            raise ConnectorBroke(f"compare_payload of {self.full_name} returned {verdict!r}.")
+        return cast(Comparison, verdict)
+
+    def check_declaration(self) -> None:
+        """Refuse types that cannot be used, and identity names that the params do not have."""
+        known = self._known_names()
+        _ = self.result_schema
+        wrong = [name for name in sorted(self._identity_names) if known is not None and name not in known]
+        if wrong:
+            raise ConfigError(f"{self.full_name} says that {wrong[0]!r} is identity; its params lack it.")
+
+    def _known_names(self) -> frozenset[str] | None:
+        schema = self.params_schema
+        if schema is None:
+            return None
+        here = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+        return frozenset(here["properties"]) if "properties" in here else None
+
+    @property
+    def _identity_names(self) -> frozenset[str]:
+        names = set(self.identity_names)
+        return frozenset(names | {self.target_name} if names and self.target_name else names)
+
+    def _typed(self, params: Json) -> Any:
+        try:
+            return self.params.build(params)
+        except Misfit as misfit:
+            raise RuleBroken(f"{self.full_name} cannot use the params kept for it: {misfit}.") from None
+
+    def _page(self, page: Page[Any]) -> Page[Json]:
+        items = self.result.dump(list(page))
+        fields = Shape(None, "").dump(dict(page.fields))
+        assert isinstance(items, list)
+        assert isinstance(fields, dict)
+        return Page(items, **fields)
+
+    def _found(self, result: object) -> Json:
+        """A found result as JSON. Its type is a wish: that it was found at all must not be lost."""
+        try:
+            return self.result.dump(result)
+        except Misfit:
+            return Shape(None, "").dump(result)
+
+
+def _object(params: Json) -> dict[str, Json]:
+    return params if isinstance(params, dict) else {}

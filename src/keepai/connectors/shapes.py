@@ -1,0 +1,253 @@
+"""Checks params and results against the types that a connector's methods declare.
+
+A shape is a pydantic model, a dataclass or a TypedDict, or anything else that pydantic can check; a
+missing annotation, `dict`, `object` and `Any` mean any JSON. All problems are found at once and told
+in the words of JSON, because the reader is the author of a script, not of the connector.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, reduce
+from operator import or_
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ..model.codec import Json, encode, stored
+from ..model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+Schema = Mapping[str, Any]
+_JSON = None | bool | int | float | str | list[Any] | dict[str, Any]  # `Json`, its inner names resolved
+_ANYTHING: tuple[object, ...] = (
+    None, object, Any, _JSON, dict, dict[str, Any], dict[str, object], dict[str, _JSON], Mapping,
+    list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
+)
+_SEVERAL_TYPES = (typing.Union, types.UnionType)
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+class Misfit(Exception):
+    """A value does not fit its shape; carries every problem as a sentence."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+class Shape:
+    """One declared type; `given` is False when anything fits."""
+
+    def __init__(self, annotation: object, what: str) -> None:
+        self.given = not any(annotation is each or annotation == each for each in _ANYTHING)
+        self._annotation = annotation
+        self._what = what
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        from pydantic import TypeAdapter
+        from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+        try:
+            return TypeAdapter(modern(self._annotation))
+        except (PydanticUserError, PydanticSchemaGenerationError) as error:
+            reason = str(error).splitlines()[0]
+            raise ConfigError(f"The type of {self._what} cannot be used: {reason}") from error
+
+    @cached_property
+    def schema(self) -> dict[str, Any] | None:
+        """The JSON schema, or None when anything fits."""
+        return self._adapter.json_schema() if self.given else None
+
+    @cached_property
+    def _open(self) -> bool:
+        schemas = [self.schema or {}, *(self.schema or {}).get("$defs", {}).values()]
+        return any(each.get("additionalProperties") is True for each in schemas)
+
+    def build(self, value: Json) -> Any:
+        """The typed value, or a `Misfit`. Types are not bent: "5" is no number."""
+        text = encode(value)
+        if not self.given:
+            return stored(text)
+        from pydantic import ValidationError
+
+        try:
+            return self._adapter.validate_json(text, strict=True, extra=None if self._open else "forbid")
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False)
+            raise Misfit(problems(found, self.schema or {})) from None
+
+    def normal(self, value: Json) -> Json:
+        """The value as JSON after its type has seen it; a default that was not given is not added.
+
+        A default is left out so that a later connector version with another default, or one more
+        optional field, still finds what it did under the same identity.
+        """
+        if not self.given:
+            return stored(encode(value))
+        built = self.build(value)
+        dumped = self._adapter.dump_python(built, mode="json", by_alias=True, exclude_unset=True)
+        if dataclasses.is_dataclass(built) and isinstance(dumped, dict) and isinstance(value, dict):
+            defaults = {f.name for f in dataclasses.fields(built)} - value.keys()
+            dumped = {key: each for key, each in dumped.items() if key not in defaults}
+        return stored(encode(dumped))
+
+    def dump(self, value: object) -> Json:
+        """What a method returned, as JSON; a `Misfit` or `BadValue` if it is not what was declared."""
+        if not self.given:
+            return stored(encode(plain(value), what="result"))
+        from pydantic import ValidationError
+
+        try:
+            checked = self._adapter.validate_python(value)
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False)
+            raise Misfit(problems(found, self.schema or {}, "result")) from None
+        return stored(encode(self._adapter.dump_python(checked, mode="json", by_alias=True), what="result"))
+
+
+def hint(function: Callable[..., object], parameter: str) -> object:
+    """The evaluated annotation of one parameter or of `return`; None when there is none."""
+    text = function.__annotations__.get(parameter)
+    holder = SimpleNamespace(__annotations__={parameter: text})
+    if text is None:
+        return None
+    try:
+        space = {**getattr(function, "__globals__", {}), "Json": Any}  # the alias names itself
+        return typing.get_type_hints(holder, globalns=space, include_extras=True)[parameter]
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise ConfigError(
+            f"The annotation {text!r} of {function.__qualname__} cannot be resolved: {error}. "
+            "Define the type at module level, or leave the annotation out."
+        ) from error
+
+
+def modern(annotation: object) -> Any:
+    """The annotation with every `typing.TypedDict` rebuilt, since pydantic refuses those before 3.12."""
+    if typing.is_typeddict(annotation):
+        return _rebuilt(annotation)
+    arguments = typing.get_args(annotation)
+    origin = typing.get_origin(annotation)
+    if not arguments or origin in (None, typing.Literal, typing.Annotated):
+        return annotation
+    fresh = tuple(modern(each) for each in arguments)
+    if fresh == arguments:
+        return annotation
+    return reduce(or_, fresh) if origin in _SEVERAL_TYPES else typing.cast(Any, origin)[fresh]
+
+
+def _rebuilt(annotation: Any) -> Any:
+    import typing_extensions
+
+    fields: dict[str, Any] = {}
+    for key, each in typing_extensions.get_type_hints(annotation, include_extras=True).items():
+        mark = typing.get_origin(each)
+        inner = modern(typing.get_args(each)[0] if mark in (typing.Required, typing.NotRequired) else each)
+        # The class's own list of required keys misses marks in annotations that were kept as text.
+        needed = mark is not typing.NotRequired and (
+            mark is typing.Required or key in annotation.__required_keys__
+        )
+        fields[key] = inner if needed else typing_extensions.NotRequired[inner]
+    return typing_extensions.TypedDict(annotation.__name__, fields)  # type: ignore[operator]
+
+
+def plain(value: object) -> object:
+    """The value with pydantic models and dataclasses, however deep, as plain dicts."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value
+
+
+def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> list[str]:
+    """Each of pydantic's errors as a sentence about a place in the JSON, without repeats."""
+    told: dict[str, None] = {}
+    for error in errors:
+        path, here = _place(error["loc"], schema, root)
+        told[_sentence(error, path, here, schema)] = None
+    return list(told)
+
+
+def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
+    kind = str(error["type"])
+    if kind == "missing":
+        return f"{path} is missing: it must be {_named(here, root)}"
+    if kind in _UNKNOWN:
+        return _unknown_key(str(error["loc"][-1]), path, here)
+    if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
+        return f"{path} must be {_named(here, root)}, not {_shown(error['input'])}"
+    return f"{path}: {error['msg']}"
+
+
+def _unknown_key(key: str, path: str, here: Schema) -> str:
+    known = sorted(here.get("properties", {}))
+    close = difflib.get_close_matches(key, known, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    return f"{path}.{key} is unknown: {advice}"
+
+
+def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[str, Schema]:
+    """The path of an error and the schema there; pydantic's names of union branches are left out."""
+    here = _resolved(schema, schema)
+    for step in location:
+        inner = _inner(here, step, schema)
+        if inner is not None:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}"
+            here = inner
+    return path, here
+
+
+def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
+    branches = [here, *here.get("anyOf", ()), *here.get("oneOf", ())]
+    for branch in [_resolved(each, root) for each in branches]:
+        if isinstance(step, int) and branch.get("type") == "array":
+            prefix = branch.get("prefixItems", [])
+            return _resolved(prefix[step] if step < len(prefix) else branch.get("items", {}), root)
+        if step in branch.get("properties", {}):
+            return _resolved(branch["properties"][step], root)
+        if isinstance(step, str) and isinstance(branch.get("additionalProperties"), Mapping):
+            return _resolved(branch["additionalProperties"], root)
+    return None
+
+
+def _resolved(schema: Schema, root: Schema) -> Schema:
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found: Schema = root.get("$defs", {}).get(name, schema) if name else schema
+    return found
+
+
+def _named(schema: Schema, root: Schema) -> str:
+    """A schema in words: `string`, `array of number or null`."""
+    schema = _resolved(schema, root)
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
+    branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if branches:
+        return " or ".join(dict.fromkeys(_named(each, root) for each in branches))
+    kind = str(schema.get("type", "a JSON value"))
+    if kind == "array" and schema.get("items"):
+        return f"array of {_named(schema['items'], root)}"
+    return f"{kind} ({schema['format']})" if "format" in schema else kind
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str | int | float):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= 60 else text[:60] + "…"
+    return "an array" if isinstance(value, list | tuple) else "an object"
+

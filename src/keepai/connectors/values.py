@@ -1,0 +1,93 @@
+"""What passes between the engine and a connector's methods: the call, its answer, a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeVar
+
+from ..model.clock import SystemClock
+from ..model.errors import ConfigError
+
+Item = TypeVar("Item")
+
+#: Members of a JavaScript array that a page's field must not hide.
+ARRAY_MEMBERS = frozenset({
+    "length", "at", "concat", "constructor", "copyWithin", "entries", "every", "fill", "filter", "find",
+    "findIndex", "findLast", "findLastIndex", "flat", "flatMap", "forEach", "includes", "indexOf", "join",
+    "keys", "lastIndexOf", "map", "pop", "push", "reduce", "reduceRight", "reverse", "shift", "slice", "some",
+    "sort", "splice", "then", "toJSON", "toString", "unshift", "values", "__proto__",
+})
+
+
+def _silent(_line: str) -> None:
+    """Keep no line: the log of a call that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """The circumstances of one call; scripts never see them."""
+
+    idempotency_key: str = ""  # the same for every send of the same thing; empty for reads
+    deadline: float = math.inf  # milliseconds, as `SystemClock.steady_ms` counts them
+    workflow_id: str = ""
+    run_id: str = ""
+    attempt: int = 1
+    log: Callable[[str], None] = _silent  # keeps a line with the run; never a secret
+
+    @property
+    def remaining_s(self) -> float:
+        """Seconds until the deadline; zero when it has passed."""
+        return max(0.0, self.deadline - SystemClock().steady_ms()) / 1000
+
+
+class Page(list[Item]):
+    """A list with extra fields: `Page([{"id": "1"}], lastCursor="c1")`.
+
+    In the script it is an array that also has the fields as members.
+    """
+
+    fields: Mapping[str, object]
+
+    def __init__(self, items: Iterable[Item] = (), **fields: object) -> None:
+        super().__init__(items)
+        hidden = sorted(ARRAY_MEMBERS & fields.keys())
+        if hidden:
+            raise ConfigError(f"A page cannot have the field {hidden[0]!r}: every array has such a member.")
+        self.fields = MappingProxyType(fields)
+
+    def __repr__(self) -> str:
+        fields = "".join(f", {key}={value!r}" for key, value in self.fields.items())
+        return f"Page({list(self)!r}{fields})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reconcile method found out about one earlier send."""
+
+    status: Literal["applied", "failed", "retry", "unknown"]
+    result: object = None
+    after: float | None = None  # seconds until it is worth asking again
+    why: str = ""
+
+    @classmethod
+    def applied(cls, result: object = None) -> Verdict:
+        """It happened; `result` is what the mutation would have returned."""
+        return cls("applied", result=result)
+
+    @classmethod
+    def failed(cls) -> Verdict:
+        """It is not there."""
+        return cls("failed")
+
+    @classmethod
+    def retry(cls, after: float | None = None) -> Verdict:
+        """The question could not be answered now; ask again, not before `after` seconds."""
+        return cls("retry", after=after)
+
+    @classmethod
+    def unknown(cls, why: str = "") -> Verdict:
+        """The outside system can never tell; a person must look."""
+        return cls("unknown", why=why)

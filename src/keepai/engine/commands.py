@@ -1,0 +1,199 @@
+"""The only door for what people do. Every act is checked against the present state and kept."""
+
+from __future__ import annotations
+
+from ..ledger.base import Row
+from ..ledger.rows import mutation_record, run_record
+from ..ledger.transitions import workflows
+from ..model.codec import Json, encode
+from ..model.errors import NotFound, OutcomeUnknown, Refused, Transient
+from ..model.operations import Step
+from ..model.records import Mutation, Run
+from ..model.states import DOUBTFUL, MutationStatus, Phase, Reason, Status, WorkflowStatus
+from . import failure, reconcile
+from .deploy import check_mode
+from .host import Host
+from .outcome import SKIPPED, applied
+from .parts import Parts
+from .relaunch import carry, last_mutation
+
+RESOLUTIONS = ("try_again", "did_not_happen", "happened", "skip")
+
+
+class Commands:
+    """Acts on workflows, runs, events and inputs."""
+
+    def __init__(self, parts: Parts, host: Host) -> None:
+        self._parts, self._host = parts, host
+
+    async def pause(self, workflow: str, actor: str) -> None:
+        """Start nothing more of a workflow; a run that is under way ends."""
+        await self._move(workflow, WorkflowStatus.PAUSED, "pause", actor)
+
+    async def resume(self, workflow: str, actor: str) -> None:
+        """Let a paused or stopped workflow run again."""
+        await self._move(workflow, WorkflowStatus.ACTIVE, "resume", actor)
+
+    async def stop(self, workflow: str, actor: str) -> None:
+        """End a workflow; what it did stays on record."""
+        await self._move(workflow, WorkflowStatus.STOPPED, "stop", actor)
+
+    async def run_now(self, workflow: str, actor: str) -> list[str]:
+        """Queue every producer of a workflow; gives their names."""
+        row = self.workflow(workflow)
+        if row["status"] != WorkflowStatus.ACTIVE:
+            raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
+        queued = await self._parts.ledger.write(workflows.run_now, row["id"], actor, barrier=True)
+        self._host.wake()
+        return queued
+
+    async def grant(self, workflow: str, capability: str, mode: str, actor: str) -> None:
+        """Allow, ask or deny a capability; a run that waited for it goes on."""
+        row = self.workflow(workflow)
+        check_mode(capability, mode)
+        connector, _, operation = capability.partition(".")
+        if operation not in self._parts.surface.operations.get(connector, {}):
+            raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
+        await self._parts.ledger.write(workflows.grant, row["id"], capability, mode, actor, barrier=True)
+        waiting = self._open_run(row["id"])
+        if mode == "allow" and waiting and waiting.reason is Reason.APPROVAL and _waits_for(waiting, capability):
+            await self._carry_on(waiting, actor)
+        self._host.wake()
+
+    async def skip_event(self, event_id: str, actor: str) -> None:
+        """Nothing shall come of a waiting event."""
+        row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
+        if row is None:
+            raise NotFound(f"There is no event {event_id}.")
+        await self._parts.ledger.write(workflows.skip_event, row["workflow_id"], event_id, actor, barrier=True)
+
+    async def skip_input(self, input_id: str, actor: str) -> list[str]:
+        """Nothing more shall come of an input; gives the events skipped with it."""
+        row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
+        if row is None:
+            raise NotFound(f"There is no input {input_id}.")
+        return await self._parts.ledger.write(
+            workflows.skip_input, row["workflow_id"], input_id, actor, barrier=True,
+        )
+
+    async def retry(self, run_id: str, actor: str) -> str:
+        """Try a stopped run again now; gives the id of the run that carries on."""
+        run = self.run(run_id)
+        if run.state not in (Status.PAUSED, Status.FAILED):
+            raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
+        new = await self._carry_on(run, actor)
+        self._host.wake()
+        return new.id
+
+    async def skip_run(self, run_id: str, actor: str) -> None:
+        """Give up what a stopped run wanted to do; `next` is told so."""
+        run = self.run(run_id)
+        mutation = last_mutation(self._parts, run)
+        if run.state not in (Status.PAUSED, Status.FAILED):
+            raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
+        self._check_skippable(run, mutation)
+        await self._parts.ledger.write(workflows.skip_run, run, mutation, SKIPPED, actor, barrier=True)
+        self._host.wake()
+
+    async def finish(self, run_id: str, actor: str) -> None:
+        """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
+        run = self.run(run_id)
+        if run.state not in (Status.PAUSED, Status.FAILED) or run.phase not in (Phase.MUTATED, Phase.EMITTING):
+            raise Refused(
+                f"Run {run_id} cannot be finished: it is {run.status} in {run.phase}. "
+                "Only a run that stopped after its mutation can."
+            )
+        await self._parts.ledger.write(workflows.finish_run, run, actor, barrier=True)
+        self._host.wake()
+
+    async def resolve(self, mutation_id: str, answer: str, result: Json, actor: str) -> None:
+        """A person says what became of a mutation that nobody could verify."""
+        if answer not in RESOLUTIONS:
+            raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
+        mutation, run = self._in_question(mutation_id)
+        match answer:
+            case "try_again":
+                await self._try_again(run, mutation, actor)
+            case "did_not_happen":
+                await self._did_not_happen(run, mutation, actor)
+            case "happened":
+                text = encode(result, what="the result")
+                await self._parts.ledger.write(
+                    workflows.happened, run, mutation, text, applied(text), actor, barrier=True,
+                )
+            case _:
+                await self._parts.ledger.write(workflows.skip_run, run, mutation, SKIPPED, actor, barrier=True)
+        self._host.wake()
+
+    async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
+        spec = reconcile.spec_of(self._parts, mutation)
+        if spec is None or not spec.can_reconcile:
+            raise Refused(f"{mutation.connector}.{mutation.operation} has no way to look up what became of it.")
+        unknown = OutcomeUnknown("A person asked to look again.")
+        doubt = reconcile.doubt(self._parts, run, mutation, unknown, closed=False)
+        await self._parts.ledger.write(workflows.try_again, run, mutation, doubt, actor, barrier=True)
+
+    async def _did_not_happen(self, run: Run, mutation: Mutation, actor: str) -> None:
+        self._host.check_settled(mutation)
+        now = self._parts.clock.now_ms()
+        said = Transient(f"{actor} says that “{mutation.preview}” did not happen. It is tried again.")
+        why = failure.stop(said, run, Step.MUTATE, self._parts.policy, now)
+        at_once = type(why)(why.status, why.reason, why.error, now, 0, False)
+        await self._parts.ledger.write(workflows.did_not_happen, run, mutation, at_once, actor, barrier=True)
+
+    # -- looking up --------------------------------------------------------------------------------
+
+    def workflow(self, name_or_id: str) -> Row:
+        """A workflow by its id or its name."""
+        read = self._parts.ledger.read()
+        row = read.one("workflow_by_id", workflow_id=name_or_id) or read.one("workflow_by_name", name=name_or_id)
+        if row is None:
+            raise NotFound(f"There is no workflow {name_or_id!r}. `keep status` lists them.")
+        return row
+
+    def run(self, run_id: str) -> Run:
+        """A run by its id."""
+        row = self._parts.ledger.read().one("run_by_id", run_id=run_id)
+        if row is None:
+            raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
+        return run_record(row)
+
+    def _open_run(self, workflow_id: str) -> Run | None:
+        row = self._parts.ledger.read().one("run_open", workflow_id=workflow_id)
+        return run_record(row) if row else None
+
+    def _in_question(self, mutation_id: str) -> tuple[Mutation, Run]:
+        row = self._parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
+        if row is None:
+            raise NotFound(f"There is no mutation {mutation_id}.")
+        mutation = mutation_record(row)
+        if mutation.status is not MutationStatus.INDETERMINATE:
+            raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
+        return mutation, self.run(mutation.run_id)
+
+    # -- shared ------------------------------------------------------------------------------------
+
+    async def _move(self, workflow: str, target: WorkflowStatus, act: str, actor: str) -> None:
+        await self._parts.ledger.write(workflows.move, self.workflow(workflow)["id"], target, act, actor, barrier=True)
+        self._host.wake()
+
+    async def _carry_on(self, run: Run, actor: str) -> Run:
+        row = self.workflow(run.workflow_id)
+        how = carry(self._parts, run, (row["major"], row["minor"]), Status.SUPERSEDED, "person")
+        if how is None:
+            raise Refused(f"Run {run.id} cannot be retried: nobody knows yet whether its mutation happened. Resolve that first.")
+        if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
+            raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
+        return await self._parts.ledger.write(workflows.retry_run, run, how, actor, barrier=True)
+
+    def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
+        if run.phase in (Phase.MUTATED, Phase.EMITTING):
+            raise Refused(
+                f"Run {run.id} cannot be skipped: its mutation has happened. Mend the script, or `finish` the run."
+            )
+        if mutation is not None and mutation.status in DOUBTFUL - {MutationStatus.INDETERMINATE}:
+            raise Refused(f"Run {run.id} cannot be skipped yet: Keep is finding out whether its mutation happened.")
+
+
+def _waits_for(run: Run, capability: str) -> bool:
+    return run.error is not None and run.error.code == "permission" and capability in run.error.message

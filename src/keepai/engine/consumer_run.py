@@ -1,0 +1,115 @@
+"""A consumer's run: prepare → mutate → next, each phase a commit, so that a crash loses at most one step."""
+
+from __future__ import annotations
+
+from ..ledger.transitions import runs
+from ..ledger.transitions.events import Publication
+from ..ledger.transitions.runs import ConsumerEnd
+from ..model.clock import iso
+from ..model.operations import Step
+from ..model.records import Run
+from ..model.states import Phase
+from . import mutation, prepare_result
+from .outcome import NONE, SKIPPED
+from .parts import Parts
+from .producer_run import kept_state
+from .stepping import Stepper, fixed_by
+
+
+
+async def execute(stepper: Stepper) -> None:
+    """Go on from whatever phase the run is in, until it commits or has to wait."""
+    if stepper.run.phase is Phase.PREPARING:
+        await _prepare(stepper)
+    if stepper.run.phase is Phase.PREPARED:
+        await _enter(stepper)
+    if stepper.run.phase is Phase.MUTATING and not await _mutate(stepper):
+        return
+    if stepper.run.phase is Phase.MUTATED:
+        await _advance(stepper, Phase.EMITTING)
+    await _next(stepper)
+
+
+async def _prepare(stepper: Stepper) -> None:
+    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
+    warnings: list[str] = []
+    result = prepare_result.parse(ended.value, stepper.handler, stepper.parts.policy, warnings)
+    for text in warnings:
+        stepper.trace.warning(Step.PREPARE, text)
+    stepper.run = await stepper.parts.ledger.write(
+        runs.prepare, stepper.run, result.text, result.wanted, stepper.trace.take(),
+    )
+
+
+async def _enter(stepper: Stepper) -> None:
+    """Nothing reserved means nothing to do: `mutate` is passed over."""
+    if _reserved(stepper.parts, stepper.run):
+        await _advance(stepper, Phase.MUTATING)
+    else:
+        await _advance(stepper, Phase.EMITTING, NONE)
+
+
+async def _mutate(stepper: Stepper) -> bool:
+    """Run `mutate` and make its call; False if the run has to wait."""
+    if stepper.handler.has_mutate:
+        ended, _ = await stepper.step(Step.MUTATE, (stepper.run.prepare_result,), fixed=fixed_by(stepper.run))
+        if ended.mutation is not None:
+            return await mutation.perform(stepper, ended.mutation)
+    await _advance(stepper, Phase.EMITTING, NONE)
+    return True
+
+
+async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -> None:
+    stepper.run = await stepper.parts.ledger.write(
+        runs.advance, stepper.run, phase, outcome, stepper.trace.take(),
+    )
+
+
+async def _next(stepper: Stepper) -> None:
+    run, parts = stepper.run, stepper.parts
+    assert run.outcome is not None, run
+    publications: tuple[Publication, ...] = ()
+    state: str | None = None
+    if stepper.handler.has_next:
+        ended, gate = await stepper.step(Step.NEXT, (run.prepare_result, run.outcome), state=stepper.state())
+        publications = tuple(gate.gathered.publications.values())
+        state = kept_state(parts, ended.value, stepper.handler.name)
+    wake_at = _wake_at(stepper)
+    end = ConsumerEnd(
+        publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(parts, run),
+        events_become="skipped" if run.outcome == SKIPPED else "consumed", trace=stepper.trace.take(),
+    )
+    await parts.ledger.write(runs.commit_consumer, run, end)
+
+
+def _wake_at(stepper: Stepper) -> int | None:
+    """wakeAt as policy allows it; a changed one leaves a note."""
+    assert stepper.run.prepare_result is not None
+    wanted = prepare_result.wake_of(stepper.run.prepare_result)
+    if wanted is None:
+        return None
+    now, policy = stepper.parts.clock.now_ms(), stepper.parts.policy
+    soonest, latest = now + int(policy.wake_soonest_s * 1000), now + int(policy.wake_latest_s * 1000)
+    clamped = min(max(wanted, soonest), latest)
+    if clamped != wanted:
+        stepper.trace.warning(Step.NEXT, f"wakeAt {iso_or(wanted)} was moved to {iso(clamped)}, the nearest that policy allows.")
+    return clamped
+
+
+def iso_or(ms: int) -> str:
+    """A time for people, or its number if no calendar has it."""
+    try:
+        return iso(ms)
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+
+
+def _recheck_at(parts: Parts, run: Run) -> int | None:
+    if _reserved(parts, run):
+        return None
+    return parts.clock.now_ms() + int(parts.policy.recheck_s * 1000)
+
+
+def _reserved(parts: Parts, run: Run) -> bool:
+    rows = parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    return bool(rows)

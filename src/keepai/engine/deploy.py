@@ -1,0 +1,147 @@
+"""Deploying: check, number, store and activate a script version. It runs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..ledger.base import Row
+from ..ledger.transitions import workflows
+from ..ledger.transitions.workflows import Version
+from ..model.codec import digest
+from ..model.errors import ConfigError, Finding, NotFound, Refused, ScriptInvalid
+from ..model.records import Record
+from ..script.check import check
+from ..script.manifest import Manifest
+from .parts import Parts
+
+MODES = ("allow", "ask", "deny")
+AUTHORS = ("person", "planner", "maintainer")
+
+Grants = str | Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class Deployment(Record):
+    """What a deploy did: the workflow, its version, what `check` found, and what is not granted."""
+
+    workflow_id: str
+    name: str
+    version: str
+    changed: bool
+    capabilities: tuple[str, ...]
+    not_granted: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, object]:  # type: ignore[override]
+        return {**{k: v for k, v in vars(self).items()}, "findings": [vars(f) for f in self.findings]}
+
+
+async def deploy(
+    parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
+) -> Deployment:
+    """Store `source` as a new version of its workflow, or as a new workflow; the same source changes nothing."""
+    checked = check(source, parts.surface, mutate_reads=parts.policy.mutate_reads == "by_id")
+    if checked.manifest is None or checked.errors:
+        raise ScriptInvalid(checked.findings)
+    manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
+    wanted = _wanted(grants, manifest)
+    if author not in AUTHORS:
+        raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
+    source_hash = digest(source)
+    if existing is not None and _same(parts, existing, source_hash):
+        await parts.ledger.write(workflows.allow, existing["id"], wanted, barrier=True)
+        return _deployment(parts, existing["id"], manifest, _number(existing), False, checked.findings)
+    if existing is not None and not strand:
+        _check_stranded(parts, existing, manifest)
+    number = _next_number(existing, author)
+    version = Version(
+        name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
+        impact="safe", topics={t: _subscriber(manifest, t) for t in manifest.topics},
+        handlers={h.name: h.kind.value for h in manifest.handlers}, grants=wanted, actor=actor,
+    )
+    new_id = await parts.ledger.write(
+        workflows.deploy, existing["id"] if existing else None, version, number, barrier=True,
+    )
+    return _deployment(parts, new_id, manifest, number, True, checked.findings)
+
+
+def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
+    read = parts.ledger.read()
+    if workflow_id is None:
+        return read.one("workflow_by_name", name=name)
+    row = read.one("workflow_by_id", workflow_id=workflow_id)
+    if row is None:
+        raise NotFound(f"There is no workflow {workflow_id}. Leave workflow_id out to deploy a new one.")
+    if row["name"] != name:
+        raise Refused(
+            f"The script is named {name!r}, but {workflow_id} is {row['name']!r}. "
+            "Give the script that name, or deploy it without workflow_id as a workflow of its own."
+        )
+    return row
+
+
+def _wanted(grants: Grants, manifest: Manifest) -> dict[str, str]:
+    if grants is None:
+        return {}
+    if isinstance(grants, str):
+        if grants != "all":
+            raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
+        return dict.fromkeys(manifest.capabilities, "allow")
+    for capability, mode in grants.items():
+        check_mode(capability, mode)
+    return dict(grants)
+
+
+def check_mode(capability: str, mode: str) -> None:
+    """Refuse a grant that means nothing."""
+    if mode not in MODES:
+        raise ConfigError(f"The grant of {capability} must be one of {', '.join(MODES)}, not {mode!r}.")
+
+
+def _same(parts: Parts, row: Row, source_hash: str) -> bool:
+    script = parts.ledger.read().one(
+        "script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"],
+    )
+    return script is not None and script["hash"] == source_hash
+
+
+def _check_stranded(parts: Parts, row: Row, manifest: Manifest) -> None:
+    """Events that wait for a consumer must not be left without one by accident."""
+    waiting = parts.ledger.read().all("topic_stranded", workflow_id=row["id"])
+    stranded = [r for r in waiting if manifest.subscriber(r["topic"]) is None]
+    if stranded:
+        listed = ", ".join(f"{r['pending']} in {r['topic']!r}" for r in stranded)
+        raise Refused(
+            f"This version of {row['name']!r} subscribes no longer to topics in which events wait: {listed}. "
+            "Let them be processed or skip them first, or deploy with strand=True (--strand) to leave them."
+        )
+
+
+def _number(row: Row) -> tuple[int, int]:
+    return row["major"], row["minor"]
+
+
+def _next_number(row: Row | None, author: str) -> tuple[int, int]:
+    """A repair is a new minor version, everything else a new major one."""
+    if row is None:
+        return 1, 0
+    return (row["major"], row["minor"] + 1) if author == "maintainer" else (row["major"] + 1, 0)
+
+
+def _subscriber(manifest: Manifest, topic: str) -> str | None:
+    handler = manifest.subscriber(topic)
+    return handler.name if handler else None
+
+
+def _deployment(
+    parts: Parts, workflow_id: str, manifest: Manifest, number: tuple[int, int], changed: bool,
+    findings: tuple[Finding, ...],
+) -> Deployment:
+    granted = {
+        r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
+    }
+    return Deployment(
+        workflow_id, manifest.name, f"{number[0]}.{number[1]}", changed, manifest.capabilities,
+        tuple(c for c in manifest.capabilities if c not in granted), findings,
+    )

@@ -1,0 +1,63 @@
+"""The one place that turns an exception into what a run becomes."""
+
+from __future__ import annotations
+
+import traceback
+
+from ..ledger.transitions.runs import Stop
+from ..model.codec import encode
+from ..model.errors import OUTCOMES, Consequence, ConnectorBroke, HostFault, KeepError, Transient
+from ..model.operations import Step
+from ..model.policy import Policy
+from ..model.records import Run
+
+_RETRY_AFTER_MAX_S = 86_400
+
+
+def stop(error: KeepError, run: Run, step: Step | None, policy: Policy, now: int) -> Stop:
+    """What a run becomes because of `error`."""
+    status, reason = OUTCOMES[error.consequence]
+    text = describe(error, step)
+    if error.consequence is not Consequence.RETRY:
+        return Stop(status, reason, text)
+    failures = run.failures + 1
+    exhausted = failures > policy.retries_max
+    retry_at = None if exhausted else now + backoff_ms(error, failures, policy)
+    return Stop(status, reason, text, retry_at, failures, exhausted)
+
+
+def backoff_ms(error: KeepError, failures: int, policy: Policy) -> int:
+    """How long to wait: doubling, up to policy's longest; at least as long as the other side asked for."""
+    wait = min(policy.retry_first_s * 2 ** (failures - 1), policy.retry_longest_s)
+    if isinstance(error, Transient) and error.retry_after:
+        wait = max(wait, min(error.retry_after, _RETRY_AFTER_MAX_S))
+    return int(wait * 1000)
+
+
+def describe(error: KeepError, step: Step | None) -> str:
+    """The error as it is kept with a run."""
+    return encode({
+        "code": error.code,
+        "message": error.message.encode("utf-8", "replace").decode("utf-8"),
+        "line": error.at.line if error.at else None,
+        "column": error.at.column if error.at else None,
+        "step": step.value if step else None,
+        "evidence": _evidence(error),
+    })
+
+
+def _evidence(error: KeepError) -> str | None:
+    cause = error.__cause__
+    if not isinstance(error, HostFault) or cause is None:
+        return None
+    return "".join(traceback.format_exception(cause))[-4000:]
+
+
+def as_fault(error: Exception, what: str) -> KeepError:
+    """An exception that nobody declared: a fault of the host or of the connector that raised it."""
+    fault: KeepError = ConnectorBroke(
+        f"{what} raised {type(error).__name__}: {error}. This is a bug of the connector or the host; "
+        "the evidence is kept with the run. After mending it, retry the run."
+    )
+    fault.__cause__ = error
+    return fault

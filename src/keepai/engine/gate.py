@@ -1,0 +1,273 @@
+"""The gate between one running step and everything else: each operation is checked here, then carried out.
+
+Nothing that a script asks for reaches a connector or the ledger on any other way. What it publishes or
+registers is gathered and written only when the whole run commits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..ledger.transitions.events import Publication, Registration
+from ..model.codec import Json, check_id, digest, encode, stored
+from ..model.errors import KeepError, LimitExceeded, PermissionDenied, PhaseViolation, RuleBroken
+from ..model.operations import Kind, Step, allowed, where_allowed
+from ..model.records import Run
+from ..runtime.base import LogLine, Operation, Reply
+from ..script.manifest import Handler, Manifest
+from . import outside
+from .parts import Parts
+from .trace import Trace
+
+
+@dataclass
+class Gathered:
+    """What a step registered and published, in order."""
+
+    inputs: dict[tuple[str, str, str], Registration] = field(default_factory=dict)
+    publications: dict[tuple[str, str], Publication] = field(default_factory=dict)
+    published: int = 0
+
+    @property
+    def input_ids(self) -> set[str]:
+        return {entry.input_id for entry in self.inputs.values()}
+
+
+class Gate:
+    """Answers one step of one run."""
+
+    def __init__(
+        self, parts: Parts, run: Run, manifest: Manifest, handler: Handler, step: Step,
+        grants: Mapping[str, str], trace: Trace,
+    ) -> None:
+        self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
+        self._step, self._grants, self._trace = step, grants, trace
+        self.gathered = Gathered()
+
+    async def answer(self, operation: Operation) -> Reply:
+        """Check an operation, carry it out, and keep it with the run."""
+        started = time.monotonic()
+        try:
+            reply = await self._carry_out(operation)
+        except KeepError as error:
+            self._note(operation, None, error.message, started)
+            raise
+        self._note(operation, reply.value, None, started)
+        return reply
+
+    def log(self, line: LogLine) -> None:
+        """Keep a line with the run."""
+        self._trace.log(self._step, line.level, line.text.encode("utf-8", "replace").decode("utf-8"))
+
+    def _note(self, operation: Operation, answer: Json, error: str | None, started: float) -> None:
+        if operation.kind in (Kind.REGISTER_INPUT, Kind.PUBLISH) and error is None:
+            return  # the commit itself shows them
+        duration = int((time.monotonic() - started) * 1000)
+        self._trace.call(self._step, operation.name, list(operation.args), answer, error, duration)
+
+    async def _carry_out(self, operation: Operation) -> Reply:
+        check_allowed(self._step, operation, mutate_reads=self._parts.policy.mutate_reads == "by_id")
+        match operation.kind:
+            case Kind.PEEK:
+                return self._peek(*_padded(operation.args, 2))
+            case Kind.GET_BY_IDS:
+                return self._get_by_ids(*_padded(operation.args, 2))
+            case Kind.REGISTER_INPUT:
+                return Reply(self._register(_object(operation.args, "registerInput")))
+            case Kind.PUBLISH:
+                self._publish(*_padded(operation.args, 2))
+                return Reply(None)
+            case Kind.READ | Kind.READ_BY_ID:
+                return await self._read(operation)
+        raise PhaseViolation(f"ctx.{operation.name} cannot be answered in {self._step}.")
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def _peek(self, topic: Json, options: Json) -> Reply:
+        name = self._subscribed(topic, "peek")
+        limit = self._limit(options)
+        rows = self._parts.ledger.read().all(
+            "event_peek", workflow_id=self._run.workflow_id, topic=name, limit=limit,
+        )
+        return Reply([_event(name, r["message_id"], r["payload"]) for r in rows])
+
+    def _get_by_ids(self, topic: Json, ids: Json) -> Reply:
+        name = self._subscribed(topic, "getByIds")
+        if not isinstance(ids, list):
+            raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
+        found: list[Json] = []
+        for message_id in ids[: self._parts.policy.peek_max]:
+            row = self._parts.ledger.read().one(
+                "event_find", workflow_id=self._run.workflow_id, topic=name,
+                message_id=check_id(message_id, "a messageId in getByIds"),
+            )
+            if row and row["status"] == "pending" and row["reserved_by"] is None:
+                found.append(_event(name, row["message_id"], row["payload"]))
+        return Reply(found)
+
+    def _limit(self, options: Json) -> int:
+        policy = self._parts.policy
+        limit = options.get("limit") if isinstance(options, dict) else None
+        if limit is None:
+            return policy.peek_default
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
+            raise RuleBroken(f"ctx.peek: limit must be a whole number above zero, not {limit!r}.")
+        return min(limit, policy.peek_max)
+
+    def _subscribed(self, topic: Json, what: str) -> str:
+        if isinstance(topic, str) and topic in self._handler.subscribe:
+            return topic
+        raise RuleBroken(
+            f"ctx.{what}: {self._handler.name} does not subscribe to the topic {topic!r}. "
+            f"It subscribes to {_listed(self._handler.subscribe)}."
+        )
+
+    # -- what a producer brings in, what a step publishes ------------------------------------------
+
+    def _register(self, entry: Mapping[str, Json]) -> str:
+        source = check_id(entry.get("source"), "registerInput: source")
+        kind = check_id(entry.get("type"), "registerInput: type")
+        types = self._parts.surface.input_types.get(source)
+        if types is None:
+            known = _listed(tuple(self._parts.surface.input_types))
+            raise RuleBroken(f"registerInput: there is no source {source!r}. Known sources: {known}.")
+        if kind not in types:
+            raise RuleBroken(f"registerInput: the source {source!r} has no type {kind!r}; it has {_listed(types)}.")
+        external_id = check_id(entry.get("id"), "registerInput: id")
+        return self._input(source, kind, external_id, _title(entry.get("title"), "registerInput"))
+
+    def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
+        key = (source, kind, external_id)
+        if key not in self.gathered.inputs:
+            known = self._parts.ledger.read().one(
+                "input_find", workflow_id=self._run.workflow_id, source=source, type=kind, external_id=external_id,
+            )
+            input_id = str(known["id"]) if known else self._parts.ids.new("inp")
+            self.gathered.inputs[key] = Registration(input_id, source, kind, external_id, title)
+        return self.gathered.inputs[key].input_id
+
+    def _publish(self, topics: Json, entry: Json) -> None:
+        names = self._publishable(topics)
+        if not isinstance(entry, dict):
+            raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
+        self._count(len(names))
+        message_id = self._message_id(entry.get("messageId"), names[0])
+        payload = encode(
+            entry.get("payload"), what=f"the payload of {message_id!r}",
+            bytes_max=self._parts.policy.payload_bytes_max,
+        )
+        causes = self._causes(entry, names[0], message_id)
+        for name in names:
+            earlier = self.gathered.publications.get((name, message_id))
+            united = tuple(dict.fromkeys((earlier.causes if earlier else ()) + causes))
+            self.gathered.publications[name, message_id] = Publication(name, message_id, payload, united)
+
+    def _publishable(self, topics: Json) -> list[str]:
+        names = topics if isinstance(topics, list) else [topics]
+        if not names:
+            raise RuleBroken("ctx.publish was given an empty list of topics.")
+        may = self._manifest.topics if self._handler.publishes is None else self._handler.publishes
+        for name in names:
+            if name not in self._manifest.topics:
+                raise RuleBroken(
+                    f"ctx.publish: the topic {name!r} is not declared. Declared: {_listed(self._manifest.topics)}."
+                )
+            if name not in may:
+                raise RuleBroken(
+                    f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). Add it there."
+                )
+        return [str(name) for name in dict.fromkeys(str(n) for n in names)]
+
+    def _count(self, more: int) -> None:
+        self.gathered.published += more
+        limit = self._parts.policy.events_per_run_max
+        if self.gathered.published > limit:
+            raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Publish them in several runs.")
+
+    def _message_id(self, given: Json, topic: str) -> str:
+        if given is not None:
+            return check_id(given, "publish: messageId")
+        return "auto:" + digest(self._run.lineage, topic, str(self.gathered.published))[:24]
+
+    def _causes(self, entry: Mapping[str, Json], topic: str, message_id: str) -> tuple[str, ...]:
+        if self._step is not Step.PRODUCER:
+            return ()  # inherited from what the run reserved, when it commits
+        given = entry.get("inputId")
+        if given is None and entry.get("title") is not None:
+            return (self._input("workflow", topic, message_id, _title(entry["title"], "publish")),)
+        if not isinstance(given, str) or not self._known_input(given):
+            raise RuleBroken(
+                f"ctx.publish of {message_id!r}: inputId is {'missing' if given is None else 'not an input of this workflow'}. "
+                "Register the input first: const inputId = ctx.registerInput({source, type, id, title})."
+            )
+        return (given,)
+
+    def _known_input(self, input_id: str) -> bool:
+        if input_id in self.gathered.input_ids:
+            return True
+        found = self._parts.ledger.read().one(
+            "input_exists", workflow_id=self._run.workflow_id, input_id=input_id,
+        )
+        return found is not None
+
+    # -- the outside world -------------------------------------------------------------------------
+
+    async def _read(self, operation: Operation) -> Reply:
+        connector, _, name = operation.name.partition(".")
+        spec = self._parts.connectors[connector].operations[name]
+        check_granted(self._grants, operation.name)
+        params = spec.parse(_padded(operation.args, 1)[0])
+        seconds = self._parts.policy.call_s
+        call = outside.call_of(
+            self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)),
+        )
+        return await outside.read(spec, operation.name, params, call, seconds)
+
+
+def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> None:
+    """Refuse what the table of phases does not list."""
+    if not allowed(step, operation.kind, mutate_reads=mutate_reads):
+        raise PhaseViolation(
+            f"ctx.{operation.name} ({operation.kind}) is not allowed in {step}; "
+            f"it is allowed in {where_allowed(operation.kind)}."
+        )
+
+
+def check_granted(grants: Mapping[str, str], capability: str) -> None:
+    """Refuse a call that nobody allowed."""
+    mode = grants.get(capability)
+    if mode == "allow":
+        return
+    why = {
+        "deny": f"{capability} is denied to this workflow",
+        "ask": f"{capability} must be approved call by call for this workflow",
+        None: f"{capability} has not been granted to this workflow",
+    }[mode]
+    raise PermissionDenied(f"{why}. Allow it with `keep grant WORKFLOW {capability}`, then the run goes on.")
+
+
+def _event(topic: str, message_id: str, payload: str) -> Json:
+    return {"topic": topic, "messageId": message_id, "payload": stored(payload)}
+
+
+def _padded(args: tuple[Json, ...], count: int) -> tuple[Json, ...]:
+    return (*args, *(None,) * count)[:count]
+
+
+def _object(args: tuple[Json, ...], what: str) -> Mapping[str, Json]:
+    first = args[0] if args else None
+    if not isinstance(first, dict):
+        raise RuleBroken(f"ctx.{what} takes one object.")
+    return first
+
+
+def _title(value: Json, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise RuleBroken(f"ctx.{what}: title must say what this is, in words for people; it is {value!r}.")
+    return value[:1000]
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(repr(n) for n in names) or "nothing"

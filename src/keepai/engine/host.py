@@ -1,0 +1,248 @@
+"""The host: one lane per workflow with something due, lanes side by side, one run at a time in each."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from ..ledger.base import Row
+from ..ledger.rows import run_record
+from ..ledger.transitions import runs, workflows
+from ..ledger.transitions.runs import Begin
+from ..model.errors import LedgerStopped, Refused
+from ..model.records import Mutation, Run
+from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
+from . import reconcile, runner, scheduler
+from .parts import Parts, version_of
+from .relaunch import carry, last_mutation
+
+_LONGEST_SLEEP_S = 60.0
+
+
+@dataclass(frozen=True)
+class Now:
+    """A workflow as the ledger has it at one moment."""
+
+    row: Row
+    handlers: list[Row]
+    run: Run | None
+
+    @property
+    def active(self) -> tuple[int, int]:
+        return self.row["major"], self.row["minor"]
+
+
+class Host:
+    """Starts what is due and lets it run."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._lanes: dict[str, asyncio.Task[None]] = {}
+        self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
+        self._woken = asyncio.Event()
+        self._closures = reconcile.Closures()
+        self._closing = False
+
+    async def run_until_idle(self) -> None:
+        """Run all that is due now and what it causes; never waits for time or people."""
+        while due := [w for w in self._workflow_ids() if self._is_due(w)]:
+            for workflow_id in due:
+                self._start(workflow_id)
+            await self._lanes_done()
+            if self._parts.ledger.stopped() or self._closing:
+                return
+        await self._lanes_done()
+        await self._parts.ledger.barrier()
+
+    async def serve(self) -> None:
+        """Run what becomes due, for ever; between that, sleep."""
+        while not self._closing:
+            self._woken.clear()
+            if self._parts.ledger.stopped() is None:
+                for workflow_id in self._workflow_ids():
+                    if workflow_id not in self._lanes and self._is_due(workflow_id):
+                        self._start(workflow_id)
+            try:
+                async with asyncio.timeout(self._sleep_s()):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    def wake(self) -> None:
+        """Something changed: look again."""
+        self._woken.set()
+
+    async def close(self, seconds: float = 35.0) -> None:
+        """Let the runs that are under way end; what does not end in time is cut off."""
+        self._closing = True
+        self.wake()
+        if self._lanes:
+            _, late = await asyncio.wait(self._lanes.values(), timeout=seconds)
+            for lane in late:
+                lane.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def check_settled(self, mutation: Mutation) -> None:
+        """Refuse "it did not happen" while the request may still arrive."""
+        spec = reconcile.spec_of(self._parts, mutation)
+        settle_s = reconcile.settle_s(self._parts, spec) if spec else self._parts.policy.settle_s
+        left = self._closures.settled(self._parts, mutation, settle_s)
+        if left is None:
+            raise Refused(f"The call of mutation {mutation.id} has not ended yet: it may still happen. Answer when it has.")
+        if left > 0:
+            raise Refused(f"The request of mutation {mutation.id} may still arrive: answer in {left / 1000:.0f} s.")
+
+    # -- lanes -------------------------------------------------------------------------------------
+
+    def _start(self, workflow_id: str) -> None:
+        if workflow_id not in self._lanes:
+            lane = asyncio.get_running_loop().create_task(self._lane(workflow_id), name=f"lane {workflow_id}")
+            self._lanes[workflow_id] = lane
+            lane.add_done_callback(lambda _: self._ended(workflow_id))
+
+    def _ended(self, workflow_id: str) -> None:
+        self._lanes.pop(workflow_id, None)
+        self.wake()
+
+    async def _lanes_done(self) -> None:
+        while self._lanes:
+            ended, _ = await asyncio.wait(self._lanes.values())
+            for lane in ended:
+                lane.result()
+
+    async def _lane(self, workflow_id: str) -> None:
+        async with self._room:
+            self._parts.ledger.crew += 1
+            try:
+                while not self._closing and await self._advance(workflow_id):
+                    pass
+            except LedgerStopped:
+                return  # whoever looks is told; nothing starts until the ledger is opened again
+            finally:
+                self._parts.ledger.crew -= 1
+
+    async def _advance(self, workflow_id: str) -> bool:
+        """Do the next thing of a workflow; False if there is none now."""
+        now = self._now(workflow_id)
+        if now.row["status"] != WorkflowStatus.ACTIVE:
+            return False
+        await self._bring_near(now)
+        run = await self._next_run(now)
+        if run is None:
+            return False
+        await runner.execute(self._parts, run)
+        return True
+
+    async def _next_run(self, now: Now) -> Run | None:
+        if now.run is None:
+            return await self._begin(now)
+        if now.run.state is Status.ACTIVE:
+            return now.run
+        if now.run.reason is Reason.RECONCILIATION:
+            return await self._reconcile(now.run)
+        return await self._carry_on(now, now.run)
+
+    async def _begin(self, now: Now) -> Run | None:
+        due = self._due(now)
+        if due is None:
+            return None
+        phase = Phase.EXECUTING if due.kind == "producer" else Phase.PREPARING
+        begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
+        return await self._parts.ledger.write(runs.begin, begin)
+
+    async def _reconcile(self, run: Run) -> Run | None:
+        mutation = last_mutation(self._parts, run)
+        if mutation is None or not self._reconcile_due(run, mutation):
+            return None
+        return await reconcile.attempt(self._parts, self._closures, run, mutation)
+
+    def _reconcile_due(self, run: Run, mutation: Mutation | None) -> bool:
+        if mutation is None or mutation.status is not MutationStatus.NEEDS_RECONCILE:
+            return False
+        return run.retry_at is None or scheduler.time_has_come(run, self._parts.clock.now_ms())
+
+    async def _carry_on(self, now: Now, run: Run) -> Run | None:
+        """A stopped run goes on when its time has come, or when a new version may mend it."""
+        trigger = self._carry_why(now, run)
+        if trigger is None:
+            return None
+        how = carry(self._parts, run, now.active, Status.SUPERSEDED, trigger, run.failures if trigger == "retry" else 0)
+        if how is None:
+            return None
+        manifest = self._parts.script(run.workflow_id, now.active).manifest
+        if manifest.handler(run.handler) is None:
+            if how.phase is not Phase.EMITTING:
+                await self._parts.ledger.write(runs.abandon, run)
+                return await self._begin(self._now(run.workflow_id))
+            return None  # only `finish` can end it: what follows it no longer exists
+        return await self._parts.ledger.write(runs.carry_on, run, how)
+
+    def _carry_why(self, now: Now, run: Run) -> str | None:
+        if scheduler.retry_due(run, self._parts.clock.now_ms()):
+            return "retry"
+        mendable = run.reason is not Reason.INTERNAL
+        if mendable and version_of(run.version) != now.active:
+            return "new_version"
+        return None
+
+    async def _bring_near(self, now: Now) -> None:
+        manifest = self._parts.script(now.row["id"], now.active).manifest
+        clock = self._parts.clock.now_ms()
+        for near in scheduler.nearer(now.handlers, manifest, self._parts.policy, clock):
+            await self._parts.ledger.write(
+                workflows.reschedule, now.row["id"], near.handler, near.next_run_at, near.wake_at, near.recheck_at,
+            )
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def _workflow_ids(self) -> list[str]:
+        return [str(r["id"]) for r in self._parts.ledger.read().all("workflow_all")]
+
+    def _now(self, workflow_id: str) -> Now:
+        read = self._parts.ledger.read()
+        row = read.one("workflow_by_id", workflow_id=workflow_id)
+        assert row is not None, f"workflow {workflow_id} was just listed"
+        open_run = read.one("run_open", workflow_id=workflow_id)
+        handlers = read.all("handler_due", workflow_id=workflow_id)
+        return Now(row, handlers, run_record(open_run) if open_run else None)
+
+    def _due(self, now: Now) -> scheduler.Due | None:
+        manifest = self._parts.script(now.row["id"], now.active).manifest
+        return scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
+
+    def _is_due(self, workflow_id: str) -> bool:
+        now = self._now(workflow_id)
+        if now.row["status"] != WorkflowStatus.ACTIVE:
+            return False
+        if now.run is None:
+            return self._due(now) is not None
+        if now.run.state is Status.ACTIVE:
+            return True
+        if now.run.reason is Reason.RECONCILIATION:
+            return self._reconcile_due(now.run, last_mutation(self._parts, now.run))
+        return self._can_carry_on(now, now.run)
+
+    def _can_carry_on(self, now: Now, run: Run) -> bool:
+        trigger = self._carry_why(now, run)
+        if trigger is None:
+            return False
+        how = carry(self._parts, run, now.active, Status.SUPERSEDED, trigger)
+        if how is None:
+            return False
+        manifest = self._parts.script(run.workflow_id, now.active).manifest
+        return how.phase is not Phase.EMITTING or manifest.handler(run.handler) is not None
+
+    def _sleep_s(self) -> float:
+        """How long nothing can become due by itself."""
+        if self._parts.ledger.stopped():
+            return _LONGEST_SLEEP_S
+        clock = self._parts.clock.now_ms()
+        soonest = _LONGEST_SLEEP_S * 1000
+        for workflow_id in self._workflow_ids():
+            if workflow_id in self._lanes:
+                continue
+            now = self._now(workflow_id)
+            at = scheduler.next_due_at(now.handlers, now.run)
+            if now.row["status"] == WorkflowStatus.ACTIVE and at is not None:
+                soonest = min(soonest, max(at - clock, 1))
+        return soonest / 1000

@@ -1,0 +1,134 @@
+"""The only place where connectors are called, and where what they raise gets its meaning.
+
+A read that fails in any undeclared way is a fault of the connector. A mutation that fails in any way other
+than the four definite ones has an unknown outcome: the request may have left, and only the outside
+system, or a person, can tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..connectors.base import Call, OperationSpec, Page, Verdict
+from ..model.clock import SystemClock
+from ..model.codec import Json, encode
+from ..model.errors import (
+    ConnectorError,
+    KeepError,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    Rejected,
+    Transient,
+)
+from ..model.records import Run
+from ..runtime.base import Reply
+from .failure import as_fault
+
+def call_of(
+    run: Run, seconds: float, log: Callable[[str], None], *, attempt: int | None = None, idempotency_key: str = "",
+) -> Call:
+    """The circumstances of a call that may take `seconds`."""
+    return Call(
+        idempotency_key=idempotency_key, deadline=SystemClock().steady_ms() + seconds * 1000,
+        workflow_id=run.workflow_id, run_id=run.id, attempt=run.attempt if attempt is None else attempt, log=log,
+    )
+
+
+#: What a connector raises to say: it did not happen.
+DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, PreconditionFailed, Rejected)
+
+
+async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
+    """Ask the outside world; a failure is raised as what it means."""
+    try:
+        async with asyncio.timeout(seconds):
+            answer = await spec.invoke(params, call)
+    except TimeoutError:
+        raise Transient(f"{name} did not answer within {seconds:g} s.") from None
+    except OutcomeUnknown as error:
+        raise Transient(f"{name}: {error.message}") from error
+    except KeepError:
+        raise
+    except Exception as error:
+        raise as_fault(error, name) from error
+    if isinstance(answer, Page):
+        return Reply(list(answer), dict(answer.fields))
+    return Reply(answer)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known after a mutation's call: its result, a definite refusal, or nothing."""
+
+    result: str | None = None
+    refused: KeepError | None = None
+    unknown: KeepError | None = None
+    closed: bool = True  # the call has ended; nothing more of it can leave this host
+
+
+async def mutate(
+    spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, ended_late: Callable[[str], None],
+) -> Answer:
+    """Make the call. `ended_late` is told what a call said that ended after it was given up."""
+    task = asyncio.ensure_future(spec.invoke(params, call))
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if done:
+        return _answer(task, name)
+    task.cancel()
+    await asyncio.wait({task}, timeout=_GRACE_S)
+    if not task.done():
+        task.add_done_callback(lambda t: ended_late(_late(t)))
+    unknown = OutcomeUnknown(f"{name} did not answer within {seconds:g} s; it may or may not have happened.")
+    return Answer(unknown=unknown, closed=task.done())
+
+
+_GRACE_S = 0.5
+
+
+def _answer(task: asyncio.Future[Json | Page], name: str) -> Answer:
+    if task.cancelled():
+        return Answer(unknown=OutcomeUnknown(f"{name} was cancelled; it may or may not have happened."))
+    error = task.exception()
+    if error is None:
+        return _applied(task.result(), name)
+    if isinstance(error, DEFINITE):
+        return Answer(refused=error)
+    if isinstance(error, OutcomeUnknown):
+        return Answer(unknown=error)
+    unknown = OutcomeUnknown(
+        f"{name} raised {type(error).__name__}: {error}. It may or may not have happened."
+    )
+    unknown.__cause__ = error
+    return Answer(unknown=unknown)
+
+
+def _applied(result: Json | Page, name: str) -> Answer:
+    try:
+        return Answer(result=encode(result, what=f"the result of {name}"))
+    except KeepError as error:
+        return Answer(unknown=OutcomeUnknown(f"{name} answered with something that cannot be kept: {error.message}"))
+
+
+def _late(task: asyncio.Future[Json | Page]) -> str:
+    if task.cancelled():
+        return "the call was cancelled"
+    error = task.exception()
+    return f"the call raised {type(error).__name__}: {error}" if error else f"the call returned {task.result()!r}"
+
+
+async def reconcile(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Verdict:
+    """Ask what became of a mutation; whatever goes wrong with asking means: ask again later."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await spec.reconcile(params, call)
+    except TimeoutError:
+        return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
+    except Exception as error:
+        return Verdict("retry", why=f"asking {name} raised {type(error).__name__}: {error}")

@@ -1,0 +1,63 @@
+"""What every piece of the engine needs, put together once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..connectors.base import Connector
+from ..ledger.base import Ledger
+from ..ledger.rows import script_record
+from ..model.clock import Clock, Ids
+from ..model.errors import NotFound
+from ..model.operations import Surface
+from ..model.policy import Policy
+from ..runtime.base import Limits, Runtime
+from ..script.manifest import Manifest, from_text
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One script version, ready to run."""
+
+    source: str
+    manifest: Manifest
+
+
+@dataclass
+class Parts:
+    """The ledger, the runtime, the connectors, the policy and the clock of one host."""
+
+    ledger: Ledger
+    runtime: Runtime
+    connectors: Mapping[str, Connector]
+    surface: Surface
+    policy: Policy
+    clock: Clock
+    ids: Ids
+    _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
+
+    def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:
+        """A version of a workflow's script."""
+        key = (workflow_id, *version)
+        if key not in self._scripts:
+            row = self.ledger.read().one("script_get", workflow_id=workflow_id, major=version[0], minor=version[1])
+            if row is None:
+                raise NotFound(f"Workflow {workflow_id} has no version {version[0]}.{version[1]}.")
+            script = script_record(row)
+            self._scripts[key] = Loaded(script.source, from_text(script.manifest))
+        return self._scripts[key]
+
+    def limits(self) -> Limits:
+        """Policy's limits for one step."""
+        policy = self.policy
+        return Limits(
+            compute_s=policy.script_s, memory_bytes=policy.script_memory_bytes, calls_max=policy.script_calls_max,
+            message_bytes_max=policy.message_bytes_max, log_bytes_max=policy.script_log_bytes_max,
+        )
+
+
+def version_of(text: str) -> tuple[int, int]:
+    """(1, 3) of "1.3"."""
+    major, _, minor = text.partition(".")
+    return int(major), int(minor)

@@ -1,0 +1,102 @@
+"""What `prepare` must return, checked before anything is pinned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.clock import parse_iso
+from ..model.codec import Json, check_id, decode, encode
+from ..model.errors import BadValue, LimitExceeded, RuleBroken
+from ..model.policy import Policy
+from ..script.manifest import Handler
+
+_SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wakeAt?}."
+
+
+@dataclass(frozen=True)
+class PrepareResult:
+    """The text that is pinned, and what the host reads out of it."""
+
+    text: str
+    wanted: tuple[tuple[str, str], ...]  # (topic, messageId)
+    title: str | None
+    wake_at: int | None  # as the script wishes, in ms
+
+
+def parse(returned: str | None, handler: Handler, policy: Policy, warn: list[str]) -> PrepareResult:
+    """Check the shape; a wakeAt that is no date is ignored with a warning."""
+    if returned is None:
+        raise RuleBroken(f"prepare of {handler.name} returned nothing. {_SHAPE}")
+    value = decode(returned, what="the PrepareResult", bytes_max=policy.prepare_bytes_max)
+    if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
+        raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
+    wanted = _wanted(value["reservations"], handler, policy)
+    return PrepareResult(encode(value), wanted, _title(value.get("ui")), _wake(value.get("wakeAt"), warn))
+
+
+def title_of(text: str) -> str | None:
+    """The title of a PrepareResult that was pinned earlier."""
+    value = decode(text)
+    return _title(value.get("ui")) if isinstance(value, dict) else None
+
+
+def wake_of(text: str) -> int | None:
+    """The wakeAt of a PrepareResult that was pinned earlier."""
+    value = decode(text)
+    return _wake(value.get("wakeAt"), []) if isinstance(value, dict) else None
+
+
+def _wanted(reservations: Json, handler: Handler, policy: Policy) -> tuple[tuple[str, str], ...]:
+    if not isinstance(reservations, list):
+        raise RuleBroken(f"PrepareResult.reservations must be an array. {_SHAPE}")
+    wanted: list[tuple[str, str]] = []
+    for entry in reservations:
+        if not isinstance(entry, dict) or not isinstance(entry.get("ids"), list):
+            raise RuleBroken(f"A reservation must be {{topic, ids: [messageId, …]}}. {_SHAPE}")
+        topic = entry.get("topic")
+        if not isinstance(topic, str) or topic not in handler.subscribe:
+            raise RuleBroken(
+                f"prepare reserved events of the topic {topic!r}, to which {handler.name} does not subscribe. "
+                f"It subscribes to {', '.join(map(repr, handler.subscribe))}."
+            )
+        wanted += [(topic, _id(i, topic)) for i in entry["ids"]]  # type: ignore[union-attr]
+    _check_wanted(wanted, policy)
+    return tuple(wanted)
+
+
+def _check_wanted(wanted: list[tuple[str, str]], policy: Policy) -> None:
+    if len(wanted) > policy.reservations_max:
+        raise LimitExceeded(
+            f"prepare reserved {len(wanted):,} events; the limit is {policy.reservations_max:,}. Reserve fewer per run."
+        )
+    if len(set(wanted)) < len(wanted):
+        twice = next(w for w in wanted if wanted.count(w) > 1)
+        raise RuleBroken(f"prepare reserved {twice[1]!r} of topic {twice[0]!r} twice. List each event once.")
+
+
+def _id(value: Json, topic: str) -> str:
+    try:
+        return check_id(value, f"an id reserved in {topic!r}")
+    except BadValue as error:
+        raise RuleBroken(f"{error.message} Reserve the messageId of an event that ctx.peek returned.") from None
+
+
+def _title(ui: Json) -> str | None:
+    if ui is None:
+        return None
+    title = ui.get("title") if isinstance(ui, dict) else None
+    if not isinstance(ui, dict) or not (title is None or isinstance(title, str)):
+        raise RuleBroken("PrepareResult.ui must be an object {title: string}.")
+    return title
+
+
+def _wake(value: Json, warn: list[str]) -> int | None:
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        return parse_iso(value)
+    except (ValueError, OverflowError):
+        warn.append(f"wakeAt {value!r} is no ISO-8601 date and was ignored.")
+        return None

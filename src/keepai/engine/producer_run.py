@@ -1,0 +1,37 @@
+"""A producer's run: its inputs, events, state and next due time are one commit, or nothing is."""
+
+from __future__ import annotations
+
+from ..ledger.transitions import runs
+from ..model.codec import check_size, decode, encode
+from ..model.operations import Step
+from ..script.schedule import next_time
+from .parts import Parts
+from .stepping import Stepper
+
+
+async def execute(stepper: Stepper) -> None:
+    """Run the handler and commit what it brought."""
+    parts, run = stepper.parts, stepper.run
+    ended, gate = await stepper.step(Step.PRODUCER, (stepper.state(),))
+    await parts.ledger.write(
+        runs.commit_producer, run, tuple(gate.gathered.inputs.values()),
+        tuple(gate.gathered.publications.values()), kept_state(parts, ended.value, stepper.handler.name),
+        next_run_at(stepper), stepper.trace.take(),
+    )
+
+
+def next_run_at(stepper: Stepper) -> int:
+    """When this producer is due after now."""
+    parts = stepper.parts
+    default = int(parts.policy.producer_interval_s * 1000)
+    return next_time(stepper.handler.schedule, parts.clock.now_ms(), default)
+
+
+def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
+    """What a handler returned, in canonical form; None keeps the old state."""
+    if returned is None:
+        return None
+    what = f"the state of {handler}"
+    check_size(returned, what, parts.policy.state_bytes_max)
+    return encode(decode(returned, what=what))

@@ -1,0 +1,129 @@
+"""Finding out what became of a mutation whose outcome is unknown.
+
+The outside system is asked at once and then again with backoff. "It happened" counts whenever it is said.
+"It did not happen" counts only when the call is closed, so that nothing of it can leave this host any
+more, and the connector's settle time has passed since; before that the request may still land. What
+cannot be found out becomes a question to a person.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..connectors.base import OperationSpec, Verdict
+from ..ledger.transitions import mutations
+from ..ledger.transitions.mutations import Doubt
+from ..ledger.transitions.runs import Stop
+from ..model.codec import encode
+from ..model.errors import KeepError, OutcomeUnknown, Transient
+from ..model.operations import Step
+from ..model.records import Mutation, Run
+from ..model.states import MutationStatus
+from . import failure, outside
+from .outcome import applied
+from .parts import Parts
+
+
+@dataclass
+class Closures:
+    """When this process learned that a call had ended, on its steady clock; anew after a restart."""
+
+    seen_ms: dict[str, int] = field(default_factory=dict)
+
+    def settled(self, parts: Parts, mutation: Mutation, settle_s: float) -> int | None:
+        """Milliseconds until "not found" is a proof; None while the call may still be under way."""
+        if mutation.closed_at is None:
+            return None
+        now = parts.clock.steady_ms()
+        since = self.seen_ms.setdefault(mutation.id, now)
+        return max(0, since + int(settle_s * 1000) - now)
+
+
+def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed: bool) -> Doubt:
+    """What an unknown outcome becomes: to be reconciled at once, or a question to a person."""
+    spec = spec_of(parts, mutation)
+    stop = failure.stop(_as_unknown(why), run, Step.MUTATE, parts.policy, parts.clock.now_ms())
+    if spec is None or not spec.can_reconcile:
+        return Doubt(MutationStatus.INDETERMINATE, stop, closed)
+    return Doubt(MutationStatus.NEEDS_RECONCILE, _at(stop, parts.clock.now_ms()), closed)
+
+
+async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation) -> Run | None:
+    """Ask the outside system once; gives the run if it may go on now."""
+    spec = spec_of(parts, mutation)
+    verdict = await _ask(parts, run, spec, mutation) if spec else Verdict.unknown("the connector is not configured")
+    if verdict.status == "applied":
+        return await _found(parts, run, mutation, verdict.result)
+    if verdict.status == "failed":
+        assert spec is not None
+        left = closures.settled(parts, mutation, settle_s(parts, spec))
+        if left == 0:
+            await _absent(parts, run, mutation)
+            return None
+        return await _again(parts, run, mutation, left, "It is not there yet, but may still arrive")
+    if verdict.status == "unknown":
+        await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
+        return None
+    after = None if verdict.after is None else int(verdict.after * 1000)
+    return await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
+
+
+async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) -> Verdict:
+    seconds = parts.policy.reconcile_s
+    call = outside.call_of(
+        run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
+    )
+    return await outside.reconcile(spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds)
+
+
+async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> Run | None:
+    text = encode(result, what="the reconciled result")
+    return await parts.ledger.write(mutations.found, run, mutation, text, applied(text), barrier=True)
+
+
+async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
+    proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it. It is tried again.")
+    why = failure.stop(proven, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
+    await parts.ledger.write(mutations.absent, run, mutation, why, barrier=True)
+
+
+async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | None, why: str) -> None:
+    policy, now = parts.policy, parts.clock.now_ms()
+    attempts = mutation.reconcile_attempts + 1
+    begun = mutation.doubted_at or now
+    if attempts >= policy.reconciles_max or now - begun >= policy.reconcile_total_s * 1000:
+        await _ask_person(parts, run, mutation, f"{why}; it was asked {attempts} times", attempts)
+        return
+    wait = int(min(policy.reconcile_first_s * 2 ** (attempts - 1), policy.reconcile_longest_s) * 1000)
+    stop = failure.stop(OutcomeUnknown(f"{why}."), run, Step.MUTATE, policy, now)
+    doubt = Doubt(MutationStatus.NEEDS_RECONCILE, _at(stop, now + (after_ms or wait)), attempts=attempts)
+    await parts.ledger.write(mutations.still_doubt, run, mutation, doubt)
+
+
+async def _ask_person(parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0) -> None:
+    unknown = OutcomeUnknown(f"Nobody can tell whether “{mutation.preview}” happened: {why}.")
+    stop = failure.stop(unknown, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
+    attempts = attempts or mutation.reconcile_attempts + 1
+    doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts)
+    await parts.ledger.write(mutations.still_doubt, run, mutation, doubt, barrier=True)
+
+
+def spec_of(parts: Parts, mutation: Mutation) -> OperationSpec | None:
+    """The operation that a mutation was sent with, if its connector is still configured."""
+    connector = parts.connectors.get(mutation.connector)
+    return connector.operations.get(mutation.operation) if connector else None
+
+
+def settle_s(parts: Parts, spec: OperationSpec) -> float:
+    """How long after closure an effect may still show."""
+    return parts.policy.settle_s if spec.settle_s is None else spec.settle_s
+
+
+def _at(stop: Stop, when: int) -> Stop:
+    return Stop(stop.status, stop.reason, stop.error, when, stop.failures, stop.exhausted)
+
+
+def _as_unknown(why: KeepError) -> KeepError:
+    return why if isinstance(why, OutcomeUnknown) else OutcomeUnknown(why.message)
+
+

@@ -1,0 +1,49 @@
+"""From where a stopped run goes on: one table for retries, crashes, new versions and people.
+
+| stopped in              | last mutation  | same version                      | new version                  |
+|-------------------------|----------------|-----------------------------------|------------------------------|
+| executing, preparing    | none           | again from the start              | again from the start         |
+| prepared, mutating      | none or failed | at prepared, the same inputs kept | at preparing, inputs let go  |
+| mutating                | in doubt       | not at all                        | not at all                   |
+| mutated, emitting       | any            | at emitting, outcome kept         | at emitting, outcome kept    |
+"""
+
+from __future__ import annotations
+
+from ..ledger.rows import mutation_record
+from ..ledger.transitions.runs import Carry
+from ..model.records import Mutation, Run
+from ..model.states import DOUBTFUL, MutationStatus, Phase, Status
+from .outcome import applied
+from .parts import Parts, version_of
+
+
+def last_mutation(parts: Parts, run: Run) -> Mutation | None:
+    """The newest mutation of a run's lineage."""
+    row = parts.ledger.read().one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    return mutation_record(row) if row else None
+
+
+def carry(
+    parts: Parts, run: Run, active: tuple[int, int], leaves: Status, trigger: str, failures: int = 0,
+) -> Carry | None:
+    """How a new run carries on from `run`; None while its mutation is in doubt."""
+    mutation = last_mutation(parts, run)
+    if mutation is not None and mutation.status in DOUBTFUL:
+        return None
+    if run.phase in (Phase.EXECUTING, Phase.PREPARING):
+        return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
+    if run.phase in (Phase.MUTATED, Phase.EMITTING):
+        return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, failures=failures)
+    if mutation is not None and mutation.status is MutationStatus.APPLIED:
+        outcome = _outcome(parts, mutation)
+        return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, outcome=outcome)
+    if active == version_of(run.version):
+        return Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger, failures=failures)
+    return Carry(leaves, active, Phase.PREPARING, keep=False, trigger=trigger)
+
+
+def _outcome(parts: Parts, mutation: Mutation) -> str:
+    row = parts.ledger.read().one("mutation_by_id", mutation_id=mutation.id)
+    assert row is not None and row["result"] is not None
+    return applied(row["result"])

@@ -1,0 +1,56 @@
+"""Executes one run until it commits or stops; whatever goes wrong becomes the run's status."""
+
+from __future__ import annotations
+
+from ..ledger.rows import mutation_record
+from ..ledger.transitions import mutations, runs
+from ..model.errors import HostFault, KeepError, LedgerStopped, RuleBroken
+from ..model.records import Mutation, Run
+from ..model.states import MutationStatus, Phase
+from ..script.manifest import HandlerKind
+from . import consumer_run, failure, producer_run, reconcile
+from .parts import Parts, version_of
+from .stepping import Stepper
+
+
+async def execute(parts: Parts, run: Run) -> None:
+    """Go on with `run` from its phase."""
+    loaded = parts.script(run.workflow_id, version_of(run.version))
+    handler = loaded.manifest.handler(run.handler)
+    if handler is None:
+        gone = RuleBroken(f"The script version {run.version} has no handler {run.handler!r}.")
+        await _stop(parts, run, None, gone)
+        return
+    stepper = Stepper(parts, run, loaded, handler)
+    kind = producer_run if handler.kind is HandlerKind.PRODUCER else consumer_run
+    try:
+        await kind.execute(stepper)
+    except LedgerStopped:
+        raise
+    except KeepError as error:
+        await _stop(parts, stepper.run, stepper, error)
+    except Exception as error:
+        fault = HostFault(f"The host failed in {run.handler!r}: {type(error).__name__}: {error}. The evidence is kept.")
+        fault.__cause__ = error
+        await _stop(parts, stepper.run, stepper, fault)
+
+
+async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepError) -> None:
+    step, trace = (stepper.at, stepper.trace.take()) if stepper else (None, [])
+    open_mutation = in_flight(parts, run)
+    if open_mutation is not None:  # whatever broke, the request may have left
+        doubt = reconcile.doubt(parts, run, open_mutation, error, closed=False)
+        await parts.ledger.write(mutations.doubt, run, open_mutation, doubt, trace, barrier=True)
+        return
+    why = failure.stop(error, run, step, parts.policy, parts.clock.now_ms())
+    await parts.ledger.write(runs.stop, run, why, trace)
+
+
+def in_flight(parts: Parts, run: Run) -> Mutation | None:
+    """The mutation of this run whose call is recorded and whose outcome is not."""
+    if run.phase is not Phase.MUTATING:
+        return None
+    row = parts.ledger.read().one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    if row is None or row["status"] != MutationStatus.IN_FLIGHT:
+        return None
+    return mutation_record(row)

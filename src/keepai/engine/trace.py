@@ -1,0 +1,56 @@
+"""What a run did, line by line, until it is kept with the run in the same commit as its outcome."""
+
+from __future__ import annotations
+
+from ..model.codec import encode
+from ..model.clock import Clock
+from ..model.errors import BadValue
+from ..model.operations import Step
+from ..model.records import Traced
+
+
+class Trace:
+    """Collects one run's calls, logs and warnings; `take` empties it."""
+
+    def __init__(self, run_id: str, clock: Clock, bytes_max: int, position: int = 0) -> None:
+        self._run_id, self._clock, self._bytes_max, self._position = run_id, clock, bytes_max, position
+        self._lines: list[Traced] = []
+
+    def call(
+        self, step: Step, name: str, args: object, answer: object, error: str | None, duration_ms: int,
+    ) -> None:
+        """A call and what came of it."""
+        shown_answer = None if error else self._short(answer)
+        self._add(step, "call", name, self._short(args), shown_answer, error, duration_ms)
+
+    def log(self, step: Step, level: str, text: str) -> None:
+        """A line that the script wrote."""
+        self._add(step, "log", level, None, text, None, None)
+
+    def warning(self, step: Step, text: str) -> None:
+        """Something that the host did with the script's wish, and that a person may want to know."""
+        self._add(step, "warning", "host", None, text, None, None)
+
+    def take(self) -> list[Traced]:
+        """Everything since the last time."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _add(
+        self, step: Step, kind: str, name: str, args: str | None, answer: str | None, error: str | None,
+        duration_ms: int | None,
+    ) -> None:
+        self._position += 1
+        self._lines.append(Traced(
+            self._run_id, self._position, step.value, kind, name, args, answer, error, duration_ms,
+            self._clock.now_ms(),
+        ))
+
+    def _short(self, value: object) -> str:
+        try:
+            text = encode(value)
+        except BadValue as error:
+            return f"({error.message})"
+        if len(text) <= self._bytes_max:
+            return text
+        return text[: self._bytes_max] + f"… ({len(text):,} characters)"

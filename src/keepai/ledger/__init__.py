@@ -1,0 +1,1 @@
+"""The durable truth: tables, named transitions, reads. Never sees a script."""

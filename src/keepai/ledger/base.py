@@ -1,0 +1,78 @@
+"""The contract of a ledger: named statements inside short transactions, and reads that block nobody.
+
+What is written is written by the verbs in `transitions/`, each a function of a `Tx`. A ledger runs a
+verb in one transaction; with `barrier` the commit is on disk before the caller goes on. A verb's name
+is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+Row = Mapping[str, Any]
+
+
+class Reader(Protocol):
+    """Runs named statements."""
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        """Every row."""
+        ...
+
+    def one(self, query: str, **params: object) -> Row | None:
+        """The first row, if any."""
+        ...
+
+
+class Tx(Reader, Protocol):
+    """One transaction of one host at one moment."""
+
+    now: int
+    host: str
+    epoch: int
+
+    def run(self, query: str, **params: object) -> int:
+        """Execute, and say how many rows came back."""
+        ...
+
+    def expect(self, query: str, why: str, **params: object) -> Row:
+        """Execute a guarded statement that must hit a row; otherwise `Conflict` with `why`."""
+        ...
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh id."""
+        ...
+
+    def tick(self, workflow_id: str) -> int:
+        """The next number of a workflow's own sequence."""
+        ...
+
+
+class Ledger(Protocol):
+    """A durable store."""
+
+    host: str
+    epoch: int
+    crew: int  # how many runs are under way, so how many may join a group commit
+
+    async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
+        """Run `verb(tx, …)` in one transaction."""
+        ...
+
+    async def barrier(self) -> None:
+        """Wait until everything committed so far is on disk."""
+        ...
+
+    def read(self) -> Reader:
+        """A view of what is committed."""
+        ...
+
+    def stopped(self) -> str | None:
+        """Why nothing can be written any more, if so."""
+        ...
+
+    async def close(self) -> None:
+        """Finish and let go of the file."""
+        ...

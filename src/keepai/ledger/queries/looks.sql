@@ -1,0 +1,108 @@
+-- What people look at. None of these changes anything.
+
+-- name: look_inputs
+-- Inputs, oldest first, with whether work caused by them still waits and whether a person is needed.
+select i.*,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id
+    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
+    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending') as waiting,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
+    where c.workflow_id = i.workflow_id and c.input_id = i.id
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
+          and m.status = 'indeterminate'))) as needs_you
+from input i
+where i.workflow_id = :workflow_id
+  and (:search is null or lower(i.title) like :search or lower(i.external_id) like :search)
+order by i.seq limit :limit;
+
+-- name: look_input
+-- One input, in the same form.
+select i.*,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id
+    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
+    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending') as waiting,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
+    where c.workflow_id = i.workflow_id and c.input_id = i.id
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
+          and m.status = 'indeterminate'))) as needs_you
+from input i where i.id = :input_id;
+
+-- name: look_mutations
+-- Mutations of a workflow, oldest first.
+select * from mutation where workflow_id = :workflow_id order by seq limit :limit;
+
+-- name: look_mutations_of_input
+-- What went out because of an input.
+select distinct m.* from event_cause c
+join reservation r on r.workflow_id = c.workflow_id and r.event_id = c.event_id
+join mutation m on m.workflow_id = r.workflow_id and m.run_id = r.run_id
+where c.workflow_id = :workflow_id and c.input_id = :input_id order by m.seq;
+
+-- name: look_inputs_of_mutation
+-- What came in that led to a mutation.
+select distinct c.input_id from mutation m
+join reservation r on r.workflow_id = m.workflow_id and r.run_id = m.run_id
+join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
+where m.id = :mutation_id order by c.input_id;
+
+-- name: look_events
+-- Events of a workflow, in the order in which they came.
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e
+where e.workflow_id = :workflow_id and (:topic is null or e.topic = :topic) and (:status is null or e.status = :status)
+order by e.seq limit :limit;
+
+-- name: look_events_of_input
+-- Events that an input caused, however many hops away.
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event_cause x join event e on e.id = x.event_id
+where x.workflow_id = :workflow_id and x.input_id = :input_id order by e.seq;
+
+-- name: look_event
+-- One event, in the same form.
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e where e.id = :event_id;
+
+-- name: look_runs
+-- Runs of a workflow, oldest first.
+select * from run where workflow_id = :workflow_id order by seq limit :limit;
+
+-- name: look_runs_last
+-- The newest runs of a workflow, newest first.
+select * from run where workflow_id = :workflow_id order by seq desc limit :limit;
+
+-- name: look_trace
+-- What a run did.
+select * from trace where workflow_id = :workflow_id and run_id = :run_id order by position;
+
+-- name: look_transitions
+-- Every move of one subject, oldest first.
+select machine, source, target, at from transition
+where workflow_id = :workflow_id and subject = :subject order by seq;
+
+-- name: look_pending
+-- How much waits in topics that somebody subscribes to, and how much of it is old.
+select count(*) as pending, coalesce(sum(case when e.created_at < :old then 1 else 0 end), 0) as stale
+from topic t join event e on e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
+where t.workflow_id = :workflow_id and t.subscriber is not null;
+
+-- name: look_logs
+-- What the runs of a workflow logged, oldest first, after a place in it.
+select x.*, r.handler, r.seq as run_seq from run r
+join trace x on x.workflow_id = r.workflow_id and x.run_id = r.id
+where r.workflow_id = :workflow_id and (r.seq > :seq or (r.seq = :seq and x.position > :position))
+order by r.seq, x.position limit :limit;

@@ -1,0 +1,122 @@
+-- Statements on runs and mutations. Every move names the state it expects.
+
+-- name: run_insert
+-- A new attempt at a handler.
+insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
+  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at)
+values (:workflow_id, :seq, :run_id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
+  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :now, :now);
+
+-- name: run_by_id
+-- One run.
+select * from run where id = :run_id;
+
+-- name: run_open
+-- The one run that holds a workflow, if any.
+select * from run where workflow_id = :workflow_id and status in ('active', 'paused', 'failed');
+
+-- name: run_open_all
+-- Every run that holds its workflow.
+select * from run where status in ('active', 'paused', 'failed') order by workflow_id;
+
+-- name: run_active_all
+-- Runs that some host was executing.
+select * from run where status = 'active' order by workflow_id;
+
+-- name: run_crashes
+-- How often the hosts of this lineage died under it.
+select count(*) as crashes from run where workflow_id = :workflow_id and lineage = :lineage and status = 'crashed';
+
+-- name: run_prepared
+-- prepare returned: what it decided is pinned.
+update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :now, updated_at = :now
+where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch returning id;
+
+-- name: run_phase
+-- Go forward from one phase to the next.
+update run set phase = :target, outcome = coalesce(:outcome, outcome), updated_at = :now
+where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning id;
+
+-- name: run_stop
+-- A failure changes the status, never the phase.
+update run set status = :status, reason = :reason, error = :error, retry_at = :retry_at, failures = :failures, exhausted = :exhausted,
+  updated_at = :now
+where id = :run_id and status = 'active' and epoch = :epoch returning id;
+
+-- name: run_leave
+-- Another run carries on, or nobody does.
+update run set status = :target, reason = null, retry_at = null, updated_at = :now
+where id = :run_id and status = :source returning id;
+
+-- name: run_resume
+-- What a run waited for is there: this host goes on with it.
+update run set status = 'active', reason = null, retry_at = null, phase = :phase,
+  outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
+where id = :run_id and status = :source and phase = :source_phase returning id;
+
+-- name: run_adopt
+-- A dead host's run now belongs to this one.
+update run set host = :host, epoch = :epoch, updated_at = :now
+where id = :run_id and status = 'active' and epoch = :source_epoch returning id;
+
+-- name: run_commit
+-- Everything of this run is in the ledger.
+update run set phase = 'committed', status = 'committed', updated_at = :now
+where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning id;
+
+-- name: trace_insert
+-- One thing that a run did.
+insert into trace (workflow_id, run_id, position, step, kind, name, args, answer, error, duration_ms, at)
+values (:workflow_id, :run_id, :position, :step, :kind, :name, :args, :answer, :error, :duration_ms, :at);
+
+-- name: mutation_insert
+-- The intent, written before the first byte leaves.
+insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_key, idempotency_key, connector,
+  operation, target, identity, payload, params, subkey, title, preview, status, attempts, sender, epoch,
+  first_sent_at, deadline_at, created_at, updated_at)
+values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
+  :operation, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
+  :now, :deadline_at, :now, :now);
+
+-- name: mutation_count
+-- How many sends of this lineage came before.
+select count(*) as attempts from mutation where workflow_id = :workflow_id and lineage = :lineage;
+
+-- name: mutation_of_run
+-- The mutation of a run.
+select * from mutation where workflow_id = :workflow_id and run_id = :run_id order by ordinal desc limit 1;
+
+-- name: mutation_by_id
+-- One mutation.
+select * from mutation where id = :mutation_id;
+
+-- name: mutation_of_lineage
+-- The newest mutation of a lineage.
+select * from mutation where workflow_id = :workflow_id and lineage = :lineage order by seq desc limit 1;
+
+-- name: mutation_move
+-- What became known of a mutation.
+update mutation set status = :target, result = coalesce(:result, result), error = coalesce(:error, error),
+  closed_at = coalesce(closed_at, :closed_at), doubted_at = coalesce(:doubted_at, doubted_at),
+  reconcile_attempts = coalesce(:reconcile_attempts, reconcile_attempts),
+  resolution = coalesce(:resolution, resolution), updated_at = :now
+where id = :mutation_id and status = :source returning id;
+
+-- name: mutation_close
+-- The call has ended: nothing more of it can leave this host.
+update mutation set closed_at = :now where id = :mutation_id and closed_at is null returning id;
+
+-- name: mutation_evidence
+-- A sign that came after the outcome was recorded: kept, and shown.
+update mutation set evidence = :evidence where id = :mutation_id returning id;
+
+-- name: mutation_refusals
+-- How often the outside system itself refused a send of this lineage.
+select count(*) as refusals from mutation
+where workflow_id = :workflow_id and lineage = :lineage and status = 'failed' and resolution is null;
+
+-- name: run_restop
+-- What a stopped run waits for has changed.
+update run set reason = :reason, status = :status, error = :error, retry_at = :retry_at, failures = :failures,
+  exhausted = :exhausted, updated_at = :now
+where id = :run_id and status = 'paused' and reason = 'reconciliation' returning id;

@@ -1,0 +1,149 @@
+-- Statements on workflows, scripts, topics, handlers and grants.
+
+-- name: workflow_tick
+-- Count one further step of this workflow's own time.
+update workflow set sequence = sequence + 1 where id = :workflow_id returning sequence;
+
+-- name: workflow_insert
+-- A new workflow.
+insert into workflow (id, name, status, major, minor, sequence, created_at, updated_at)
+values (:workflow_id, :name, 'active', :major, :minor, 0, :now, :now);
+
+-- name: workflow_activate
+-- From now on, new runs use this version.
+update workflow set major = :major, minor = :minor, updated_at = :now where id = :workflow_id returning id;
+
+-- name: workflow_move
+-- A person changes whether a workflow runs.
+update workflow set status = :target, updated_at = :now
+where id = :workflow_id and status = :source returning id;
+
+-- name: workflow_by_id
+-- One workflow.
+select * from workflow where id = :workflow_id;
+
+-- name: workflow_by_name
+-- One workflow, by the name its script gives it.
+select * from workflow where name = :name;
+
+-- name: workflow_all
+-- Every workflow, oldest first.
+select * from workflow order by created_at, id;
+
+-- name: script_insert
+-- A new version of a script.
+insert into script (workflow_id, major, minor, source, hash, manifest, author, impact, created_at, activated_at)
+values (:workflow_id, :major, :minor, :source, :hash, :manifest, :author, :impact, :now, :now);
+
+-- name: script_get
+-- One version of a script.
+select * from script where workflow_id = :workflow_id and major = :major and minor = :minor;
+
+-- name: script_all
+-- Every version of a workflow's script, oldest first.
+select * from script where workflow_id = :workflow_id order by major, minor;
+
+-- name: topic_upsert
+-- Declare a topic and who takes its events.
+insert into topic (workflow_id, name, subscriber) values (:workflow_id, :name, :subscriber)
+on conflict (workflow_id, name) do update set subscriber = excluded.subscriber;
+
+-- name: topic_unsubscribe_all
+-- Before a version is activated: nobody subscribes to anything.
+update topic set subscriber = null where workflow_id = :workflow_id;
+
+-- name: topic_touch
+-- Something in this topic arrived, was revised, released or reprocessed.
+update topic set touched = :sequence where workflow_id = :workflow_id and name = :topic;
+
+-- name: topic_stranded
+-- Pending events per topic that has a subscriber now.
+select t.name as topic, count(*) as pending from topic t
+join event e on e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
+where t.workflow_id = :workflow_id and t.subscriber is not null group by t.name order by t.name;
+
+-- name: handler_absent_all
+-- Before a version is activated: no handler is present.
+update handler_state set present = 0, next_run_at = null, wake_at = null, recheck_at = null, queued = 0,
+  updated_at = :now where workflow_id = :workflow_id;
+
+-- name: handler_upsert
+-- A handler of the version being activated; it is due at once, its state is kept.
+insert into handler_state (workflow_id, handler, kind, present, next_run_at, updated_at)
+values (:workflow_id, :handler, :kind, 1, :next_run_at, :now)
+on conflict (workflow_id, handler) do update set kind = excluded.kind, present = 1,
+  next_run_at = excluded.next_run_at, observed = null, updated_at = excluded.updated_at;
+
+-- name: handler_due
+-- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
+select h.*,
+  (select max(t.touched) from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) as touched,
+  (select min(w.seq) from (
+     select (select e.seq from event e where e.workflow_id = t.workflow_id and e.topic = t.name
+       and e.status = 'pending' and e.reserved_by is null order by e.seq limit 1) as seq
+     from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) w) as oldest
+from handler_state h where h.workflow_id = :workflow_id and h.present = 1 order by h.handler;
+
+-- name: handler_get
+-- One handler's durable state.
+select * from handler_state where workflow_id = :workflow_id and handler = :handler;
+
+-- name: handler_queue
+-- A person says "run now".
+update handler_state set queued = 1, updated_at = :now
+where workflow_id = :workflow_id and present = 1 and kind = 'producer' returning handler;
+
+-- name: handler_started
+-- A producer's run begins; a gap is remembered if it comes much too late.
+update handler_state set queued = 0, ran_at = :now,
+  gap_since_at = coalesce(:gap_since_at, gap_since_at), gap_until_at = coalesce(:gap_until_at, gap_until_at),
+  updated_at = :now
+where workflow_id = :workflow_id and handler = :handler;
+
+-- name: handler_scheduled
+-- A producer's run ended; when the next is due.
+update handler_state set next_run_at = :next_run_at, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler;
+
+-- name: handler_committed
+-- A consumer's run committed: what it saw, and when to look again.
+update handler_state set observed = :observed, progressed = :progressed, wake_at = :wake_at,
+  recheck_at = :recheck_at, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler;
+
+-- name: handler_store
+-- The state that a handler returned.
+update handler_state set state = :state, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler;
+
+-- name: grant_upsert
+-- Allow, ask or deny one capability.
+insert into grant_rule (workflow_id, capability, mode, updated_at) values (:workflow_id, :capability, :mode, :now)
+on conflict (workflow_id, capability) do update set mode = excluded.mode, updated_at = excluded.updated_at;
+
+-- name: grant_all
+-- Every grant of a workflow.
+select capability, mode from grant_rule where workflow_id = :workflow_id order by capability;
+
+-- name: action_insert
+-- What a person did.
+insert into action (workflow_id, act, subject, actor, detail, at)
+values (:workflow_id, :act, :subject, :actor, :detail, :now);
+
+-- name: action_all
+-- What people did, oldest first.
+select * from action where workflow_id = :workflow_id order by seq;
+
+-- name: host_insert
+-- A host begins to work on this ledger.
+insert into host (epoch, id, machine, pid, started_at)
+values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :now) returning epoch;
+
+-- name: host_touch
+-- Write something that changes nothing, so that a barrier has a commit to wait for.
+update host set started_at = started_at where epoch = :epoch;
+
+-- name: handler_reschedule
+-- The wall clock was set back: no due time may lie further ahead than its own interval.
+update handler_state set next_run_at = :next_run_at, wake_at = :wake_at, recheck_at = :recheck_at, updated_at = :now
+where workflow_id = :workflow_id and handler = :handler;

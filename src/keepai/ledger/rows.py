@@ -1,0 +1,58 @@
+"""Rows of the ledger as records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..model.codec import stored
+from ..model.records import Error, Mutation, Run, Script
+from ..model.states import MutationStatus, Phase, Reason, Status
+from .base import Row
+
+_RUN_AS_IS = (
+    "id", "workflow_id", "seq", "handler", "kind", "trigger", "retry_of", "lineage", "attempt", "prepare_result",
+    "prepared_at", "outcome", "retry_at", "failures", "observed", "host", "epoch", "created_at", "updated_at",
+)
+_MUTATION_AS_IS = (
+    "id", "workflow_id", "run_id", "ordinal", "lineage", "mutation_key", "idempotency_key", "connector",
+    "operation", "target", "title", "preview", "attempts", "sender", "epoch", "first_sent_at", "closed_at", "doubted_at",
+    "reconcile_attempts",
+    "created_at", "updated_at",
+)
+_SCRIPT = (
+    "workflow_id", "major", "minor", "source", "hash", "manifest", "author", "impact", "created_at", "activated_at",
+)
+
+
+def run_record(row: Row) -> Run:
+    """A run."""
+    return Run(
+        **_pick(row, _RUN_AS_IS), version=f"{row['major']}.{row['minor']}", phase=Phase(row["phase"]),
+        state=Status(row["status"]), reason=Reason(row["reason"]) if row["reason"] else None,
+        error=error_record(row["error"]), exhausted=bool(row["exhausted"]),
+    )
+
+
+def mutation_record(row: Row) -> Mutation:
+    """A mutation."""
+    return Mutation(
+        **_pick(row, _MUTATION_AS_IS), params=stored(row["params"]), status=MutationStatus(row["status"]),
+        result=stored(row["result"]) if row["result"] is not None else None, error=error_record(row["error"]),
+    )
+
+
+def script_record(row: Row) -> Script:
+    """A script version."""
+    return Script(**_pick(row, _SCRIPT))
+
+
+def error_record(text: str | None) -> Error | None:
+    """Why something stopped."""
+    if text is None:
+        return None
+    data: Any = stored(text)
+    return Error(**data)
+
+
+def _pick(row: Row, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: row[name] for name in names}

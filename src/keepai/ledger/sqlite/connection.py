@@ -1,0 +1,160 @@
+"""Opening a ledger file: what must be true of it before anything is written, and running statements on it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from ...model.clock import Ids
+from ...model.errors import Conflict, LedgerUnusable
+from ..base import Row
+from ..queries import load
+
+#: Older ones can corrupt a WAL file.
+SQLITE_OLDEST = (3, 51, 3)
+
+#: "KEEP": marks the file as ours.
+APPLICATION_ID = 0x4B454550
+
+_CHECKED_BYTES_MAX = 64 << 20
+_BUSY_MS = 10_000
+
+
+def check_library(version: str | None = None) -> None:
+    """Refuse a SQLite that can lose data."""
+    found = version or apsw.sqlite_lib_version()
+    if tuple(int(part) for part in found.split(".")[:3]) < SQLITE_OLDEST:
+        oldest = ".".join(map(str, SQLITE_OLDEST))
+        raise LedgerUnusable(
+            f"SQLite {found} has a bug that can corrupt the ledger; Keep needs {oldest} or newer. "
+            "Install a current apsw (pip install -U apsw), which brings its own SQLite."
+        )
+
+
+def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """A connection for writing to a file that is ours, whole, and not newer than this code."""
+    check_library()
+    try:
+        connection = apsw.Connection(str(path), vfs=vfs)
+        connection.set_busy_timeout(_BUSY_MS)
+        _check_ours(connection, path)
+        if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
+            raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
+        connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 8000; pragma synchronous = full")
+    except apsw.Error as error:
+        raise unusable(error, path) from None
+    return connection
+
+
+def open_reader(path: Path) -> apsw.Connection:
+    """A connection that only looks; it waits for nobody and holds up nobody."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(_BUSY_MS)
+    connection.execute("pragma query_only = on")
+    return connection
+
+
+def _check_ours(connection: apsw.Connection, path: Path) -> None:
+    if connection.readonly("main"):
+        raise LedgerUnusable(
+            f"{path} is read-only for this user. Keep must be able to write to it: change its permissions, "
+            "or use another path."
+        )
+    empty = not _pragma(connection, "schema_version")
+    if not empty and _pragma(connection, "application_id") != APPLICATION_ID:
+        raise LedgerUnusable(f"{path} is a SQLite database of some other program. Name another file.")
+    if not empty and str(path) != ":memory:" and path.stat().st_size <= _CHECKED_BYTES_MAX:
+        found = _pragma(connection, "quick_check(1)")
+        if found != "ok":
+            raise LedgerUnusable(
+                f"{path} is damaged ({str(found).splitlines()[0]}). Stop here, keep a copy of the file and of "
+                f"{path.name}-wal, and restore the newest backup."
+            )
+
+
+def unusable(error: apsw.Error, path: Path) -> LedgerUnusable:
+    """An error of SQLite as a sentence that says what to do."""
+    for kind, sentence in _SENTENCES:
+        if isinstance(error, kind):
+            return LedgerUnusable(sentence.format(path=path, error=error))
+    return LedgerUnusable(f"The ledger {path} failed: {error}. Look at the disk, then start again.")
+
+
+_SENTENCES: tuple[tuple[type[apsw.Error], str], ...] = (
+    (apsw.NotADBError, "{path} is not a Keep ledger: it is no SQLite database at all. Name another file."),
+    (apsw.CorruptError, "{path} is damaged ({error}). Keep a copy of it and restore the newest backup."),
+    (apsw.FullError, "The disk that holds {path} is full. Free some space, then start again: nothing was lost."),
+    (apsw.ReadOnlyError, "{path} is read-only. Change its permissions or use another path."),
+    (apsw.PermissionsError, "{path} may not be opened by this user. Change its permissions or use another path."),
+    (apsw.CantOpenError, "{path} cannot be opened ({error}). Does its folder exist, and may you write there?"),
+    (apsw.BusyError, "{path} is locked by another program for more than 10 s. Close that program, then start again."),
+    (apsw.IOError, "The disk failed under {path} ({error}). Look at the disk, then start again."),
+)
+
+
+def _pragma(connection: apsw.Connection, text: str) -> Any:
+    return connection.pragma(*_split(text)) if "=" in text else _first(connection, f"pragma {text}")
+
+
+def _split(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    return name.strip(), value.strip()
+
+
+def _first(connection: apsw.Connection, text: str) -> Any:
+    row = connection.execute(text).fetchone()
+    return row[0] if row else None
+
+
+class Statements:
+    """Runs named statements on one connection and gives rows as mappings."""
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._execute = connection.execute
+        self._texts = load()
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        """Every row."""
+        cursor = self._execute(self._texts[query], params)  # type: ignore[arg-type]
+        first = cursor.fetchone()
+        if first is None:
+            return []
+        names = [column[0] for column in cursor.get_description()]
+        rows = [dict(zip(names, first, strict=True))]
+        rows += [dict(zip(names, row, strict=True)) for row in cursor]
+        return rows  # type: ignore[return-value]
+
+    def one(self, query: str, **params: object) -> Row | None:
+        """The first row, if any; statements that write are run to their end."""
+        rows = self.all(query, **params)
+        return rows[0] if rows else None
+
+
+class Transaction(Statements):
+    """What a verb sees: statements, the moment, and who is writing."""
+
+    def __init__(self, connection: apsw.Connection, ids: Ids, host: str, epoch: int) -> None:
+        super().__init__(connection)
+        self._ids = ids
+        self.host, self.epoch, self.now = host, epoch, 0
+
+    def run(self, query: str, **params: object) -> int:
+        """Execute, and say how many rows came back."""
+        return len(self._execute(self._texts[query], params).fetchall())  # type: ignore[arg-type]
+
+    def expect(self, query: str, why: str, **params: object) -> Row:
+        """Execute a guarded statement that must hit a row."""
+        row = self.one(query, **params)
+        if row is None:
+            raise Conflict(f"Nothing was changed: {why}.")
+        return row
+
+    def new_id(self, prefix: str) -> str:
+        """A fresh id."""
+        return self._ids.new(prefix)
+
+    def tick(self, workflow_id: str) -> int:
+        """The next number of a workflow's own sequence."""
+        return int(self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id)["sequence"])

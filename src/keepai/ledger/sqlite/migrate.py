@@ -1,0 +1,58 @@
+"""Brings a file to this code's schema: numbered steps forward, a backup first, a newer file left untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+
+from ...model.errors import LedgerUnusable
+from .connection import APPLICATION_ID
+from .triggers import statements
+
+
+def migrations() -> Mapping[int, str]:
+    """The steps by number."""
+    folder = files("keepai.ledger.sqlite").joinpath("migrations")
+    found = {int(e.name[:4]): e.read_text("utf-8") for e in folder.iterdir() if e.name.endswith(".sql")}
+    return dict(sorted(found.items()))
+
+
+def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | None = None) -> None:
+    """Apply what is missing, each step whole or not at all, then derive the triggers."""
+    steps = migrations() if steps is None else steps
+    have, want = int(connection.pragma("user_version")), max(steps)
+    if have > want:
+        raise LedgerUnusable(
+            f"{path} was written by a newer Keep (schema {have}; this one knows {want}). "
+            "Nothing was touched. Upgrade Keep (pip install -U keepai) or restore an older backup."
+        )
+    if 0 < have < want:
+        _backup(connection, path, have)
+    for number, text in steps.items():
+        if number > have:
+            with connection:
+                connection.execute(text)
+                connection.execute(f"pragma user_version = {number}; pragma application_id = {APPLICATION_ID}")
+    _derive(connection)
+
+
+def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
+    target = path.with_name(f"{path.name}.before-schema-{version + 1}")
+    if str(path) != ":memory:" and not target.exists():
+        connection.execute("vacuum into ?", (str(target),))
+
+
+def _derive(connection: apsw.Connection) -> None:
+    """Replace every trigger whose text is not the one that the tables give."""
+    have = dict(connection.execute("select name, sql from sqlite_schema where type = 'trigger'").fetchall())
+    want = {name: f"CREATE TRIGGER {name} {body}" for name, body in statements().items()}
+    if have == want:
+        return
+    with connection:
+        for name in have:
+            connection.execute(f"drop trigger {name}")
+        for text in want.values():
+            connection.execute(text)

@@ -1,0 +1,276 @@
+-- How a piece of work flows through these tables:
+--
+--   A workflow has script versions; the active one says which topics and handlers exist.
+--   A producer's run registers inputs (what came in, in a person's words) and publishes events;
+--   event_cause ties each event to the inputs behind it, for ever.
+--   A consumer's run reserves events (reservation keeps them as they were then), makes at most one
+--   mutation, publishes further events and commits: its events are consumed, its state is kept.
+--   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
+--   Every move of a state is copied into transition by a trigger; every act of a person into action.
+--
+-- Every table is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
+-- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
+-- model/states.py and compared with it by a test; the triggers are derived when the file is opened.
+
+create table host (
+  epoch integer not null primary key,
+  id text not null unique,
+  machine text not null,
+  pid integer not null,
+  started_at integer not null
+);
+
+create table workflow (
+  id text not null primary key,
+  name text not null unique,
+  status text not null constraint workflow_status_known check (status in ('active', 'paused', 'stopped')),
+  major integer not null,
+  minor integer not null,
+  sequence integer not null default 0,
+  created_at integer not null,
+  updated_at integer not null
+);
+
+create table script (
+  workflow_id text not null references workflow (id),
+  major integer not null,
+  minor integer not null,
+  source text not null,
+  hash text not null,
+  manifest text not null,
+  author text not null constraint script_author_known check (author in ('person', 'planner', 'maintainer')),
+  impact text not null constraint script_impact_known check (impact in ('safe', 'potentially_impactful')),
+  created_at integer not null,
+  activated_at integer not null,
+  primary key (workflow_id, major, minor)
+);
+
+create table topic (
+  workflow_id text not null references workflow (id),
+  name text not null,
+  subscriber text,
+  touched integer not null default 0,
+  primary key (workflow_id, name)
+) without rowid;
+
+create table handler_state (
+  workflow_id text not null references workflow (id),
+  handler text not null,
+  kind text not null,
+  present integer not null,
+  state text,
+  wake_at integer,
+  recheck_at integer,
+  next_run_at integer,
+  queued integer not null default 0,
+  observed integer,
+  progressed integer not null default 0,
+  ran_at integer,
+  gap_since_at integer,
+  gap_until_at integer,
+  updated_at integer not null,
+  primary key (workflow_id, handler)
+) without rowid;
+
+create table grant_rule (
+  workflow_id text not null references workflow (id),
+  capability text not null,
+  mode text not null constraint grant_mode_known check (mode in ('allow', 'ask', 'deny')),
+  updated_at integer not null,
+  primary key (workflow_id, capability)
+) without rowid;
+
+create table input (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  source text not null,
+  type text not null,
+  external_id text not null,
+  title text not null,
+  status text not null constraint input_status_known check (status in ('active', 'skipped')),
+  created_by text not null,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq),
+  unique (workflow_id, source, type, external_id)
+);
+
+create table event (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  topic text not null,
+  message_id text not null,
+  payload text not null,
+  revision integer not null default 1,
+  status text not null constraint event_status_known check (status in ('pending', 'consumed', 'skipped')),
+  reserved_by text references run (id),
+  created_by text not null,
+  attempt integer not null default 1,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq),
+  unique (workflow_id, topic, message_id),
+  constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending')
+);
+
+create index event_waiting on event (workflow_id, topic, seq) where status = 'pending' and reserved_by is null;
+create index event_reserved on event (reserved_by) where reserved_by is not null;
+
+create table event_cause (
+  workflow_id text not null,
+  event_id text not null references event (id),
+  input_id text not null references input (id),
+  primary key (workflow_id, event_id, input_id)
+) without rowid;
+
+create index event_cause_by_input on event_cause (workflow_id, input_id, event_id);
+
+create table event_revision (
+  workflow_id text not null,
+  event_id text not null references event (id),
+  revision integer not null,
+  payload text not null,
+  created_by text not null,
+  created_at integer not null,
+  primary key (workflow_id, event_id, revision)
+) without rowid;
+
+create table run (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  handler text not null,
+  kind text not null,
+  major integer not null,
+  minor integer not null,
+  trigger text not null,
+  retry_of text references run (id),
+  lineage text not null,
+  attempt integer not null,
+  phase text not null constraint run_phase_known check (phase in
+    ('preparing', 'prepared', 'mutating', 'mutated', 'emitting', 'executing', 'committed')),
+  status text not null constraint run_status_known check (status in
+    ('active', 'paused', 'failed', 'committed', 'crashed', 'superseded', 'abandoned')),
+  reason text constraint run_reason_known check (reason in
+    ('transient', 'approval', 'reconciliation', 'logic', 'internal')),
+  prepare_result text,
+  prepared_at integer,
+  outcome text,
+  error text,
+  retry_at integer,
+  failures integer not null default 0,
+  exhausted integer not null default 0,
+  observed integer not null,
+  host text not null,
+  epoch integer not null,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq),
+  constraint run_reason_fits check (
+    case status
+      when 'paused' then reason is not null and reason in ('transient', 'approval', 'reconciliation')
+      when 'failed' then reason is not null and reason in ('logic', 'internal')
+      else reason is null
+    end),
+  constraint run_commits_whole check ((status = 'committed') = (phase = 'committed'))
+);
+
+create unique index run_one_open on run (workflow_id) where status in ('active', 'paused', 'failed');
+create index run_by_lineage on run (workflow_id, lineage);
+
+create table reservation (
+  workflow_id text not null,
+  run_id text not null references run (id),
+  position integer not null,
+  event_id text not null references event (id),
+  topic text not null,
+  message_id text not null,
+  attempt integer not null,
+  payload text not null,
+  primary key (workflow_id, run_id, event_id)
+) without rowid;
+
+create index reservation_by_event on reservation (workflow_id, event_id);
+
+create table mutation (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  run_id text not null references run (id),
+  ordinal integer not null,
+  lineage text not null,
+  mutation_key text not null,
+  idempotency_key text not null,
+  connector text not null,
+  operation text not null,
+  target text not null,
+  identity text not null,
+  payload text not null,
+  params text not null,
+  subkey text,
+  title text,
+  preview text not null,
+  status text not null constraint mutation_status_known check (status in
+    ('in_flight', 'applied', 'failed', 'needs_reconcile', 'indeterminate', 'skipped')),
+  result text,
+  attempts integer not null,
+  sender text not null,
+  epoch integer not null,
+  first_sent_at integer not null,
+  deadline_at integer not null,
+  closed_at integer,
+  doubted_at integer,
+  reconcile_attempts integer not null default 0,
+  error text,
+  evidence text,
+  resolution text,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq),
+  unique (workflow_id, run_id, ordinal),
+  constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
+);
+
+create unique index mutation_one_open on mutation (workflow_id)
+  where status in ('in_flight', 'needs_reconcile', 'indeterminate');
+create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
+create index mutation_by_lineage on mutation (workflow_id, lineage);
+
+create table trace (
+  workflow_id text not null,
+  run_id text not null references run (id),
+  position integer not null,
+  step text not null,
+  kind text not null,
+  name text not null,
+  args text,
+  answer text,
+  error text,
+  duration_ms integer,
+  at integer not null,
+  primary key (workflow_id, run_id, position)
+) without rowid;
+
+create table action (
+  seq integer primary key,
+  workflow_id text,
+  act text not null,
+  subject text not null,
+  actor text not null,
+  detail text not null,
+  at integer not null
+);
+
+create table transition (
+  seq integer primary key,
+  workflow_id text not null,
+  machine text not null,
+  subject text not null,
+  source text,
+  target text not null,
+  at integer not null
+);
+
+create index transition_by_subject on transition (workflow_id, subject);

@@ -1,0 +1,101 @@
+"""A ledger in one SQLite file: opened, locked, migrated, owned by one host from here to `close`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+
+from ...model.clock import Clock, Ids, SystemClock, iso
+from ...model.errors import LedgerStopped
+from ..base import Reader
+from .connection import Statements, Transaction, open_file, open_reader, unusable
+from .lock import HostLock
+from .migrate import migrate
+from .writer import Work, Writer
+
+T = TypeVar("T")
+
+
+class SqliteLedger:
+    """The host's hold on one file."""
+
+    def __init__(self, path: str | Path, clock: Clock | None = None, *, vfs: str | None = None) -> None:
+        self.path = Path(path)
+        self._clock = clock or SystemClock()
+        self._ids = Ids(self._clock)
+        self.host = self._ids.new("hst")
+        in_memory = str(path) == ":memory:"
+        self._lock = None if in_memory else HostLock(self.path)
+        try:
+            self._connection = open_file(self.path, vfs=vfs)
+            self.epoch = self._begin()
+            self._reader = self._connection if in_memory else open_reader(self.path)
+        except BaseException:
+            if self._lock:
+                self._lock.release()
+            raise
+        tx = Transaction(self._connection, self._ids, self.host, self.epoch)
+        self._writer = Writer(self._connection, tx, self._clock, self.path)
+        self._reads = Statements(self._reader)
+
+    @property
+    def crew(self) -> int:
+        """How many runs are under way."""
+        return self._writer.crew
+
+    @crew.setter
+    def crew(self, count: int) -> None:
+        self._writer.crew = count
+
+    async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
+        """Run `verb(tx, …)` in one transaction."""
+        work = Work(verb, args, kwargs, barrier, time.monotonic())
+        return await self._writer.write(work)  # type: ignore[no-any-return]
+
+    async def barrier(self) -> None:
+        """Wait until everything committed so far is on disk."""
+        await self._writer.flush()
+        if self._writer.stopped:
+            raise self._writer.stopped
+
+    def read(self) -> Reader:
+        """A view of what is committed."""
+        return self._reads
+
+    def stopped(self) -> str | None:
+        """Why nothing can be written any more, if so."""
+        return self._writer.stopped.message if self._writer.stopped else None
+
+    async def close(self) -> None:
+        """Finish and let go of the file."""
+        try:
+            await self._writer.flush()
+        except LedgerStopped:
+            pass  # said already to whoever wanted to write
+        self._writer.close()
+        if self._reader is not self._connection:
+            self._reader.close()
+        try:
+            self._connection.close()
+        finally:
+            if self._lock:
+                self._lock.release()
+
+    def _begin(self) -> int:
+        try:
+            migrate(self._connection, self.path)
+            statements = Statements(self._connection)
+            now = self._clock.now_ms()
+            row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
+        except apsw.Error as error:
+            raise unusable(error, self.path) from None
+        assert row is not None
+        if self._lock:
+            self._lock.name_holder(self.host, iso(now))
+        return int(row["epoch"])

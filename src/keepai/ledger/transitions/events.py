@@ -1,0 +1,132 @@
+"""Publishing, reserving, releasing and ending events; used inside other verbs' transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...model.errors import RuleBroken
+from ..base import Row, Tx
+
+
+@dataclass(frozen=True)
+class Publication:
+    """An event that a handler wants in a topic."""
+
+    topic: str
+    message_id: str
+    payload: str
+    causes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Registration:
+    """An input that a producer tells of."""
+
+    input_id: str
+    source: str
+    type: str
+    external_id: str
+    title: str
+
+
+def register(tx: Tx, workflow_id: str, run_id: str, inputs: Iterable[Registration]) -> None:
+    """Keep inputs; one that is known already keeps its id and first title."""
+    for entry in inputs:
+        tx.run(
+            "input_insert", workflow_id=workflow_id, seq=tx.tick(workflow_id), input_id=entry.input_id,
+            source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
+            run_id=run_id, now=tx.now,
+        )
+
+
+def publish(tx: Tx, workflow_id: str, run_id: str, publications: Iterable[Publication]) -> None:
+    """Put events into topics: last write wins until somebody has taken the event."""
+    for entry in publications:
+        event_id = _put(tx, workflow_id, run_id, entry)
+        for input_id in entry.causes:
+            tx.run("cause_insert", workflow_id=workflow_id, event_id=event_id, input_id=input_id)
+
+
+def _put(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> str:
+    known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
+    if known is None:
+        return _create(tx, workflow_id, run_id, entry)
+    event_id = str(known["id"])
+    if known["status"] == "pending" and known["reserved_by"] is None:
+        if known["payload"] != entry.payload:
+            tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
+            touch(tx, workflow_id, entry.topic)
+    else:
+        _hold(tx, known, run_id, entry.payload)
+    return event_id
+
+
+def _create(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> str:
+    event_id = tx.new_id("evt")
+    sequence = tx.tick(workflow_id)
+    tx.run(
+        "event_insert", workflow_id=workflow_id, seq=sequence, event_id=event_id, topic=entry.topic,
+        message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
+    )
+    tx.run("topic_touch", workflow_id=workflow_id, topic=entry.topic, sequence=sequence)
+    return event_id
+
+
+def _hold(tx: Tx, event: Row, run_id: str, payload: str) -> None:
+    """Keep a payload that came too late beside the frozen one."""
+    workflow_id, event_id = event["workflow_id"], event["id"]
+    latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
+    newest = latest["payload"] if latest else event["payload"]
+    if payload == newest:
+        return
+    revision = (latest["revision"] if latest else event["revision"]) + 1
+    tx.run(
+        "event_revision_insert", workflow_id=workflow_id, event_id=event_id, revision=revision,
+        payload=payload, run_id=run_id, now=tx.now,
+    )
+
+
+def touch(tx: Tx, workflow_id: str, topic: str) -> None:
+    """Tell a topic's consumer that there is something to look at."""
+    tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=tx.tick(workflow_id))
+
+
+def reserve(
+    tx: Tx, workflow_id: str, run_id: str, wanted: Sequence[tuple[str, str]],
+) -> None:
+    """Pin every (topic, messageId), or none: the first that cannot be pinned refuses them all."""
+    for position, (topic, message_id) in enumerate(wanted):
+        address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
+        taken = tx.one("event_reserve", run_id=run_id, now=tx.now, **address)
+        if taken is None:
+            raise RuleBroken(_why_not(tx.one("event_find", **address), topic, message_id))
+        tx.run(
+            "reservation_insert", run_id=run_id, position=position, event_id=taken["id"],
+            attempt=taken["attempt"], payload=taken["payload"], **address,
+        )
+
+
+def _why_not(event: Row | None, topic: str, message_id: str) -> str:
+    if event is None:
+        why = "there is no such event in this workflow"
+    elif event["reserved_by"]:
+        why = f"it is reserved by {event['reserved_by']}"
+    else:
+        why = f"it is {event['status']}, not pending"
+    return (
+        f"prepare reserved {message_id!r} of topic {topic!r}, but {why}. "
+        "Reserve only events that ctx.peek or ctx.getByIds returned in this run."
+    )
+
+
+def release(tx: Tx, workflow_id: str, run_id: str) -> None:
+    """Let go of a run's events: they wait again, with the newest payload that came meanwhile."""
+    for event in tx.all("event_release", run_id=run_id, now=tx.now):
+        latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event["id"])
+        if latest:
+            tx.run(
+                "event_adopt", event_id=event["id"], payload=latest["payload"],
+                revision=latest["revision"], now=tx.now,
+            )
+        touch(tx, workflow_id, event["topic"])

@@ -1,0 +1,132 @@
+"""The ledger of side effects: intent before the first byte, then what became known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...model.records import Mutation, Run, Traced
+from ...model.states import MutationStatus, Phase
+from ..base import Tx
+from ..rows import mutation_record
+from . import runs
+from .runs import Stop
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Exactly what is about to be sent."""
+
+    mutation_key: str
+    idempotency_key: str
+    connector: str
+    operation: str
+    target: str
+    identity: str
+    payload: str
+    params: str
+    subkey: str | None
+    title: str | None
+    preview: str
+    deadline_at: int
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """What is to become of a mutation whose outcome is unknown."""
+
+    becomes: MutationStatus
+    why: Stop
+    closed: bool = False
+    attempts: int = 0  # how often the outside system has been asked
+
+
+def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
+    """Record the intent; the caller may send only after this commit is on disk."""
+    assert run.phase is Phase.MUTATING, run
+    mutation_id = tx.new_id("mut")
+    earlier = tx.one("mutation_count", workflow_id=run.workflow_id, lineage=run.lineage)
+    assert earlier is not None
+    tx.run(
+        "mutation_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), mutation_id=mutation_id,
+        run_id=run.id, ordinal=1, lineage=run.lineage, attempts=earlier["attempts"] + 1, host=tx.host,
+        epoch=tx.epoch, now=tx.now, **vars(intent),
+    )
+    runs.keep_trace(tx, run.workflow_id, trace)
+    return _get(tx, mutation_id)
+
+
+def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, trace: Sequence[Traced]) -> Run:
+    """It happened: the result is stored and the run goes on, in one step."""
+    _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
+    return runs.advance(tx, run, Phase.MUTATED, outcome, trace)
+
+
+def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:
+    """It did not happen, and the outside system said so."""
+    _move(tx, mutation, MutationStatus.FAILED, error=why.error, closed=True)
+    runs.stop(tx, run, why, trace)
+
+
+def doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Sequence[Traced]) -> None:
+    """Nobody knows whether it happened: the run waits, and nothing is sent again."""
+    _doubt(tx, mutation, doubt)
+    runs.stop(tx, run, doubt.why, trace)
+
+
+def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt) -> None:
+    """The outside system was asked and could not tell."""
+    _doubt(tx, mutation, doubt)
+    runs.rest(tx, run, doubt.why)
+
+
+def _doubt(tx: Tx, mutation: Mutation, doubt: Doubt) -> None:
+    _move(
+        tx, mutation, doubt.becomes, error=doubt.why.error, closed=doubt.closed,
+        doubted_at=tx.now if mutation.doubted_at is None or doubt.attempts == 0 else None,
+        reconcile_attempts=doubt.attempts,
+    )
+
+
+def found(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, resolution: str | None = None) -> Run:
+    """It turned out to have happened: the run goes on in its place."""
+    _move(tx, mutation, MutationStatus.APPLIED, result=result, resolution=resolution)
+    return runs.resume(tx, run, Phase.MUTATED, outcome)
+
+
+def absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | None = None) -> None:
+    """It is proven, or a person says, that it did not happen: the work is tried again."""
+    _move(tx, mutation, MutationStatus.FAILED, error=why.error, resolution=resolution)
+    runs.rest(tx, run, why)
+
+
+def close(tx: Tx, mutation_id: str, evidence: str | None) -> None:
+    """A call that was given up has ended after all; what it said is kept as evidence."""
+    tx.run("mutation_close", mutation_id=mutation_id, now=tx.now)
+    if evidence is not None:
+        tx.run("mutation_evidence", mutation_id=mutation_id, evidence=evidence)
+
+
+def resolve(
+    tx: Tx, mutation: Mutation, target: MutationStatus, resolution: str, result: str | None = None,
+) -> None:
+    """A person says what became of a mutation that nobody could verify."""
+    _move(tx, mutation, target, result=result, resolution=resolution)
+
+
+def _move(
+    tx: Tx, mutation: Mutation, target: MutationStatus, *, result: str | None = None, error: str | None = None,
+    closed: bool = False, resolution: str | None = None, doubted_at: int | None = None,
+    reconcile_attempts: int | None = None,
+) -> None:
+    tx.expect(
+        "mutation_move", f"mutation {mutation.id} is no longer {mutation.status}", mutation_id=mutation.id,
+        source=mutation.status, target=target, result=result, error=error, resolution=resolution,
+        closed_at=tx.now if closed else None, doubted_at=doubted_at, reconcile_attempts=reconcile_attempts, now=tx.now,
+    )
+
+
+def _get(tx: Tx, mutation_id: str) -> Mutation:
+    row = tx.one("mutation_by_id", mutation_id=mutation_id)
+    assert row is not None, f"mutation {mutation_id} was just written"
+    return mutation_record(row)

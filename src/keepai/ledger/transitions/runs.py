@@ -1,0 +1,230 @@
+"""The life of a run: begin, prepare, go on, stop, carry on, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ...model.records import Run, Traced
+from ...model.states import Phase, Reason, Status
+from ..base import Tx
+from ..rows import run_record
+from . import events
+from .events import Publication, Registration
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A first attempt at a handler."""
+
+    workflow_id: str
+    handler: str
+    kind: str
+    version: tuple[int, int]
+    phase: Phase
+    trigger: str
+    gap: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why and how a run stops."""
+
+    status: Status
+    reason: Reason
+    error: str
+    retry_at: int | None = None
+    failures: int = 0
+    exhausted: bool = False
+
+
+@dataclass(frozen=True)
+class Carry:
+    """How a new run carries on from an old one."""
+
+    leaves: Status  # what the old run becomes
+    version: tuple[int, int]
+    phase: Phase
+    keep: bool  # PrepareResult and reservations move along; otherwise the events are released
+    trigger: str
+    failures: int = 0
+    outcome: str | None = None
+
+
+@dataclass(frozen=True)
+class ConsumerEnd:
+    """What a consumer's committed run leaves behind."""
+
+    publications: tuple[Publication, ...] = ()
+    state: str | None = None
+    wake_at: int | None = None
+    recheck_at: int | None = None
+    events_become: str = "consumed"
+    trace: Sequence[Traced] = field(default=())
+
+
+def begin(tx: Tx, new: Begin) -> Run:
+    """Start a handler: the run exists before any of its code runs."""
+    run_id, sequence = tx.new_id("run"), tx.tick(new.workflow_id)
+    tx.run(
+        "run_insert", workflow_id=new.workflow_id, seq=sequence, run_id=run_id, handler=new.handler, kind=new.kind,
+        major=new.version[0], minor=new.version[1], trigger=new.trigger, retry_of=None, lineage=run_id, attempt=1,
+        phase=new.phase, prepare_result=None, prepared_at=None, outcome=None, failures=0, observed=sequence,
+        host=tx.host, epoch=tx.epoch, now=tx.now,
+    )
+    if new.kind == "producer":
+        since, until = new.gap or (None, None)
+        tx.run(
+            "handler_started", workflow_id=new.workflow_id, handler=new.handler, now=tx.now,
+            gap_since_at=since, gap_until_at=until,
+        )
+    return _get(tx, run_id)
+
+
+def prepare(
+    tx: Tx, run: Run, prepare_result: str, wanted: Sequence[tuple[str, str]], trace: Sequence[Traced],
+) -> Run:
+    """Pin what prepare decided: its result, its reservations and the phase, or nothing."""
+    _expect(tx, "run_prepared", run, prepare_result=prepare_result)
+    events.reserve(tx, run.workflow_id, run.id, wanted)
+    keep_trace(tx, run.workflow_id, trace)
+    return _get(tx, run.id)
+
+
+def advance(
+    tx: Tx, run: Run, target: Phase, outcome: str | None = None, trace: Sequence[Traced] = (),
+) -> Run:
+    """Go forward one phase."""
+    _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome)
+    keep_trace(tx, run.workflow_id, trace)
+    return _get(tx, run.id)
+
+
+def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
+    """A failure: the status says why, the phase stays."""
+    halt(tx, run, why)
+    keep_trace(tx, run.workflow_id, trace)
+
+
+def halt(tx: Tx, run: Run, why: Stop) -> None:
+    """The part of `stop` that other verbs share."""
+    _expect(
+        tx, "run_stop", run, status=why.status, reason=why.reason, error=why.error, retry_at=why.retry_at,
+        failures=why.failures, exhausted=int(why.exhausted),
+    )
+
+
+def rest(tx: Tx, run: Run, why: Stop) -> None:
+    """A run that waits for an outcome waits for something else from now on."""
+    tx.expect(
+        "run_restop", f"run {run.id} no longer waits for an outcome", run_id=run.id, status=why.status,
+        reason=why.reason, error=why.error, retry_at=why.retry_at, failures=why.failures,
+        exhausted=int(why.exhausted), now=tx.now,
+    )
+
+
+def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
+    """A new run takes the place of a stopped one, with its pinned inputs or without, in one step."""
+    tx.expect(
+        "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
+        target=how.leaves, now=tx.now,
+    )
+    run_id, sequence = tx.new_id("run"), tx.tick(run.workflow_id)
+    tx.run(
+        "run_insert", workflow_id=run.workflow_id, seq=sequence, run_id=run_id, handler=run.handler, kind=run.kind,
+        major=how.version[0], minor=how.version[1], trigger=how.trigger, retry_of=run.id, lineage=run.lineage,
+        attempt=run.attempt + 1, phase=how.phase, prepare_result=run.prepare_result if how.keep else None,
+        prepared_at=run.prepared_at if how.keep else None,
+        outcome=(how.outcome or run.outcome) if how.keep else None, failures=how.failures,
+        observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, now=tx.now,
+    )
+    if how.keep:
+        tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=run_id)
+        tx.run("event_hand_over", run_id=run.id, new_run_id=run_id, now=tx.now)
+    else:
+        events.release(tx, run.workflow_id, run.id)
+    return _get(tx, run_id)
+
+
+def abandon(tx: Tx, run: Run) -> None:
+    """Give a run up: its events wait again."""
+    tx.expect(
+        "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
+        target=Status.ABANDONED, now=tx.now,
+    )
+    events.release(tx, run.workflow_id, run.id)
+
+
+def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
+    """Go on with a stopped run in its place."""
+    tx.expect(
+        "run_resume", f"run {run.id} is no longer {run.state} in {run.phase}", run_id=run.id, source=run.state,
+        source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, now=tx.now,
+    )
+    return _get(tx, run.id)
+
+
+def adopt(tx: Tx, run: Run) -> Run:
+    """A dead host's run now belongs to this one."""
+    tx.expect(
+        "run_adopt", f"run {run.id} is no longer active under host {run.host}", run_id=run.id,
+        source_epoch=run.epoch, host=tx.host, epoch=tx.epoch, now=tx.now,
+    )
+    return _get(tx, run.id)
+
+
+def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
+    """next returned: events, state, wake-up and the run itself, in one step."""
+    causes = tuple(str(r["input_id"]) for r in tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id))
+    publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
+    events.publish(tx, run.workflow_id, run.id, publications)
+    progressed = bool(tx.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id))
+    tx.run("event_end_reserved", run_id=run.id, target=end.events_become, now=tx.now)
+    _store(tx, run, end.state)
+    tx.run(
+        "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
+        progressed=int(progressed), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now,
+    )
+    keep_trace(tx, run.workflow_id, end.trace)
+    _expect(tx, "run_commit", run, source=run.phase)
+
+
+def commit_producer(
+    tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
+    state: str | None, next_run_at: int, trace: Sequence[Traced],
+) -> None:
+    """The handler returned: inputs, events, state and the next due time, in one step."""
+    events.register(tx, run.workflow_id, run.id, inputs)
+    events.publish(tx, run.workflow_id, run.id, publications)
+    _store(tx, run, state)
+    tx.run(
+        "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
+    )
+    keep_trace(tx, run.workflow_id, trace)
+    _expect(tx, "run_commit", run, source=run.phase)
+
+
+def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
+    """Keep what a run did beside it."""
+    for line in trace:
+        tx.run(
+            "trace_insert", workflow_id=workflow_id, run_id=line.run_id, position=line.position, step=line.step,
+            kind=line.kind, name=line.name, args=line.args, answer=line.answer, error=line.error,
+            duration_ms=line.duration_ms, at=line.at,
+        )
+
+
+def _store(tx: Tx, run: Run, state: str | None) -> None:
+    if state is not None:
+        tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
+
+
+def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
+    why = f"run {run.id} is no longer {run.state} in {run.phase} under this host"
+    tx.expect(query, why, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
+
+
+def _get(tx: Tx, run_id: str) -> Run:
+    row = tx.one("run_by_id", run_id=run_id)
+    assert row is not None, f"run {run_id} was just written"
+    return run_record(row)

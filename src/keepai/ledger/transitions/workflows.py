@@ -1,0 +1,182 @@
+"""Deploying versions, and what people do to a workflow as a whole. Every act is kept in `action`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...model.codec import Json, encode
+from ...model.errors import Refused
+from ...model.records import Mutation, Run
+from ...model.states import WORKFLOW, MutationStatus, Phase, WorkflowStatus
+from ..base import Row, Tx
+from . import mutations, runs
+from .mutations import Doubt
+from .runs import Carry, Stop
+
+
+@dataclass(frozen=True)
+class Version:
+    """A script version that is about to be stored and activated."""
+
+    name: str
+    source: str
+    hash: str
+    manifest: str
+    author: str
+    impact: str
+    topics: Mapping[str, str | None]  # topic → the consumer that subscribes to it
+    handlers: Mapping[str, str]  # handler → kind
+    grants: Mapping[str, str] = field(default_factory=dict)  # capability → mode
+    actor: str = "person"
+
+
+def deploy(tx: Tx, workflow_id: str | None, version: Version, number: tuple[int, int]) -> str:
+    """Store a version and make it the active one: topics, handlers, grants, all in one step."""
+    major, minor = number
+    if workflow_id is None:
+        workflow_id = tx.new_id("wf")
+        tx.run("workflow_insert", workflow_id=workflow_id, name=version.name, major=major, minor=minor, now=tx.now)
+    else:
+        tx.run("workflow_activate", workflow_id=workflow_id, major=major, minor=minor, now=tx.now)
+    tx.run(
+        "script_insert", workflow_id=workflow_id, major=major, minor=minor, source=version.source, hash=version.hash,
+        manifest=version.manifest, author=version.author, impact=version.impact, now=tx.now,
+    )
+    _declare(tx, workflow_id, version)
+    allow(tx, workflow_id, version.grants)
+    note(tx, workflow_id, "deploy", f"{workflow_id} {major}.{minor}", version.actor, {"hash": version.hash})
+    return workflow_id
+
+
+def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
+    tx.run("topic_unsubscribe_all", workflow_id=workflow_id)
+    tx.run("handler_absent_all", workflow_id=workflow_id, now=tx.now)
+    for topic, subscriber in version.topics.items():
+        tx.run("topic_upsert", workflow_id=workflow_id, name=topic, subscriber=subscriber)
+    for handler, kind in version.handlers.items():
+        tx.run(
+            "handler_upsert", workflow_id=workflow_id, handler=handler, kind=kind, now=tx.now,
+            next_run_at=tx.now if kind == "producer" else None,
+        )
+
+
+def allow(tx: Tx, workflow_id: str, grants: Mapping[str, str]) -> None:
+    """Set what a workflow may do."""
+    for capability, mode in grants.items():
+        tx.run("grant_upsert", workflow_id=workflow_id, capability=capability, mode=mode, now=tx.now)
+
+
+def grant(tx: Tx, workflow_id: str, capability: str, mode: str, actor: str) -> None:
+    """A person allows, asks to be asked for, or denies one capability."""
+    allow(tx, workflow_id, {capability: mode})
+    note(tx, workflow_id, "grant", capability, actor, {"mode": mode})
+
+
+def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str) -> None:
+    """A person pauses, resumes or stops a workflow."""
+    row = tx.one("workflow_by_id", workflow_id=workflow_id)
+    assert row is not None, f"workflow {workflow_id} was looked up before"
+    source = WorkflowStatus(row["status"])
+    if target not in WORKFLOW.moves[source]:
+        raise Refused(f"{act} does not fit: the workflow {row['name']!r} is {source}.")
+    tx.expect(
+        "workflow_move", f"workflow {row['name']!r} is no longer {source}", workflow_id=workflow_id,
+        source=source, target=target, now=tx.now,
+    )
+    note(tx, workflow_id, act, workflow_id, actor, None)
+
+
+def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:
+    """Queue every producer."""
+    queued = [str(r["handler"]) for r in tx.all("handler_queue", workflow_id=workflow_id, now=tx.now)]
+    note(tx, workflow_id, "run_now", workflow_id, actor, {"queued": list(queued)})
+    return queued
+
+
+def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
+    """A person decides that nothing shall come of a waiting event."""
+    if tx.one("event_skip", event_id=event_id, now=tx.now) is None:
+        event = tx.one("event_by_id", event_id=event_id)
+        assert event is not None
+        raise Refused(f"Event {event_id} cannot be skipped: {_held(event)}")
+    note(tx, workflow_id, "skip_event", event_id, actor, None)
+
+
+def _held(event: Row) -> str:
+    if event["reserved_by"]:
+        return f"run {event['reserved_by']} has reserved it. Skip that run, or wait until it has ended."
+    return f"it is {event['status']} already."
+
+
+def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]:
+    """A person decides that nothing more shall come of an input; returns the events skipped with it."""
+    if tx.one("input_skip", input_id=input_id, now=tx.now) is None:
+        raise Refused(f"Input {input_id} is skipped already.")
+    skipped = [
+        str(row["id"])
+        for row in tx.all("event_of_skipped_inputs", workflow_id=workflow_id, input_id=input_id)
+    ]
+    for event_id in skipped:
+        tx.one("event_skip", event_id=event_id, now=tx.now)
+    note(tx, workflow_id, "skip_input", input_id, actor, {"events": list(skipped)})
+    return skipped
+
+
+def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
+    """A person has a stopped run tried again."""
+    note(tx, run.workflow_id, "retry", run.id, actor, {"was": run.status})
+    return runs.carry_on(tx, run, how)
+
+
+def skip_run(tx: Tx, run: Run, mutation: Mutation | None, outcome: str, actor: str) -> None:
+    """A person gives up what a run wanted to do: `next` is told, its events end as skipped."""
+    note(tx, run.workflow_id, "skip_run", run.id, actor, {"was": run.status})
+    if mutation is not None and mutation.status is MutationStatus.INDETERMINATE:
+        mutations.resolve(tx, mutation, MutationStatus.SKIPPED, f"skipped by {actor}")
+    if run.phase in (Phase.PREPARING, Phase.EXECUTING):
+        runs.abandon(tx, run)
+    else:
+        runs.resume(tx, run, Phase.EMITTING, outcome)
+
+
+def happened(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, actor: str) -> None:
+    """A person says that a mutation happened: the run goes on with that."""
+    note(tx, run.workflow_id, "happened", mutation.id, actor, {"result": result})
+    mutations.found(tx, run, mutation, result, outcome, f"{actor}: it happened")
+
+
+def did_not_happen(tx: Tx, run: Run, mutation: Mutation, why: Stop, actor: str) -> None:
+    """A person says that a mutation did not happen: the work is tried again at once."""
+    note(tx, run.workflow_id, "did_not_happen", mutation.id, actor, None)
+    mutations.absent(tx, run, mutation, why, f"{actor}: it did not happen")
+
+
+def try_again(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, actor: str) -> None:
+    """A person wants the outside system asked once more, from the start."""
+    note(tx, run.workflow_id, "try_again", mutation.id, actor, None)
+    mutations.still_doubt(tx, run, mutation, doubt)
+
+
+def finish_run(tx: Tx, run: Run, actor: str) -> None:
+    """A person ends a run whose `next` cannot: events consumed, result kept, nothing published."""
+    note(tx, run.workflow_id, "finish", run.id, actor, {"was": run.status})
+    runs.commit_consumer(tx, runs.resume(tx, run, Phase.EMITTING), runs.ConsumerEnd())
+
+
+def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, detail: Json) -> None:
+    """Keep what a person did, in the transaction that does it."""
+    tx.run(
+        "action_insert", workflow_id=workflow_id, act=act, subject=subject, actor=actor,
+        detail=encode(detail), now=tx.now,
+    )
+
+
+def reschedule(
+    tx: Tx, workflow_id: str, handler: str, next_run_at: int | None, wake_at: int | None, recheck_at: int | None,
+) -> None:
+    """The wall clock was set back: bring due times near again."""
+    tx.run(
+        "handler_reschedule", workflow_id=workflow_id, handler=handler, next_run_at=next_run_at, wake_at=wake_at,
+        recheck_at=recheck_at, now=tx.now,
+    )

@@ -1,0 +1,1 @@
+"""The nouns: states, records, operations, errors, time and values. Imports nothing of ours."""

@@ -1,0 +1,64 @@
+"""The only source of time, of randomness for ids, and of ids."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from typing import Protocol
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+class Clock(Protocol):
+    """Two readings: the wall, which may jump, and a steady one, which only grows."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970 UTC, by the wall."""
+        ...
+
+    def steady_ms(self) -> int:
+        """Milliseconds on a clock that only grows and counts suspend."""
+        ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def steady_ms(self) -> int:
+        return time.clock_gettime_ns(_STEADY) // 1_000_000
+
+
+_STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+class Ids:
+    """Makes prefixed ids that sort by time and are unique over hosts."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def new(self, prefix: str) -> str:
+        """A fresh id: `run_` + 10 characters of time + 13 of chance."""
+        chance = int.from_bytes(os.urandom(8), "big")
+        return f"{prefix}_{_base32(self._clock.now_ms(), 10)}{_base32(chance, 13)}"
+
+
+def _base32(value: int, length: int) -> str:
+    return "".join(_ALPHABET[(value >> (5 * i)) & 31] for i in reversed(range(length)))
+
+
+def iso(ms: int) -> str:
+    """A time as people and JSON see it: `2026-01-05T09:00:00.000Z`."""
+    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{ms % 1000:03d}Z"
+
+
+def parse_iso(text: str) -> int:
+    """Milliseconds of an ISO-8601 text; without a zone it means UTC. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return int(moment.timestamp() * 1000)

@@ -1,0 +1,149 @@
+"""The one canonical JSON codec: what is stored, hashed, approved and sent goes through here.
+
+Equal values have equal texts: keys are sorted, there is no white space, a whole float is an integer.
+What JSON or JavaScript cannot carry exactly is refused with a `BadValue` that says where it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from typing import NoReturn, TypeAlias
+
+from .errors import BadValue, LimitExceeded
+
+Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+INTEGER_MAX = 2**53 - 1
+DEPTH_MAX = 64
+
+
+def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
+    """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
+    text = json.dumps(_clean(value, what, 0), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    check_size(text, what, bytes_max)
+    return text
+
+
+def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = None) -> Json:
+    """The value of a JSON text under the same rules; duplicate keys are refused too."""
+    check_size(text, what, bytes_max)
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer,
+        )
+    except RecursionError:
+        raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise BadValue(f"{what} is not valid JSON: {error}.") from None
+    return _clean(value, what, 0)
+
+
+def stored(text: str) -> Json:
+    """The value of a text that this codec wrote earlier; it is not checked again."""
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def digest(*parts: str) -> str:
+    """A hash over several texts that keeps their borders."""
+    hasher = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        hasher.update(len(data).to_bytes(8, "big"))
+        hasher.update(data)
+    return hasher.hexdigest()
+
+
+def check_size(text: str | bytes, what: str, bytes_max: int | None) -> None:
+    """Refuse a text over `bytes_max`, naming the limit and the size."""
+    if bytes_max is None or len(text) * 4 <= bytes_max:
+        return
+    size = len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else len(text)
+    if size > bytes_max:
+        raise LimitExceeded(f"{what} has {size:,} bytes; the limit is {bytes_max:,}. Keep less in it.")
+
+
+def check_id(value: object, what: str, *, length_max: int = 512) -> str:
+    """A name that may key a row: a non-empty string without NUL or lone surrogates."""
+    if not isinstance(value, str) or not value:
+        raise BadValue(f"{what} must be a non-empty string, not {_named(value)}.")
+    if len(value) > length_max:
+        raise LimitExceeded(f"{what} has {len(value):,} characters; the limit is {length_max:,}.")
+    _text(value, what)
+    if "\0" in value:
+        raise BadValue(f"{what} contains a NUL character; ids must not.")
+    return value
+
+
+def _clean(value: object, what: str, depth: int) -> Json:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _text(value, what)
+    if isinstance(value, int):
+        return _range(int(value), what)
+    if isinstance(value, float):
+        return _number(value, what)
+    if depth >= DEPTH_MAX:
+        raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels (or contains itself). Flatten it.")
+    if isinstance(value, Mapping):
+        return {_key(k, what): _clean(v, f"{what}.{k}", depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(v, f"{what}[{i}]", depth + 1) for i, v in enumerate(value)]
+    raise BadValue(f"{what} is {_named(value)}, which JSON cannot carry.")
+
+
+def _text(value: str, what: str) -> str:
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadValue(f"{what} contains a lone surrogate, which is no Unicode text.") from None
+    return str(value)
+
+
+def _key(key: object, what: str) -> str:
+    if not isinstance(key, str):
+        raise BadValue(f"{what} has the key {key!r}; keys must be strings.")
+    return _text(key, f"a key of {what}")
+
+
+def _range(value: int, what: str) -> int:
+    if abs(value) > INTEGER_MAX:
+        raise BadValue(f"{what} is an integer beyond ±(2^53−1), which JavaScript cannot hold. Use a string.")
+    return value
+
+
+def _number(value: float, what: str) -> int | float:
+    if not math.isfinite(value):
+        raise BadValue(f"{what} is {value}, which JSON cannot carry.")
+    if value.is_integer() and abs(value) <= INTEGER_MAX:
+        return int(value)
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 17:
+        raise ValueError(f"the integer {digits[:12]}… is beyond ±(2^53−1)")
+    return int(digits)
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return result
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _named(value: object) -> str:
+    if value is None:
+        return "null"
+    return f"{type(value).__name__} {str(value)[:40]!r}" if isinstance(value, str | int | float) else f"a {type(value).__name__}"

@@ -1,0 +1,249 @@
+"""Everything that can go wrong, and what each thing leads to.
+
+KeepError                   what happened, to what, why, what to do
+├ ScriptError               the script is wrong                                  → repair
+│ ├ PhaseViolation          an operation that this phase does not allow
+│ ├ RuleBroken              a rule on topics, inputs, reservations or shapes
+│ ├ LimitExceeded           time, memory, stack, calls or bytes
+│ ├ BadValue                a value that JSON or an id cannot carry
+│ └ ScriptThrew             the script's own exception
+├ ConnectorError            the outside world, in a connector's words
+│ ├ Transient               it did not happen; later it may                      → retry
+│ ├ PermissionDenied        it did not happen; a person must allow it            → person
+│ ├ PreconditionFailed      it did not happen; a person must mend the world      → person
+│ ├ Rejected                it did not happen; the request itself is wrong       → repair
+│ └ OutcomeUnknown          it may have happened                                 → reconcile
+├ HostFault                 the host or a connector is wrong                     → stop
+│ └ ConnectorBroke          an exception that the connector did not declare
+├ LedgerError               the durable store
+│ ├ Conflict                the row is not in the state that was expected
+│ ├ LedgerUnusable          the file cannot be used; says what to do
+│ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
+├ ScriptInvalid             `deploy` refused a script; carries the findings
+├ Refused                   an act that does not fit the present state
+├ NotFound                  no such workflow, run, event, …
+└ ConfigError               a setting is wrong; shown whole, with the fix
+
+A script never sees one of these: the sandbox ends it in a trap that it can neither catch nor outlive.
+The consequence is an attribute of the class and is read in one place, `engine/failure.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import ClassVar
+
+from .states import Reason, Status
+
+
+class Consequence(StrEnum):
+    REPAIR = "repair"  #: the run fails; a new script version may carry on
+    RETRY = "retry"  #: the run waits and a new one carries on
+    PERSON = "person"  #: the run waits for a person
+    RECONCILE = "reconcile"  #: the run waits until the outcome is known
+    STOP = "stop"  #: the run fails; evidence is kept
+
+
+#: Consequence → what the run becomes.
+OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
+    Consequence.REPAIR: (Status.FAILED, Reason.LOGIC),
+    Consequence.RETRY: (Status.PAUSED, Reason.TRANSIENT),
+    Consequence.PERSON: (Status.PAUSED, Reason.APPROVAL),
+    Consequence.RECONCILE: (Status.PAUSED, Reason.RECONCILIATION),
+    Consequence.STOP: (Status.FAILED, Reason.INTERNAL),
+})
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place in the script, counted from one."""
+
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}"
+
+
+class KeepError(Exception):
+    """Something went wrong in Keep."""
+
+    code: ClassVar[str] = "keep"
+    consequence: ClassVar[Consequence] = Consequence.STOP
+
+    def __init__(self, message: str | None = None, *, at: Location | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
+        self.at = at
+
+    @property
+    def message(self) -> str:
+        """The sentence for people."""
+        return str(self.args[0])
+
+
+class ScriptError(KeepError):
+    """The script broke a rule."""
+
+    code = "script"
+    consequence = Consequence.REPAIR
+
+
+class PhaseViolation(ScriptError):
+    """The script asked for something that its phase does not allow."""
+
+    code = "phase_violation"
+
+
+class RuleBroken(ScriptError):
+    """The script broke a rule on topics, inputs, reservations or shapes."""
+
+    code = "rule_broken"
+
+
+class LimitExceeded(ScriptError):
+    """The script went over a limit."""
+
+    code = "limit_exceeded"
+
+
+class BadValue(ScriptError):
+    """A value cannot be kept as JSON."""
+
+    code = "bad_value"
+
+
+class ScriptThrew(ScriptError):
+    """The script threw an exception."""
+
+    code = "script_threw"
+
+
+class ConnectorError(KeepError):
+    """A connector reported a failure."""
+
+    code = "connector"
+
+
+class Transient(ConnectorError):
+    """It did not happen; trying later may work."""
+
+    code = "transient"
+    consequence = Consequence.RETRY
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class PermissionDenied(ConnectorError):
+    """It did not happen; access is missing or has expired."""
+
+    code = "permission"
+    consequence = Consequence.PERSON
+
+
+class PreconditionFailed(ConnectorError):
+    """It did not happen; something it needs is gone."""
+
+    code = "precondition"
+    consequence = Consequence.PERSON
+
+
+class Rejected(ConnectorError):
+    """It did not happen; the outside system refuses this request as it is."""
+
+    code = "rejected"
+    consequence = Consequence.REPAIR
+
+
+class OutcomeUnknown(ConnectorError):
+    """It may have happened; nobody knows yet."""
+
+    code = "outcome_unknown"
+    consequence = Consequence.RECONCILE
+
+
+class HostFault(KeepError):
+    """The host met something that it did not expect."""
+
+    code = "internal"
+    consequence = Consequence.STOP
+
+
+class ConnectorBroke(HostFault):
+    """A connector raised something that it did not declare."""
+
+    code = "connector_broke"
+
+
+class LedgerError(KeepError):
+    """The ledger refused."""
+
+    code = "ledger"
+
+
+class Conflict(LedgerError):
+    """A row is not in the state that was expected."""
+
+    code = "conflict"
+
+
+class LedgerUnusable(LedgerError):
+    """The ledger's file cannot be used."""
+
+    code = "ledger_unusable"
+
+
+class LedgerStopped(LedgerError):
+    """A write to the ledger failed; nothing starts until it is opened again."""
+
+    code = "ledger_stopped"
+
+
+class Refused(KeepError):
+    """The act does not fit the present state."""
+
+    code = "refused"
+
+
+class NotFound(KeepError):
+    """There is no such thing."""
+
+    code = "not_found"
+
+
+class ConfigError(KeepError):
+    """A setting is wrong."""
+
+    code = "config"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that `check` found in a script: where, what, and how to mend it."""
+
+    code: str
+    severity: str  # "error" or "warning"
+    line: int
+    column: int
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column} {self.severity} {self.code}: {self.message} {self.fix}".rstrip()
+
+
+class ScriptInvalid(KeepError):
+    """The script has errors and was not deployed."""
+
+    code = "script_invalid"
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        self.findings = list(findings)
+        errors = [f for f in self.findings if f.severity == "error"]
+        first = "; ".join(str(f) for f in errors[:3])
+        more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+        super().__init__(f"The script has {len(errors)} error(s) and was not deployed: {first}{more}")

@@ -1,0 +1,64 @@
+"""What the host allows and how long it waits: every setting with its default and one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+from .errors import ConfigError
+
+
+def _setting(default: float | int | str, meaning: str) -> object:
+    return field(default=default, metadata={"meaning": meaning})
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Settings of a host. Units stand last in each name."""
+
+    producer_interval_s: float = _setting(300, "How often a producer without a schedule runs.")  # type: ignore[assignment]
+    script_s: float = _setting(5.0, "How long one step of a script may compute.")  # type: ignore[assignment]
+    script_memory_bytes: int = _setting(64 << 20, "How much memory one step of a script may use.")  # type: ignore[assignment]
+    script_calls_max: int = _setting(10_000, "How many calls on ctx one step may make.")  # type: ignore[assignment]
+    script_log_bytes_max: int = _setting(256 << 10, "How much one step may log; the rest is cut off.")  # type: ignore[assignment]
+    message_bytes_max: int = _setting(4 << 20, "How large one call, one answer or one result may be.")  # type: ignore[assignment]
+    state_bytes_max: int = _setting(1 << 20, "How large a handler's state may be.")  # type: ignore[assignment]
+    payload_bytes_max: int = _setting(1 << 20, "How large an event's payload may be.")  # type: ignore[assignment]
+    prepare_bytes_max: int = _setting(2 << 20, "How large a PrepareResult may be.")  # type: ignore[assignment]
+    events_per_run_max: int = _setting(10_000, "How many events one run may publish.")  # type: ignore[assignment]
+    reservations_max: int = _setting(1_000, "How many events one run may reserve.")  # type: ignore[assignment]
+    peek_default: int = _setting(100, "How many events ctx.peek returns when no limit is given.")  # type: ignore[assignment]
+    peek_max: int = _setting(1_000, "How many events ctx.peek returns at most.")  # type: ignore[assignment]
+    trace_bytes_max: int = _setting(4_096, "How much of a call's arguments or answer is kept with the run.")  # type: ignore[assignment]
+    call_s: float = _setting(30.0, "How long one call to a connector may take.")  # type: ignore[assignment]
+    mutate_reads: str = _setting("none", 'Whether mutate may read: "none", or "by_id".')  # type: ignore[assignment]
+    retry_first_s: float = _setting(30, "How long to wait after the first transient failure.")  # type: ignore[assignment]
+    retry_longest_s: float = _setting(900, "How long to wait at most between retries.")  # type: ignore[assignment]
+    retries_max: int = _setting(8, "How many transient failures in a row before a person is asked.")  # type: ignore[assignment]
+    settle_s: float = _setting(60, "How long after its end a call may still show its effect.")  # type: ignore[assignment]
+    reconcile_s: float = _setting(30.0, "How long one reconcile may take.")  # type: ignore[assignment]
+    reconcile_first_s: float = _setting(30, "How long to wait after the first reconcile that could not tell.")  # type: ignore[assignment]
+    reconcile_longest_s: float = _setting(1_800, "How long to wait at most between reconciles.")  # type: ignore[assignment]
+    reconciles_max: int = _setting(12, "How many reconciles before a person is asked.")  # type: ignore[assignment]
+    reconcile_total_s: float = _setting(86_400, "How long to reconcile before a person is asked.")  # type: ignore[assignment]
+    crashes_max: int = _setting(3, "How many host crashes one piece of work may cause.")  # type: ignore[assignment]
+    wake_soonest_s: float = _setting(30, "How soon wakeAt may be.")  # type: ignore[assignment]
+    wake_latest_s: float = _setting(86_400, "How late wakeAt may be.")  # type: ignore[assignment]
+    recheck_s: float = _setting(3_600, "How long to wait before asking a consumer again that reserved nothing.")  # type: ignore[assignment]
+    stale_s: float = _setting(7 * 86_400, "How long an event may be pending before it is flagged stale.")  # type: ignore[assignment]
+    runs_at_once_max: int = _setting(64, "How many workflows run at the same time.")  # type: ignore[assignment]
+    workers_max: int = _setting(4, "How many sandbox processes run at the same time.")  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if isinstance(setting.default, str):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ConfigError(f"Policy {setting.name} must be a number above zero, not {value!r}.")
+        if self.mutate_reads not in ("none", "by_id"):
+            raise ConfigError(f'Policy mutate_reads must be "none" or "by_id", not {self.mutate_reads!r}.')
+
+
+def settings() -> list[tuple[str, object, str]]:
+    """Every setting: name, default, meaning."""
+    return [(f.name, f.default, str(f.metadata["meaning"])) for f in fields(Policy)]

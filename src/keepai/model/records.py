@@ -1,0 +1,271 @@
+"""Frozen records of what the ledger holds. Times are milliseconds since 1970 UTC; `to_json` shows them as ISO."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from .clock import iso
+from .codec import Json
+from .states import (
+    EventStatus,
+    InputStatus,
+    MutationStatus,
+    Phase,
+    Reason,
+    Status,
+    WorkflowStatus,
+    shown,
+)
+
+
+class Record:
+    """Anything that can be shown."""
+
+    def to_json(self) -> dict[str, Json]:
+        """The record as plain JSON, for `--json` and the outside."""
+        names = [f.name for f in fields(self)] + list(self.shown_too())  # type: ignore[arg-type]
+        return {name: _plain(name, getattr(self, name)) for name in names if name not in self.hidden()}
+
+    @classmethod
+    def shown_too(cls) -> tuple[str, ...]:
+        """Properties that people see beside the fields."""
+        return ()
+
+    @classmethod
+    def hidden(cls) -> tuple[str, ...]:
+        """Fields that people do not need."""
+        return ()
+
+
+def _plain(name: str, value: object) -> Json:
+    if isinstance(value, Record):
+        return value.to_json()
+    if isinstance(value, tuple | list):
+        return [_plain("", v) for v in value]
+    if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
+        return iso(value)
+    return value  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Error(Record):
+    """Why a run stopped: the rule or class that was hit, in one sentence, with its place in the script."""
+
+    code: str
+    message: str
+    line: int | None = None
+    column: int | None = None
+    step: str | None = None
+    evidence: Json = None
+
+
+@dataclass(frozen=True)
+class Gap(Record):
+    """A time in which a producer should have looked and did not."""
+
+    handler: str
+    since_at: int
+    until_at: int
+
+
+@dataclass(frozen=True)
+class Workflow(Record):
+    """A deployed script and how it stands."""
+
+    id: str
+    name: str
+    status: WorkflowStatus
+    version: str
+    blocked_by: str | None  # the open run that holds it, if that waits or failed
+    blocked_status: str | None
+    pending: int  # events that wait in topics somebody subscribes to
+    stale: int  # of those, older than policy's limit
+    gaps: tuple[Gap, ...]
+    next_due_at: int | None
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Script(Record):
+    """One version of a workflow's script."""
+
+    workflow_id: str
+    major: int
+    minor: int
+    source: str
+    hash: str
+    manifest: str
+    author: str
+    impact: str
+    created_at: int
+    activated_at: int
+
+    @property
+    def version(self) -> str:
+        """`major.minor`."""
+        return f"{self.major}.{self.minor}"
+
+
+@dataclass(frozen=True)
+class Event(Record):
+    """One message in a topic."""
+
+    id: str
+    workflow_id: str
+    topic: str
+    message_id: str
+    payload: Json
+    status: EventStatus
+    reserved_by: str | None
+    created_by: str
+    caused_by: tuple[str, ...]
+    attempt: int
+    revision: int
+    revisions_held: int  # later payloads that arrived after this one was frozen
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Mutation(Record):
+    """One side effect: what was asked, what was sent, what is known of it."""
+
+    id: str
+    workflow_id: str
+    run_id: str
+    ordinal: int
+    lineage: str
+    mutation_key: str
+    idempotency_key: str
+    connector: str
+    operation: str
+    target: str
+    params: Json
+    title: str | None
+    preview: str
+    status: MutationStatus
+    result: Json
+    attempts: int
+    sender: str
+    epoch: int
+    first_sent_at: int
+    closed_at: int | None
+    doubted_at: int | None
+    reconcile_attempts: int
+    error: Error | None
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True)
+class Input(Record):
+    """Something from outside, in a person's words, and what came of it."""
+
+    id: str
+    workflow_id: str
+    source: str
+    type: str
+    external_id: str
+    title: str
+    status: str  # "pending", "done" or "skipped"
+    needs_you: bool
+    created_by: str
+    created_at: int
+    outputs: tuple[Mutation, ...] | None = None  # only where one input is asked for
+    events: tuple[Event, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Output(Record):
+    """A mutation beside the inputs that caused it."""
+
+    mutation: Mutation
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True)
+class Run(Record):
+    """One attempt at a handler."""
+
+    id: str
+    workflow_id: str
+    seq: int
+    handler: str
+    kind: str
+    version: str
+    trigger: str
+    retry_of: str | None
+    lineage: str
+    attempt: int
+    phase: Phase
+    state: Status
+    reason: Reason | None
+    prepare_result: str | None
+    prepared_at: int | None
+    outcome: str | None
+    error: Error | None
+    retry_at: int | None
+    failures: int
+    exhausted: bool
+    observed: int
+    host: str
+    epoch: int
+    created_at: int
+    updated_at: int
+
+    @property
+    def status(self) -> str:
+        """The status as people see it, with its reason."""
+        return shown(self.state, self.reason)
+
+    @classmethod
+    def shown_too(cls) -> tuple[str, ...]:
+        return ("status",)
+
+    @classmethod
+    def hidden(cls) -> tuple[str, ...]:
+        return ("state", "reason", "observed", "seq")
+
+
+@dataclass(frozen=True)
+class Reserved(Record):
+    """An event as a run pinned it."""
+
+    event_id: str
+    topic: str
+    message_id: str
+    attempt: int
+    payload: str
+
+
+@dataclass(frozen=True)
+class Traced(Record):
+    """One thing a run did: a call with its answer, or a line that it logged."""
+
+    run_id: str
+    position: int
+    step: str
+    kind: str  # "call", "log" or "warning"
+    name: str
+    args: str | None
+    answer: str | None
+    error: str | None
+    duration_ms: int | None
+    at: int
+
+
+@dataclass(frozen=True)
+class Action(Record):
+    """Something that a person did."""
+
+    workflow_id: str | None
+    act: str
+    subject: str
+    actor: str
+    detail: Json
+    at: int
+
+
+__all__ = [
+    "Action", "Error", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
+    "Reserved", "Run", "Script", "Traced", "Workflow",
+]

@@ -1,0 +1,242 @@
+"""Every state the ledger can record, and every move between two of them.
+
+Whatever decides a move lives in this file; everything else asks `check`. The SQL checks and triggers,
+the diagrams in docs/ and the exhaustive test are derived from these tables, so a state cannot be
+added in one place only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class Phase(StrEnum):
+    PREPARING = "preparing"  #: `prepare` runs; nothing is pinned yet
+    PREPARED = "prepared"  #: the PrepareResult and its reservations are pinned
+    MUTATING = "mutating"  #: `mutate` runs, or its one call is under way
+    MUTATED = "mutated"  #: the mutation is applied and its result stored
+    EMITTING = "emitting"  #: `next` runs
+    EXECUTING = "executing"  #: a producer's handler runs
+    COMMITTED = "committed"  #: everything of this run is in the ledger, for good
+
+
+class Status(StrEnum):
+    ACTIVE = "active"  #: a host is executing it
+    PAUSED = "paused"  #: waits for time, a person or the outside system (see its reason)
+    FAILED = "failed"  #: cannot go on as it is (see its reason)
+    COMMITTED = "committed"  #: finished
+    CRASHED = "crashed"  #: its host died; a new run carries on
+    SUPERSEDED = "superseded"  #: a retry carries on
+    ABANDONED = "abandoned"  #: given up by a person or by a new script version
+
+
+class Reason(StrEnum):
+    TRANSIENT = "transient"  #: the outside world said "later"
+    APPROVAL = "approval"  #: a person must allow or mend something
+    RECONCILIATION = "reconciliation"  #: nobody knows yet whether the mutation happened
+    LOGIC = "logic"  #: the script is wrong
+    INTERNAL = "internal"  #: the host or a connector is wrong
+
+
+class MutationStatus(StrEnum):
+    IN_FLIGHT = "in_flight"  #: recorded before the request leaves; it may or may not have happened
+    APPLIED = "applied"  #: known to have happened; the result is stored
+    FAILED = "failed"  #: known not to have happened; safe to attempt again
+    NEEDS_RECONCILE = "needs_reconcile"  #: unknown; the host is asking the outside system
+    INDETERMINATE = "indeterminate"  #: unknown for good; a person decides
+    SKIPPED = "skipped"  #: a person chose to go on without knowing
+
+
+class EventStatus(StrEnum):
+    PENDING = "pending"  #: waits for a consumer, or is reserved by one
+    CONSUMED = "consumed"  #: a committed run took it
+    SKIPPED = "skipped"  #: a person decided that nothing shall come of it
+
+
+class InputStatus(StrEnum):
+    ACTIVE = "active"  #: taken as it comes
+    SKIPPED = "skipped"  #: a person decided that nothing more shall come of it
+
+
+class WorkflowStatus(StrEnum):
+    ACTIVE = "active"  #: runs when something is due
+    PAUSED = "paused"  #: a person halted it; nothing starts
+    STOPPED = "stopped"  #: a person ended it
+
+
+class ApprovalStatus(StrEnum):
+    PENDING = "pending"  #: waits for a person
+    APPROVED = "approved"  #: a person said yes to exactly this call
+    REJECTED = "rejected"  #: a person said no
+    EXPIRED = "expired"  #: nobody answered in time
+    VOID = "void"  #: what was asked no longer exists
+    CONSUMED = "consumed"  #: used, in the commit that recorded the send
+
+
+Moves = Mapping[StrEnum, Mapping[StrEnum, str]]
+
+P, S, M, E, W, A, I = (  # noqa: E741  (short names keep the tables readable)
+    Phase, Status, MutationStatus, EventStatus, WorkflowStatus, ApprovalStatus, InputStatus,
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One state machine: where it may begin and, per state, the moves with their reason."""
+
+    name: str
+    states: type[StrEnum]
+    initial: frozenset[StrEnum]
+    moves: Moves
+
+    @property
+    def terminal(self) -> frozenset[StrEnum]:
+        """States that nothing leaves."""
+        return frozenset(state for state, targets in self.moves.items() if not targets)
+
+
+def _machine(name: str, states: type[StrEnum], initial: set[StrEnum], moves: Moves) -> Machine:
+    return Machine(name, states, frozenset(initial), MappingProxyType(dict(moves)))
+
+
+PHASE = _machine("phase", Phase, {P.PREPARING, P.PREPARED, P.EMITTING, P.EXECUTING}, {
+    P.PREPARING: {P.PREPARED: "prepare returned"},
+    P.PREPARED: {
+        P.MUTATING: "something is reserved",
+        P.EMITTING: "nothing is reserved, or a person skips",
+    },
+    P.MUTATING: {
+        P.MUTATED: "the mutation is applied",
+        P.EMITTING: "mutate called nothing, or a person skips",
+    },
+    P.MUTATED: {P.EMITTING: "next starts"},
+    P.EMITTING: {P.COMMITTED: "next returned"},
+    P.EXECUTING: {P.COMMITTED: "the handler returned"},
+    P.COMMITTED: {},
+})
+
+STATUS = _machine("status", Status, {S.ACTIVE}, {
+    S.ACTIVE: {
+        S.PAUSED: "it must wait",
+        S.FAILED: "it cannot go on",
+        S.COMMITTED: "it finished",
+        S.CRASHED: "its host died",
+    },
+    S.PAUSED: {
+        S.ACTIVE: "what it waited for is there",
+        S.SUPERSEDED: "a retry carries on",
+        S.ABANDONED: "given up by a person or a new version",
+    },
+    S.FAILED: {
+        S.ACTIVE: "a person skips what it was doing",
+        S.SUPERSEDED: "a retry carries on",
+        S.ABANDONED: "given up by a person or a new version",
+    },
+    S.COMMITTED: {},
+    S.CRASHED: {},
+    S.SUPERSEDED: {},
+    S.ABANDONED: {},
+})
+
+MUTATION = _machine("mutation", MutationStatus, {M.IN_FLIGHT}, {
+    M.IN_FLIGHT: {
+        M.APPLIED: "success response",
+        M.FAILED: "definite failure response",
+        M.NEEDS_RECONCILE: "timeout, crash or ambiguous error",
+        M.INDETERMINATE: "no way to reconcile",
+    },
+    M.NEEDS_RECONCILE: {
+        M.APPLIED: "reconcile found it",
+        M.FAILED: "reconcile proved it absent",
+        M.INDETERMINATE: "reconcile cannot tell, or attempts are used up",
+    },
+    M.INDETERMINATE: {
+        M.NEEDS_RECONCILE: "a person asks to try again",
+        M.FAILED: "a person says it did not happen",
+        M.APPLIED: "a person says it happened",
+        M.SKIPPED: "a person skips",
+    },
+    M.APPLIED: {},
+    M.FAILED: {},
+    M.SKIPPED: {},
+})
+
+EVENT = _machine("event", EventStatus, {E.PENDING}, {
+    E.PENDING: {E.CONSUMED: "the run that reserved it committed", E.SKIPPED: "a person skips"},
+    E.CONSUMED: {E.PENDING: "a person reprocesses it"},
+    E.SKIPPED: {E.PENDING: "a person reprocesses it"},
+})
+
+INPUT = _machine("input", InputStatus, {I.ACTIVE}, {
+    I.ACTIVE: {I.SKIPPED: "a person skips"},
+    I.SKIPPED: {},
+})
+
+WORKFLOW = _machine("workflow", WorkflowStatus, {W.ACTIVE}, {
+    W.ACTIVE: {W.PAUSED: "a person pauses", W.STOPPED: "a person stops"},
+    W.PAUSED: {W.ACTIVE: "a person resumes", W.STOPPED: "a person stops"},
+    W.STOPPED: {W.ACTIVE: "a person resumes"},
+})
+
+APPROVAL = _machine("approval", ApprovalStatus, {A.PENDING}, {
+    A.PENDING: {
+        A.APPROVED: "a person approves",
+        A.REJECTED: "a person rejects",
+        A.EXPIRED: "nobody answered in time",
+        A.VOID: "the run was reset or skipped",
+    },
+    A.APPROVED: {
+        A.CONSUMED: "the call is recorded in flight",
+        A.EXPIRED: "not used in time",
+        A.VOID: "the run was reset or skipped",
+    },
+    A.REJECTED: {},
+    A.EXPIRED: {},
+    A.VOID: {},
+    A.CONSUMED: {},
+})
+
+MACHINES: Mapping[str, Machine] = MappingProxyType({
+    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, WORKFLOW, APPROVAL)
+})
+
+#: A status and its reason are two facts; these are the pairs that mean something.
+REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
+    S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION}),
+    S.FAILED: frozenset({Reason.LOGIC, Reason.INTERNAL}),
+})
+
+#: Runs in one of these hold their workflow: nothing else of it starts.
+OPEN: frozenset[Status] = frozenset({S.ACTIVE, S.PAUSED, S.FAILED})
+
+#: Mutations in one of these have no known outcome: nothing may be sent again.
+DOUBTFUL: frozenset[MutationStatus] = frozenset({M.IN_FLIGHT, M.NEEDS_RECONCILE, M.INDETERMINATE})
+
+
+class IllegalMove(AssertionError):
+    """A state was asked to become one its table does not allow."""
+
+
+def check(machine: Machine, source: StrEnum, target: StrEnum) -> str:
+    """Return why `source` may become `target`, or refuse."""
+    try:
+        return machine.moves[source][target]
+    except KeyError:
+        raise IllegalMove(f"{machine.name}: {source} → {target} is not in the table of moves") from None
+
+
+def shown(status: str, reason: str | None) -> str:
+    """The status as people see it: `paused:transient`."""
+    return f"{status}:{reason}" if reason else status
+
+
+def as_mermaid(machine: Machine) -> str:
+    """The machine as a diagram for the docs."""
+    lines = ["stateDiagram-v2"]
+    lines += [f"  [*] --> {state}" for state in machine.states if state in machine.initial]
+    lines += [f"  {s} --> {t}: {why}" for s, targets in machine.moves.items() for t, why in targets.items()]
+    lines += [f"  {state} --> [*]" for state in machine.states if state in machine.terminal]
+    return "\n".join(lines)

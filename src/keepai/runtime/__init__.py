@@ -1,0 +1,1 @@
+"""Runs one step of untrusted script code: yields operations, is sent answers, never sees a ledger."""

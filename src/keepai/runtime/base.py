@@ -1,0 +1,110 @@
+"""The contract of a script runtime: run one step of one handler in a fresh, limited, isolated context.
+
+A runtime never sees a database or a connector. It turns what the script calls on `ctx` into
+`Operation`s, hands them to its `Host` and gives the script the answers. Whatever the script does
+(loops, bombs, garbage), `run` ends within the limits, and the next `run` is not affected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ..model.codec import Json
+from ..model.errors import Location
+from ..model.operations import Kind, Step, Surface
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one step may use."""
+
+    compute_s: float = 5.0  # time spent computing; waiting for the host does not count
+    memory_bytes: int = 64 << 20
+    stack_bytes: int = 256 << 10
+    calls_max: int = 10_000
+    message_bytes_max: int = 4 << 20  # one call's arguments, one answer, or the result
+    log_bytes_max: int = 256 << 10
+    concurrent_max: int = 64  # reads under way at once
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Time and chance as `mutate` sees them: the same on every execution."""
+
+    now_ms: int
+    seed: bytes
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step of one handler, with everything it may see."""
+
+    source: str
+    step: Step
+    handler: str
+    args: tuple[str | None, ...]  # JSON texts after `ctx`; None is undefined
+    state: str | None  # `ctx.state`, for `next`
+    surface: Surface
+    allowed: frozenset[Kind]
+    limits: Limits
+    fixed: Fixed | None = None
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that the script asked for: `publish`, `peek`, `gmail.search`, …"""
+
+    name: str
+    kind: Kind
+    args: tuple[Json, ...]  # as the script passed them; undefined members are gone
+    at: Location | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The host's answer. With `fields`, `value` is a list that also carries these members (a Page)."""
+
+    value: Json
+    fields: Mapping[str, Json] | None = None
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """One line of `console.*` or `ctx.log`."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the step ended without an error: it returned, or it made its terminal mutation call."""
+
+    value: str | None = None  # the JSON text that it returned; None is undefined
+    mutation: Operation | None = None
+
+
+class Host(Protocol):
+    """What a running step may reach: the engine's gate."""
+
+    async def answer(self, operation: Operation) -> Reply:
+        """Check and carry out an operation; any `KeepError` ends the script at once, uncatchably."""
+        ...
+
+    def log(self, line: LogLine) -> None:
+        """Keep a line with the run."""
+        ...
+
+
+class Runtime(Protocol):
+    """A script language."""
+
+    async def run(self, job: Job, host: Host) -> Ended:
+        """Run one step. Raises the `KeepError` that ended it: the host's own, or a `ScriptError`."""
+        ...
+
+    async def close(self) -> None:
+        """End every worker."""
+        ...

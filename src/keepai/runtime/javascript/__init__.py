@@ -1,0 +1,1 @@
+"""JavaScript: QuickJS as WebAssembly, in forked and locked-in worker processes."""

@@ -1,0 +1,351 @@
+// What a script finds in its world: Keep, ctx, console, chance; and how values leave and enter it.
+//
+// Runs before the script, once, into the memory image. Everything used later is captured here, and nothing
+// later goes through a prototype that the script can change: no method calls on values, no iteration
+// protocol, no array writes, only captured functions, own properties and null-prototype objects.
+// `host` raises a trap for whatever ends the script; it never returns from those.
+(function () {
+  "use strict";
+  const host = globalThis.__host;
+  delete globalThis.__host;
+
+  const { Error, Promise, Proxy, WeakSet, JSON, String } = globalThis;
+  const { apply, getPrototypeOf, ownKeys } = Reflect;
+  const { create, defineProperty, freeze, hasOwn, keys } = Object;
+  const { isArray } = Array;
+  const { isFinite, isInteger, isSafeInteger } = Number;
+  const { parse } = JSON;
+  const quote = JSON.stringify; // of strings only: those never reach a toJSON
+  const uncurry = Function.prototype.bind.bind(Function.prototype.call);
+  const indexOf = uncurry(String.prototype.indexOf);
+  const slice = uncurry(String.prototype.slice);
+  const marked = new WeakSet();
+  const mark = uncurry(WeakSet.prototype.add);
+  const isMarked = uncurry(WeakSet.prototype.has);
+  const stackOf = uncurry(Object.getOwnPropertyDescriptor(Error.prototype, "stack").get);
+  const { imul } = Math;
+  const ObjectPrototype = Object.prototype;
+  const ArrayPrototype = Array.prototype;
+
+  const DEPTH_MAX = 64; // as the host's codec counts
+  const TEXT_MAX = 2000;
+  const LINE_MAX = 8192;
+
+  const record = (fields) => {
+    const made = create(null);
+    const names = keys(fields);
+    for (let i = 0; i < names.length; i++) made[names[i]] = fields[names[i]];
+    return made;
+  };
+  const fixed = (owner, name, value) =>
+    defineProperty(owner, name, record({ value, writable: false, enumerable: true, configurable: false }));
+  const cut = (text, max) => (text.length > max ? slice(text, 0, max) + "…" : text);
+  const here = () => cut(stackOf(new Error()), 4000);
+
+  // ---- values out ----------------------------------------------------------------------------------------
+
+  // Own members as JSON carries them exactly; anything else ends the script and names its place.
+  const encode = (value, what, stack, max) => {
+    const trail = create(null);
+    let size = 0;
+    const place = (depth) => {
+      let text = what;
+      for (let i = 0; i < depth; i++) text += typeof trail[i] === "number" ? `[${trail[i]}]` : `.${trail[i]}`;
+      return cut(text, 300);
+    };
+    const refuse = (depth, why) => host("bad", `${place(depth)} ${why}`, stack);
+    const add = (text) => {
+      size += text.length;
+      if (size > max) host("large", what, stack);
+      return text;
+    };
+    const number = (v, depth) => {
+      if (!isFinite(v)) refuse(depth, `is ${v}, which JSON cannot carry.`);
+      if (isInteger(v) && !isSafeInteger(v)) refuse(depth, "is an integer beyond ±(2^53−1). Use a string.");
+      return add(`${v}`);
+    };
+    const list = (v, depth) => {
+      let text = add("[");
+      for (let i = 0; i < v.length; i++) {
+        trail[depth] = i;
+        text += (i ? add(",") : "") + (write(v[i], depth + 1) ?? add("null"));
+      }
+      return text + add("]");
+    };
+    const members = (v, depth) => {
+      const names = keys(v);
+      let text = add("{");
+      for (let i = 0; i < names.length; i++) {
+        trail[depth] = names[i];
+        const member = write(v[names[i]], depth + 1);
+        if (member !== undefined) text += `${text === "{" ? "" : ","}${add(quote(names[i]))}:${member}`;
+      }
+      return text + add("}");
+    };
+    const write = (v, depth) => {
+      switch (typeof v) {
+        case "string": return add(quote(v));
+        case "number": return number(v, depth);
+        case "boolean": return add(v ? "true" : "false");
+        case "bigint": return refuse(depth, "is a BigInt, which JSON cannot carry. Use a string.");
+        case "object": break;
+        default: return undefined;
+      }
+      if (v === null) return add("null");
+      if (depth >= DEPTH_MAX) refuse(depth, `is nested deeper than ${DEPTH_MAX} levels (or contains itself). Flatten it.`);
+      const toJSON = ownToJSON(v);
+      if (toJSON) return write(apply(toJSON, v, [""]), depth + 1);
+      return isArray(v) ? list(v, depth) : members(v, depth);
+    };
+    return write(value, 0);
+  };
+
+  // A class's toJSON (Date's, say) counts; one that was hung on all objects or arrays does not.
+  const ownToJSON = (v) => {
+    for (let p = v; p !== null && p !== ObjectPrototype && p !== ArrayPrototype; p = getPrototypeOf(p)) {
+      if (hasOwn(p, "toJSON")) return typeof v.toJSON === "function" ? v.toJSON : undefined;
+    }
+    return undefined;
+  };
+
+  // ---- values in -----------------------------------------------------------------------------------------
+
+  // One line is a value; a second line holds the extra members of a page.
+  const decode = (text) => {
+    const border = indexOf(text, "\n");
+    if (border < 0) return parse(text);
+    const page = parse(slice(text, 0, border));
+    const fields = parse(slice(text, border + 1));
+    const names = keys(fields);
+    for (let i = 0; i < names.length; i++) {
+      if (hasOwn(page, names[i])) continue;
+      defineProperty(page, names[i], record({ value: fields[names[i]], writable: true, enumerable: true, configurable: true }));
+    }
+    return page;
+  };
+
+  const deepFreeze = (v) => {
+    if (typeof v !== "object" || v === null) return v;
+    const names = keys(v);
+    for (let i = 0; i < names.length; i++) deepFreeze(v[names[i]]);
+    return freeze(v);
+  };
+
+  // ---- calls ---------------------------------------------------------------------------------------------
+
+  const waiting = create(null); // id → resolve
+  let calls = 0;
+  let messageMax = 0;
+
+  // QuickJS locates a call at the last thing evaluated in its arguments. The place where the member was read
+  // comes before them, so both are sent, and the worker takes the read if a call follows it in the source.
+  const reads = create(null);
+  const READS_MAX = 64;
+  let readsTop = 0;
+  const noteRead = (name, member) => {
+    if (readsTop === READS_MAX) readsTop = 0;
+    reads[readsTop++] = record({ name, member, stack: here() });
+  };
+  const callSite = (name) => {
+    for (let i = readsTop - 1; i >= 0; i--) {
+      if (reads[i].name !== name) continue;
+      readsTop = i;
+      return `${reads[i].stack}\n@${reads[i].member}\n${here()}`;
+    }
+    return here();
+  };
+
+  const request = (name, args, id) => {
+    const stack = callSite(name);
+    let text = "";
+    for (let i = 0; i < args.length; i++) {
+      const what = args.length > 1 ? `argument ${i + 1} of ctx.${name}` : `the argument of ctx.${name}`;
+      text += (i ? "\n" : "") + (encode(args[i], what, stack, messageMax) ?? "null");
+    }
+    return host("call", name, text, stack, `${id}`);
+  };
+  const ask = (name, args) => {
+    const id = ++calls;
+    const answer = request(name, args, id);
+    if (answer !== undefined) {
+      const value = decode(answer);
+      return new Promise((resolve) => resolve(value));
+    }
+    return new Promise((resolve) => { waiting[id] = resolve; });
+  };
+  const settle = (id, text) => {
+    const resolve = waiting[id];
+    delete waiting[id];
+    resolve(decode(text));
+  };
+
+  // ---- ctx -----------------------------------------------------------------------------------------------
+
+  // A member that does not exist ends the script: a typo must not become `undefined is not a function` late.
+  const closed = (target, path) => new Proxy(freeze(target), record({
+    get: (owner, key) => {
+      if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") {
+        if (typeof owner[key] === "function" && hasOwn(owner, key)) noteRead(path ? `${path}.${key}` : key, key);
+        return owner[key];
+      }
+      return host("missing", path, cut(key, 200), here());
+    },
+  }));
+  const builtIn = (name) => freeze((...args) => ask(name, args));
+  const connector = (name, operations) => {
+    const made = {};
+    const names = keys(operations);
+    for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`));
+    return closed(made, name);
+  };
+  const within = (members, job) => freeze(async (id, title, work) => {
+    const state = deepFreeze(decode(request("withItem", [id, title, "begin"], ++calls)));
+    const result = await work(context(members, job, state));
+    request("withItem", [id, title, "end"], ++calls);
+    return result;
+  });
+  const context = (members, job, item) => {
+    const ctx = {};
+    const names = keys(members);
+    for (let i = 0; i < names.length; i++) fixed(ctx, names[i], members[names[i]]);
+    fixed(ctx, "withItem", within(members, job));
+    if (item !== undefined) fixed(ctx, "item", item);
+    return closed(ctx, "");
+  };
+  const membersOf = (job) => {
+    const members = create(null);
+    const names = keys(job.operations);
+    for (let i = 0; i < names.length; i++) members[names[i]] = connector(names[i], job.operations[names[i]]);
+    members.peek = builtIn("peek");
+    members.getByIds = builtIn("getByIds");
+    members.publish = builtIn("publish");
+    members.registerInput = freeze((...args) => decode(request("registerInput", args, ++calls)));
+    members.log = speak("info");
+    if (job.hasState) members.state = job.state === null ? undefined : deepFreeze(parse(job.state));
+    return members;
+  };
+
+  // ---- console -------------------------------------------------------------------------------------------
+
+  const show = (v, depth) => {
+    if (typeof v === "string") return depth ? quote(v) : v;
+    if (typeof v === "function") return "[function]";
+    if (typeof v !== "object" || v === null) return typeof v === "bigint" ? `${v}n` : String(v);
+    if (isError(v)) return nameOf(v);
+    if (depth > 4) return isArray(v) ? "[…]" : "{…}";
+    const toJSON = ownToJSON(v);
+    if (toJSON) return show(apply(toJSON, v, [""]), depth + 1);
+    const names = keys(v);
+    let text = "";
+    for (let i = 0; i < names.length && text.length < LINE_MAX; i++) {
+      text += (i ? ", " : "") + (isArray(v) ? "" : `${names[i]}: `) + show(v[names[i]], depth + 1);
+    }
+    return isArray(v) ? `[${text}]` : `{${text}}`;
+  };
+  const speak = (level) => freeze((...args) => {
+    let text = "";
+    for (let i = 0; i < args.length && text.length < LINE_MAX; i++) text += (i ? " " : "") + show(args[i], 0);
+    host("log", level, cut(text, LINE_MAX));
+  });
+  fixed(globalThis, "console", freeze({
+    log: speak("info"), info: speak("info"), warn: speak("warn"), error: speak("error"), debug: speak("debug"),
+  }));
+
+  // ---- errors --------------------------------------------------------------------------------------------
+
+  const { isError } = Error;
+  const nameOf = (e) => {
+    const name = typeof e.name === "string" ? e.name : "Error";
+    const message = typeof e.message === "string" ? e.message : "";
+    return message ? `${name}: ${message}` : name;
+  };
+  const textOf = (e) => {
+    try {
+      if (typeof e !== "object" || e === null) return typeof e === "function" ? "a function" : String(e);
+      return isError(e) || typeof e.message === "string" ? nameOf(e) : show(e, 1);
+    } catch {
+      return "something that cannot be described";
+    }
+  };
+  const describe = (e) => host("threw", cut(textOf(e), TEXT_MAX), isError(e) ? cut(stackOf(e), 4000) : "");
+
+  // Stack traces are ours: locations in messages must not be the script's to write or to run code in.
+  Error.stackTraceLimit = 24;
+  const inert = (value) => record({ get: () => value, set: () => {}, enumerable: false, configurable: false });
+  defineProperty(Error, "prepareStackTrace", inert(undefined));
+  defineProperty(Error, "stackTraceLimit", inert(24));
+
+  // ---- chance and time -----------------------------------------------------------------------------------
+
+  // sfc32, seeded per step: Math.random of QuickJS would be the same in every copy of the image.
+  let a = 0, b = 0, c = 0, d = 1;
+  const draw = () => {
+    const t = (((a + b) | 0) + d) | 0;
+    d = (d + 1) | 0;
+    a = b ^ (b >>> 9);
+    b = (c + (c << 3)) | 0;
+    c = ((c << 21) | (c >>> 11)) + t | 0;
+    return t >>> 0;
+  };
+  const seed = (text) => {
+    const words = parse(text);
+    a = words[0] | 0; b = words[1] | 0; c = words[2] | 0; d = imul(words[3], 1);
+    for (let i = 0; i < 12; i++) draw();
+  };
+  defineProperty(Math, "random", record({
+    value: () => ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992,
+    writable: true, enumerable: false, configurable: true,
+  }));
+  // Threads, a finer clock, and what would show when memory is collected.
+  delete globalThis.SharedArrayBuffer;
+  delete globalThis.performance;
+  delete globalThis.WeakRef;
+  delete globalThis.FinalizationRegistry;
+
+  // ---- Keep ----------------------------------------------------------------------------------------------
+
+  const workflow = (declaration) => {
+    if (typeof declaration !== "object" || declaration === null) throw new TypeError("Keep.workflow takes an object.");
+    mark(marked, declaration);
+    return declaration;
+  };
+  fixed(globalThis, "Keep", freeze({ workflow, consumer: (declaration) => declaration }));
+
+  const own = (owner, key) =>
+    (typeof owner === "object" && owner !== null && hasOwn(owner, key) ? owner[key] : undefined);
+  const find = (namespace, job) => {
+    const exported = own(namespace, "default");
+    if (typeof exported !== "object" || exported === null || !isMarked(marked, exported)) {
+      host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.");
+    }
+    const handler = own(own(exported, job.group), job.handler);
+    if (handler === undefined) host("wrong", `The script has no ${job.group}.${job.handler}.`);
+    const bare = typeof handler === "function" && job.method === "handler";
+    const work = bare ? handler : own(handler, job.method);
+    if (typeof work !== "function") host("wrong", `${job.group}.${job.handler}.${job.method} is not a function.`);
+    return record({ work, owner: bare ? undefined : handler });
+  };
+  const drive = async (found, args) => {
+    let result;
+    try {
+      result = await apply(found.work, found.owner, args);
+    } catch (e) {
+      describe(e);
+    }
+    const text = encode(result, "the result", "", messageMax);
+    if (text === undefined) host("end"); else host("end", text);
+  };
+  const start = (namespace, text) => {
+    const job = parse(text);
+    messageMax = job.messageMax;
+    const found = find(namespace, job);
+    const args = parse("[]");
+    const put = (index, value) =>
+      defineProperty(args, index, record({ value, writable: true, enumerable: true, configurable: true }));
+    put(0, context(membersOf(job), job));
+    for (let i = 0; i < job.args.length; i++) put(i + 1, job.args[i] === null ? undefined : parse(job.args[i]));
+    drive(found, args);
+  };
+
+  return { seed, start, settle, describe };
+})();

@@ -1,0 +1,65 @@
+"""The clock of a step's compute limit: it runs while the guest computes and stands while it waits for the host.
+
+A thread looks at it every few milliseconds and interrupts the guest when the time is used up. It sleeps
+without waking while nothing computes, so an idle worker costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+_TICK_S = 0.01
+
+
+class Deadline:
+    """How much compute time is left; `interrupt` is called once when it reaches zero."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._lock = threading.Lock()
+        self._awake = threading.Event()
+        self._due: float | None = None
+        self._left = 0.0
+
+    def watch(self) -> None:
+        """Start the watching thread; after a fork, never before."""
+        threading.Thread(target=self._watch, name="deadline", daemon=True).start()
+
+    def begin(self, seconds: float) -> None:
+        """A new step with its own time."""
+        self._left = seconds
+
+    def resume(self) -> None:
+        """The guest computes."""
+        with self._lock:
+            self._due = time.monotonic() + self._left
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def pause(self) -> None:
+        """The guest waits."""
+        with self._lock:
+            if self._due is not None:
+                self._left = self._due - time.monotonic()
+                self._due = None
+
+    @property
+    def spent(self) -> bool:
+        """Whether no time is left. Short bursts between calls add up here even if no tick falls into one."""
+        return self._left <= 0
+
+    def _watch(self) -> None:
+        while True:
+            self._awake.wait()
+            time.sleep(_TICK_S)
+            with self._lock:
+                self._look()
+
+    def _look(self) -> None:
+        if self._due is None:
+            self._awake.clear()
+        elif time.monotonic() >= self._due:
+            self._left, self._due = 0.0, None
+            self._interrupt()

@@ -1,0 +1,68 @@
+"""The sentences with which a step is refused, written once for the worker's refusal and the host's own check."""
+
+from __future__ import annotations
+
+import difflib
+
+from ...model.errors import LimitExceeded, Location, PhaseViolation, RuleBroken, ScriptThrew
+from ...model.operations import BUILT_IN, Kind, Step, Surface, where_allowed
+from ..base import Limits
+
+#: Calls that the script waits for on the spot, so that a refusal ends it exactly there.
+BLOCKING = frozenset({
+    Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.PUBLISH, Kind.WITH_ITEM, Kind.MUTATION,
+})
+_KIND_WORDS = {Kind.READ: " (a read)", Kind.READ_BY_ID: " (a read by id)", Kind.MUTATION: " (a mutation)"}
+_MEMBERS = ("log", "state", *BUILT_IN)
+
+
+def forbidden(name: str, kind: Kind, step: Step, at: Location | None) -> PhaseViolation:
+    """A call that the step does not allow."""
+    where = where_allowed(kind)
+    return PhaseViolation(f"ctx.{name}{_KIND_WORDS.get(kind, '')} is not allowed in {step}; it is allowed in {where}.", at=at)
+
+
+def missing(surface: Surface, connector: str, key: str, at: Location | None) -> RuleBroken:
+    """A member that `ctx`, or a connector on it, does not have."""
+    if key == "state" and not connector:
+        return RuleBroken("ctx.state is only there in next.", at=at)
+    known = list(surface.operations[connector]) if connector in surface.operations else [*surface.operations, *_MEMBERS]
+    owner = f"ctx.{connector}" if connector else "ctx"
+    close = difflib.get_close_matches(key, known, n=1)
+    hint = f"Did you mean {owner}.{close[0]}?" if close else f"It has {', '.join(sorted(known)) or 'nothing'}."
+    return RuleBroken(f"{owner} has no {key!r}. {hint}", at=at)
+
+
+def out_of_time(limits: Limits) -> LimitExceeded:
+    """The step computed too long."""
+    return LimitExceeded(f"The step computed longer than its time limit of {limits.compute_s:g} s.")
+
+
+def out_of_memory(limits: Limits) -> LimitExceeded:
+    """The step needed too much memory."""
+    return LimitExceeded(f"The step needed more than its memory limit of {limits.memory_bytes:,} bytes.")
+
+
+def out_of_stack(limits: Limits, at: Location | None = None) -> LimitExceeded:
+    """The step called too deep."""
+    return LimitExceeded(f"The step nested its calls beyond its stack limit of {limits.stack_bytes:,} bytes.", at=at)
+
+
+def too_many_calls(limits: Limits, at: Location | None) -> LimitExceeded:
+    """The step asked too often."""
+    return LimitExceeded(f"The step made more calls than its limit of {limits.calls_max:,}.", at=at)
+
+
+def too_large(what: str, limits: Limits, at: Location | None) -> LimitExceeded:
+    """A value that the script hands over is too large."""
+    return LimitExceeded(f"{what} is larger than the message limit of {limits.message_bytes_max:,} bytes.", at=at)
+
+
+def log_cut(limits: Limits) -> str:
+    """The last line of a log that grew too long."""
+    return f"… log limit of {limits.log_bytes_max:,} bytes reached"
+
+
+def never_settles() -> ScriptThrew:
+    """The step awaits a promise that nothing will settle."""
+    return ScriptThrew("The step waits for something that never comes: it awaits a promise that nothing will settle.")

@@ -1,0 +1,137 @@
+"""The JavaScript runtime: a pool of sandboxed workers behind the contract of `runtime/base.py`.
+
+Workers come from a fork server that is started with the first job. A worker that ended its job cleanly is used
+again; one that met a limit, died or spoke garbage is thrown away. Nothing here looks into a script.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import signal
+
+from ...model.errors import HostFault, KeepError, LimitExceeded
+from ..base import Ended, Host, Job
+from . import rules
+from .forks import ForkServer, Lost, Worker
+from .harden import Protection
+from .session import Session
+from .worker import EXIT_OUT_OF_MEMORY
+
+_JOBS_MAX = 500  # per worker; keeps slow growth of any kind small
+_EXIT_S_MAX = 1.0
+
+
+class JavaScriptRuntime:
+    """Runs steps of JavaScript handlers in at most `workers_max` processes."""
+
+    def __init__(self, workers_max: int | None = None) -> None:
+        self._slots = asyncio.Semaphore(workers_max or min(8, (os.cpu_count() or 1) + 1))
+        self._free: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._server: ForkServer | None = None
+        self._starting = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._closed = False
+
+    async def run(self, job: Job, host: Host) -> Ended:
+        """Run one step. Raises the `KeepError` that ended it: the host's own, or a `ScriptError`."""
+        async with self._slots:
+            try:
+                return await self._attempt(job, host, again=True)
+            except Lost:
+                return await self._attempt(job, host, again=False)
+
+    async def protections(self) -> tuple[Protection, ...]:
+        """The locks that hold a worker on this machine, and those that are missing."""
+        async with self._slots:
+            worker = await self._take_worker()
+            self._give_back(worker)
+            return worker.protections
+
+    async def close(self) -> None:
+        """End every worker and the fork server."""
+        self._closed = True
+        if self._server is not None:
+            for worker in (*self._free, *self._busy):
+                self._server.kill(worker)
+            await self._server.close()
+        self._free.clear()
+        self._server = None
+
+    async def _attempt(self, job: Job, host: Host, *, again: bool) -> Ended:
+        """One try; `Lost` only if `again` and nothing has been answered, so that it can be repeated unseen."""
+        worker = await self._take_worker()
+        session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker))
+        try:
+            ended = await session.run()
+        except Lost:
+            error = await self._cause_of_death(worker, job)
+            self._kill(worker)
+            if again and error is None and not session.answered:
+                raise
+            raise error or HostFault("The script's worker process died in the middle of a step.") from None
+        except KeepError:
+            raise
+        except BaseException:  # cancelled, or not ours: the worker may be anywhere in the script
+            self._kill(worker)
+            raise
+        finally:
+            self._give_back(worker)
+        return ended
+
+    async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError | None:
+        try:
+            async with asyncio.timeout(_EXIT_S_MAX):
+                code = await asyncio.shield(worker.ended)
+        except (TimeoutError, Lost):
+            return None
+        if code == -signal.SIGXCPU:
+            return rules.out_of_time(job.limits)
+        if code == EXIT_OUT_OF_MEMORY:
+            return rules.out_of_memory(job.limits)
+        if code == -signal.SIGSYS:
+            return LimitExceeded("The script's worker made a system call that is forbidden to it and was killed.")
+        return None
+
+    async def _take_worker(self) -> Worker:
+        if self._closed:
+            raise HostFault("The script runtime is closed.")
+        while self._free:
+            worker = self._free.pop()
+            if not worker.ended.done() and not worker.reader.at_eof():
+                self._busy.add(worker)
+                return worker
+            self._kill(worker)
+        worker = await self._fork()
+        self._busy.add(worker)
+        return worker
+
+    async def _fork(self) -> Worker:
+        for _ in range(2):
+            try:
+                return await (await self._running_server()).fork()
+            except Lost:
+                continue
+        raise HostFault("The script runtime cannot start a worker process.")
+
+    async def _running_server(self) -> ForkServer:
+        async with self._starting:
+            if self._server is None or not self._server.alive:
+                if self._server is not None:
+                    await self._server.close()
+                self._server = await ForkServer.start()
+            return self._server
+
+    def _give_back(self, worker: Worker) -> None:
+        self._busy.discard(worker)
+        worker.jobs += 1
+        if worker.jobs >= _JOBS_MAX or self._closed:
+            self._kill(worker)
+        if worker.alive:
+            self._free.append(worker)
+
+    def _kill(self, worker: Worker) -> None:
+        if self._server is not None:
+            self._server.kill(worker)

@@ -1,0 +1,242 @@
+"""One job on one worker, as the host sees it: every frame is checked here as if the worker were the enemy.
+
+A worker can do no more than a script: the kind of a call comes from the job's surface, never from the frame,
+and calls, sizes, log and time are counted again. What breaks the protocol kills the worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ...model.codec import Json, decode, encode
+from ...model.errors import (
+    BadValue,
+    KeepError,
+    LimitExceeded,
+    Location,
+    PhaseViolation,
+    RuleBroken,
+    ScriptError,
+    ScriptThrew,
+)
+from ...model.operations import Kind, Step
+from ..base import Ended, Host, Job, LogLine, Operation, Reply
+from . import rules
+from .forks import Lost, Worker
+from .frames import Frame, Garbled, frame_bytes_max, job_frame, pack
+
+_GRACE_S = 0.5  # the worker should notice first; then its error knows more
+_LATE_S = 0.05  # a host that was busy must not blame the script for it
+_MESSAGE_MAX = 4000
+_LEVELS = frozenset({"debug", "info", "warn", "error"})
+_ERRORS = {
+    error.code: error
+    for error in (ScriptError, PhaseViolation, RuleBroken, LimitExceeded, BadValue, ScriptThrew)
+}
+
+
+class Session:
+    """Runs one job; `kill` ends the worker from outside."""
+
+    def __init__(self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None]) -> None:
+        self._job, self._host, self._worker, self._number, self._kill = job, host, worker, number, kill
+        self._limits = job.limits
+        self._answers: dict[int, asyncio.Task[None]] = {}
+        self._calls = 0
+        self._log_left = job.limits.log_bytes_max + len(rules.log_cut(job.limits).encode())
+        self._error: BaseException | None = None
+        self._compute_left = job.limits.compute_s + _GRACE_S
+        self._timer: asyncio.TimerHandle | None = None
+        self._since = 0.0
+        self.answered = False  # whether the host has already done something for this job
+
+    async def run(self) -> Ended:
+        """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
+        try:
+            await self._worker.send(job_frame(self._job, self._number))
+            self._start_clock()
+            while True:
+                frame = await self._receive()
+                if frame["t"] in ("end", "mutation", "fail"):
+                    return self._finish(frame)
+                self._take(frame)
+        except Garbled as garbled:
+            self._kill()
+            raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
+        finally:
+            self._stop_clock()
+            await self._cancel_answers()
+
+    async def _receive(self) -> Frame:
+        try:
+            frame = await self._worker.receive(frame_bytes_max(self._limits))
+        except Lost:
+            if self._error is not None:
+                raise self._error from None
+            raise
+        if self._error is not None:
+            raise self._error
+        if frame.get("n") != self._number:
+            raise Garbled("a frame of another job")
+        return frame
+
+    def _take(self, frame: Frame) -> None:
+        if frame["t"] == "call":
+            self._call(frame)
+        elif frame["t"] == "log":
+            self._log(frame)
+        else:
+            raise Garbled("an unknown frame")
+
+    # Calls.
+
+    def _call(self, frame: Frame) -> None:
+        number = frame.get("id")
+        if not isinstance(number, int) or number in self._answers:
+            raise Garbled("a call without an own number")
+        operation = self._operation(frame)
+        if operation.kind is Kind.MUTATION and self._job.step is Step.MUTATE:
+            raise Garbled("a mutation that expects an answer")
+        if len(self._answers) > self._limits.concurrent_max:
+            raise Garbled("more calls at once than allowed")
+        self._stop_clock()
+        self.answered = True
+        self._answers[number] = asyncio.create_task(self._answer(number, operation))
+
+    def _operation(self, frame: Frame) -> Operation:
+        name, args, at = frame.get("name"), frame.get("args"), _location(frame.get("at"))
+        if not isinstance(name, str) or not isinstance(args, list) or not all(isinstance(a, str) for a in args):
+            raise Garbled("a call without name or arguments")
+        kind = self._job.surface.kind(name)
+        if kind is None:
+            raise Garbled("a call of something that is not there")
+        if kind not in self._job.allowed:
+            raise self._refused(rules.forbidden(name, kind, self._job.step, at))
+        self._calls += 1
+        if self._calls > self._limits.calls_max:
+            raise self._refused(rules.too_many_calls(self._limits, at))
+        return Operation(name, kind, tuple(self._decoded(name, args, at)), at)
+
+    def _decoded(self, name: str, args: list[str], at: Location | None) -> list[Json]:
+        try:
+            if sum(map(len, args)) > self._limits.message_bytes_max:
+                raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
+            most = self._limits.message_bytes_max
+            return [decode(arg, what=f"The argument of ctx.{name}", bytes_max=most) for arg in args]
+        except ScriptError as error:
+            raise self._refused(error, at) from None
+
+    def _refused(self, error: ScriptError, at: Location | None = None) -> ScriptError:
+        self._kill()
+        error.at = error.at or at
+        return error
+
+    async def _answer(self, number: int, operation: Operation) -> None:
+        try:
+            text = self._reply_text(operation, await self._host.answer(operation))
+            await self._worker.send(pack({"t": "reply", "id": number, "text": text}))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if isinstance(error, KeepError) and error.at is None:
+                error.at = operation.at
+            self._abort(error)
+        else:
+            del self._answers[number]
+            if not self._answers:
+                self._start_clock()
+
+    def _reply_text(self, operation: Operation, reply: Reply) -> str:
+        what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max
+        text = encode(reply.value, what=what, bytes_max=most)
+        if reply.fields is None:
+            return text
+        return text + "\n" + encode(dict(reply.fields), what=what, bytes_max=most)
+
+    def _abort(self, error: BaseException) -> None:
+        """The first error counts; killing the worker makes the reader notice it."""
+        if self._error is None:
+            self._error = error
+        self._kill()
+
+    async def _cancel_answers(self) -> None:
+        for task in self._answers.values():
+            task.cancel()
+        if self._answers:
+            await asyncio.gather(*self._answers.values(), return_exceptions=True)
+
+    # The log.
+
+    def _log(self, frame: Frame) -> None:
+        level, text = frame.get("level"), frame.get("text")
+        if level not in _LEVELS or not isinstance(text, str) or self._log_left < 0:
+            raise Garbled("a log line that is none, or one too many")
+        text = _sound(text)
+        self._log_left -= len(text.encode())
+        self._host.log(LogLine(level, text))
+
+    # The end.
+
+    def _finish(self, frame: Frame) -> Ended:
+        if frame["t"] == "fail":
+            raise self._failure(frame)
+        if frame["t"] == "mutation":
+            return Ended(mutation=self._terminal(frame))
+        if self._answers:
+            raise Garbled("an end while calls are under way")
+        return Ended(value=self._result(frame.get("value")))
+
+    def _failure(self, frame: Frame) -> ScriptError:
+        error = _ERRORS.get(str(frame.get("code")))
+        if error is None:
+            raise Garbled("an unknown failure")
+        if error is LimitExceeded:
+            self._kill()
+        return error(_sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
+
+    def _terminal(self, frame: Frame) -> Operation:
+        operation = self._operation(frame)
+        if operation.kind is not Kind.MUTATION or self._job.step is not Step.MUTATE:
+            raise Garbled("an end by something that does not end a step")
+        return operation
+
+    def _result(self, value: object) -> str | None:
+        if value is None:
+            return None
+        if not isinstance(value, str):
+            raise Garbled("a result that is no text")
+        try:
+            return encode(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
+        except ScriptError as error:
+            raise self._refused(error) from None
+
+    # Time: it runs while nothing is under way, because then the worker can only be computing.
+
+    def _start_clock(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._since = loop.time()
+        self._timer = loop.call_later(max(0.0, self._compute_left), self._late)
+
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._compute_left -= asyncio.get_running_loop().time() - self._since
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(_LATE_S, self._too_late)
+
+    def _too_late(self) -> None:
+        self._abort(rules.out_of_time(self._limits))
+
+
+def _location(pair: object) -> Location | None:
+    if isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) and 0 < n < 10**7 for n in pair):
+        return Location(pair[0], pair[1])
+    return None
+
+
+def _sound(text: str) -> str:
+    """Text without lone surrogates, which no file or database would take."""
+    return text.encode("utf-8", "replace").decode("utf-8")

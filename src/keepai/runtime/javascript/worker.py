@@ -1,0 +1,46 @@
+"""The worker process: takes one job after another from its socket and runs each in a fresh VM.
+
+It holds no secret, no database and no network, and it locks itself in before the first job. It ends when its
+host is gone, when it met a limit (its state is then not worth keeping) or when something unforeseen happens.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import NoReturn
+
+from ...model.errors import LimitExceeded
+from .deadline import Deadline
+from .engine import Engine
+from .frames import Channel, job_of
+from .harden import protect
+from .step import StepRun
+from .vm import Image
+
+EXIT_UNEXPECTED, EXIT_OUT_OF_MEMORY = 70, 71
+
+
+def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int]) -> NoReturn:
+    """Run jobs until the host goes away; never returns."""
+    try:
+        deadline = Deadline(engine.interrupt)
+        report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
+        channel = Channel(sock)
+        channel.send({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]})
+        while _one_job(channel, engine, image, deadline):
+            pass
+        os._exit(0)
+    except (EOFError, OSError):
+        os._exit(0)
+    except MemoryError:
+        os._exit(EXIT_OUT_OF_MEMORY)
+    except BaseException:  # the last frame of a forked process: nothing may run on into the server's code
+        os._exit(EXIT_UNEXPECTED)
+
+
+def _one_job(channel: Channel, engine: Engine, image: Image, deadline: Deadline) -> bool:
+    frame = channel.receive()
+    end = StepRun(engine, image, channel, deadline, job_of(frame), frame["n"]).run()
+    channel.send(end)
+    return end.get("code") != LimitExceeded.code

@@ -1,0 +1,126 @@
+"""Rules for calls on `ctx`: does the operation exist, does the step allow it, are its topics right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..model.operations import BUILT_IN, Kind, Step, Surface, allowed, where_allowed
+from .calls import Call
+from .declaration import Declaration
+from .findings import listed, quote, suggest
+from .reading import Reading
+from .topic_rules import undeclared
+from .tree import Node
+
+_ON_CONNECTORS = frozenset({Kind.READ, Kind.READ_BY_ID, Kind.MUTATION})
+_OWN = (*BUILT_IN, "log")
+
+
+def capabilities(calls: Iterable[Call], surface: Surface | None) -> tuple[str, ...]:
+    """The connector operations among the calls, sorted; with a surface, the known ones."""
+    return tuple(sorted({call.name for call in calls if kinds_of(call, surface) & _ON_CONNECTORS}))
+
+
+def kinds_of(call: Call, surface: Surface | None) -> frozenset[Kind]:
+    """What the call may be: one kind, any kind of a connector that is not known, or nothing."""
+    first = call.path[0] if call.path else ""
+    if first == "log":
+        return frozenset({Kind.LOG})
+    if len(call.path) == 1 and first in BUILT_IN:
+        return frozenset({BUILT_IN[first]})
+    if len(call.path) != 2 or first in BUILT_IN:
+        return frozenset()
+    if surface is None:
+        return _ON_CONNECTORS
+    kind = surface.kind(call.name)
+    return frozenset() if kind is None else frozenset({kind})
+
+
+def makes_mutation(call: Call, surface: Surface | None, *, mutate_reads: bool) -> bool:
+    """Whether the call is a mutation. In `mutate`, where nothing else is allowed, doubt counts as one."""
+    kinds = kinds_of(call, surface)
+    return kinds == {Kind.MUTATION} or (
+        Kind.MUTATION in kinds and call.step is Step.MUTATE and not mutate_reads)
+
+
+def check_call(reading: Reading, declaration: Declaration, call: Call, surface: Surface | None, *,
+               mutate_reads: bool) -> None:
+    """Report what is wrong with one call, its arguments for the host aside."""
+    kinds = kinds_of(call, surface)
+    if not kinds:
+        _unknown(reading, call, surface)
+    elif not any(allowed(call.step, kind, mutate_reads=mutate_reads) for kind in kinds):
+        _forbidden(reading, call, kinds)
+    else:
+        _check_topics(reading, declaration, call)
+
+
+def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
+    if len(kinds) > 1:
+        message, fix = "no connector may be called there.", "Call it in another step."
+    else:
+        (kind,) = kinds
+        what = {Kind.READ: "a read", Kind.READ_BY_ID: "a read", Kind.MUTATION: "a mutation"}.get(kind)
+        message = f"it is {what}, " if what else ""
+        message += f"allowed in: {where_allowed(kind)}."
+        fix = "Routines arrive with a later version." if kind is Kind.WITH_ITEM else _move(call, kind)
+    reading.add("forbidden-call", call.node,
+                f"`ctx.{call.name}` is not allowed in {_step_of(call)}; {message}", fix)
+
+
+def _move(call: Call, kind: Kind) -> str:
+    if kind is Kind.MUTATION:
+        return "Make it the last call of a consumer's `mutate`."
+    if kind in (Kind.READ, Kind.READ_BY_ID) and call.step in (Step.MUTATE, Step.NEXT):
+        return "Read in `prepare` and hand the result over in `data`."
+    if kind is Kind.PUBLISH:
+        return "Publish in `next`."
+    if kind is Kind.REGISTER_INPUT:
+        return "Register inputs in a producer; what a consumer publishes inherits them."
+    return f"Move it to: {where_allowed(kind)}."
+
+
+def _step_of(call: Call) -> str:
+    return "a producer" if call.step is Step.PRODUCER else f"`{call.step.value}`"
+
+
+def _unknown(reading: Reading, call: Call, surface: Surface | None) -> None:
+    connectors = tuple(surface.operations) if surface is not None else ()
+    first = call.path[0] if call.path else ""
+    if surface is not None and len(call.path) >= 2 and first not in {*connectors, *BUILT_IN}:
+        reading.add("unknown-connector", call.node, f"There is no connector {quote(first)}.",
+                    suggest(first, connectors, f"Configure it, or use one of: {listed(connectors)}."))
+    elif surface is not None and len(call.path) == 2 and first in surface.operations:
+        operations = surface.operations[first]
+        reading.add("unknown-operation", call.node,
+                    f"The connector {quote(first)} has no operation {quote(call.path[1])}.",
+                    suggest(call.path[1], operations, f"Its operations are: {listed(operations)}."))
+    else:
+        shown = ".".join(("ctx", *call.path))
+        reading.add("unknown-operation", call.node, f"`{shown}` is not an operation.",
+                    suggest(first, (*_OWN, *connectors), "Write `ctx.<connector>.<operation>(…)`."))
+
+
+def _check_topics(reading: Reading, declaration: Declaration, call: Call) -> None:
+    rule = {
+        "publish": (call.handler.publishes, "topic-not-in-publishes", "publishes"),
+        "peek": (call.handler.subscribe, "topic-not-subscribed", "subscribe"),
+        "getByIds": (call.handler.subscribe, "topic-not-subscribed", "subscribe"),
+    }.get(call.name)
+    if rule is None or not call.args:
+        return
+    permitted, code, key = rule
+    for name, node in literal_topics(reading, call.args[0]):
+        known = not undeclared(reading, declaration.topics, name, node)
+        if known and permitted is not None and name not in permitted:
+            reading.add(code, node, f"{quote(name)} is not in the handler's `{key}`.",
+                        suggest(name, permitted, f"Add {quote(name)} to `{key}`."))
+
+
+def literal_topics(reading: Reading, argument: Node) -> list[tuple[str, Node]]:
+    """The topics named by an argument, as far as they can be read."""
+    resolved = reading.literals.resolve(argument)
+    if resolved.kind == "array":
+        return [(text, node) for text, node in reading.literals.texts(resolved) if text is not None]
+    text = reading.literals.text(argument)
+    return [] if text is None else [(text, argument)]

@@ -1,0 +1,188 @@
+"""Which operations each step asks for: `ctx` is followed through variables, destructuring and helpers.
+
+What cannot be followed is not guessed: it becomes the warning `capability-hidden`, and the host checks
+the call when it is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..model.operations import Step
+from .declaration import Declared
+from .literals import Literals
+from .reading import Reading
+from .scope import Binding
+from .tree import FUNCTIONS, Node, arguments, parameters
+
+Path = tuple[str, ...]
+
+#: Members of `ctx` that are plain data.
+_DATA = frozenset({"state", "item"})
+
+#: Places where a part of `ctx` is only looked at.
+_HARMLESS = frozenset({
+    "expression_statement", "unary_expression", "if_statement", "while_statement", "parenthesized_expression",
+})
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call on `ctx` in one step of a handler, perhaps inside a helper."""
+
+    handler: Declared
+    step: Step
+    path: Path  # ("publish",) or ("gmail", "search")
+    node: Node
+
+    @property
+    def name(self) -> str:
+        """The operation as scripts say it after `ctx.`."""
+        return ".".join(self.path)
+
+    @property
+    def args(self) -> list[Node]:
+        """The arguments."""
+        return arguments(self.node)
+
+
+@dataclass
+class Followed:
+    """All that one step does with its `ctx`."""
+
+    handler: Declared
+    step: Step
+    function: Node
+    calls: list[Call] = field(default_factory=list)
+    helpers: list[tuple[Node, Node]] = field(default_factory=list)  # call → the function it calls
+
+
+def follow(reading: Reading, handler: Declared, step: Step, function: Node) -> Followed:
+    """Follow `ctx` from the first parameter of a step."""
+    followed = Followed(handler, step, function)
+    follower = _Follower(reading, followed)
+    patterns = parameters(function)
+    if patterns:
+        follower.bind(patterns[0], ())
+    follower.run()
+    followed.calls.sort(key=lambda call: call.node.start)
+    return followed
+
+
+class _Follower:
+    def __init__(self, reading: Reading, followed: Followed) -> None:
+        self._reading = reading
+        self._literals: Literals = reading.literals
+        self._followed = followed
+        self._queue: list[tuple[Binding, Path]] = []
+        self._seen: set[tuple[Binding, Path]] = set()
+
+    def run(self) -> None:
+        for binding, path in self._queue:  # grows while it is walked
+            for reference in binding.references:
+                self._use(reference, path)
+
+    def bind(self, pattern: Node, path: Path) -> None:
+        """Let the names of a pattern stand for parts of `ctx`."""
+        stack = [(pattern, path)]
+        while stack:
+            node, at = stack.pop()
+            if at and at[0] in _DATA:
+                continue
+            if node.kind in ("identifier", "shorthand_property_identifier_pattern"):
+                self._alias(node, at)
+            elif node.kind in ("assignment_pattern", "object_assignment_pattern"):
+                stack.extend((child, at) for child in node.children if child.field == "left")
+            elif node.kind == "object_pattern":
+                stack.extend(self._parts(node, at))
+            else:
+                self._hidden(node, at)
+
+    def _parts(self, pattern: Node, path: Path) -> list[tuple[Node, Path]]:
+        parts: list[tuple[Node, Path]] = []
+        for child in pattern.children:
+            target, key = child, child.text
+            if child.kind == "pair_pattern":
+                value, name = child.get("value"), child.get("key")
+                if value is None or name is None or name.kind == "computed_property_name":
+                    self._hidden(child, path)
+                    continue
+                target, key = value, self._literals.text(name) or name.text
+            elif child.kind == "object_assignment_pattern":
+                left = child.get("left")
+                target, key = (left, left.text) if left is not None else (child, "")
+            elif child.kind != "shorthand_property_identifier_pattern":
+                self._hidden(child, path)
+                continue
+            parts.append((target, (*path, key)))
+        return parts
+
+    def _alias(self, node: Node, path: Path) -> None:
+        binding = self._reading.scopes.binding(node)
+        if binding is not None and (binding, path) not in self._seen:
+            self._seen.add((binding, path))
+            self._queue.append((binding, path))
+
+    def _use(self, node: Node, path: Path) -> None:
+        """Follow one mention of `ctx`, or of a part of it, to where it is used."""
+        while node.parent is not None and node.field == "object":
+            step = self._member(node.parent)
+            if step is None:
+                self._hidden(node.parent, path)
+                return
+            path, node = (*path, step), node.parent
+            if path[0] in _DATA:
+                return
+        self._arrive(node, path)
+
+    def _member(self, node: Node) -> str | None:
+        if node.kind == "member_expression":
+            key = node.get("property")
+            return key.text if key is not None and key.kind == "property_identifier" else None
+        index = node.get("index")
+        return self._literals.text(index) if index is not None else None
+
+    def _arrive(self, node: Node, path: Path) -> None:
+        parent = node.parent
+        assert parent is not None
+        if parent.kind == "call_expression" and node.field == "function":
+            if path and path[-1] in ("call", "apply", "bind"):
+                self._hidden(node, path)
+            else:
+                self._followed.calls.append(Call(self._followed.handler, self._followed.step, path, parent))
+        elif parent.kind == "variable_declarator" and node.field == "value":
+            name = parent.get("name")
+            if name is not None:
+                self.bind(name, path)
+        elif parent.kind == "arguments" and parent.parent is not None:
+            self._hand_over(node, parent, parent.parent, path)
+        elif parent.kind not in _HARMLESS and not _is_assigned(node, parent):
+            self._hidden(node, path)
+
+    def _hand_over(self, node: Node, given: Node, call: Node, path: Path) -> None:
+        """`ctx` is an argument: follow it into a function of this module."""
+        function = call.get("function") if call.kind == "call_expression" else None
+        helper = self._literals.resolve(function) if function is not None else None
+        position = given.children.index(node)
+        spread = any(child.kind == "spread_element" for child in given.children[:position])
+        if helper is None or helper.kind not in FUNCTIONS or spread:
+            self._hidden(node, path)
+            return
+        patterns = parameters(helper)
+        self._followed.helpers.append((call, helper))
+        if position < len(patterns):
+            self.bind(patterns[position], path)
+
+    def _hidden(self, node: Node, path: Path) -> None:
+        shown = ".".join(("ctx", *path))
+        self._reading.add(
+            "capability-hidden", node,
+            f"What is called through `{shown}` cannot be seen from here, so its permission is not asked for "
+            "at deploy; the call will need a grant of its own.",
+            "Call `ctx.<connector>.<operation>(…)` in the handler, or hand `ctx` to a function of yours.")
+
+
+def _is_assigned(node: Node, parent: Node) -> bool:
+    """Whether the script writes to it or compares it, which tells nothing about calls."""
+    return (parent.kind == "assignment_expression" and node.field == "left") or (
+        parent.kind == "binary_expression" and not {"&&", "||", "??"} & set(parent.tokens))

@@ -1,0 +1,120 @@
+"""Static analysis of a script: what it declares, and what is wrong with it. It never runs the script.
+
+The stages, each in a module of its own: syntax, isolation, declaration, topics, calls on `ctx`, mutations,
+what is handed to the host. An unreadable text ends after the first; everything else is told at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..model.errors import Finding
+from ..model.operations import Step, Surface
+from .call_rules import capabilities, check_call, makes_mutation
+from .calls import Call, Followed, follow
+from .declaration import Declaration, find_workflow, read_workflow
+from .findings import ERROR, START, Report
+from .handlers import read_handlers
+from .isolation import check_imports, check_shared_state
+from .literals import Literals
+from .manifest import Manifest
+from .message_rules import check_dialect_of_handlers, check_message
+from .mutation_rules import check_mutations
+from .prepare_rules import check_prepare
+from .reading import Reading
+from .scope import Scopes
+from .syntax import check_dialect, check_syntax
+from .topic_rules import check_topics
+from .tree import DEPTH_MAX, build, parse
+
+SOURCE_BYTES_MAX = 1_000_000
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What `check` found. Without errors there is always a manifest."""
+
+    manifest: Manifest | None  # None if the declaration cannot be read
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings that stand in the way of a deploy."""
+        return tuple(f for f in self.findings if f.severity == ERROR)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that do not."""
+        return tuple(f for f in self.findings if f.severity != ERROR)
+
+
+def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = False) -> Checked:
+    """Read a script. Without a surface, operations of connectors are not judged. Any text is answered."""
+    report = Report()
+    reading = _read(source, report)
+    manifest = None if reading is None else _check_module(reading, surface, mutate_reads)
+    return Checked(manifest, report.sorted())
+
+
+def _read(source: str, report: Report) -> Reading | None:
+    """The script as a tree; None if it cannot be read at all."""
+    data = source.encode("utf-8", "replace")
+    if len(data) > SOURCE_BYTES_MAX:
+        report.add("too-large", START, f"The script has {len(data)} bytes; the limit is {SOURCE_BYTES_MAX}.",
+                   "Move data out of the script.")
+        return None
+    tree = parse(data)
+    check_syntax(tree, data, report)
+    if report.failed:
+        return None
+    root = build(tree, data)
+    if root is None:
+        report.add("too-deep", START, f"The script is nested deeper than {DEPTH_MAX} levels.", "Flatten it.")
+        return None
+    check_dialect(root, report)
+    scopes = Scopes(root)
+    return Reading(root, scopes, Literals(scopes), report)
+
+
+def _check_module(reading: Reading, surface: Surface | None, mutate_reads: bool) -> Manifest | None:
+    check_imports(reading)
+    node = find_workflow(reading)
+    if node is None:
+        return None
+    declaration, members = read_workflow(reading, node)
+    read_handlers(reading, declaration, members)
+    readable = not reading.report.failed
+    check_topics(reading, declaration)
+    calls = _check_steps(reading, declaration, surface, mutate_reads)
+    check_dialect_of_handlers(reading, declaration, calls)
+    return declaration.to_manifest(capabilities(calls, surface)) if readable else None
+
+
+def _check_steps(
+    reading: Reading, declaration: Declaration, surface: Surface | None, mutate_reads: bool,
+) -> list[Call]:
+    every = [follow(reading, handler, step, function)
+             for handler in declaration.handlers for step, function in handler.steps.items()]
+    for followed in every:
+        for call in followed.calls:
+            check_call(reading, declaration, call, surface, mutate_reads=mutate_reads)
+            check_message(reading, call, surface)
+    _check_consumers(reading, every, surface, mutate_reads)
+    check_shared_state(reading, [followed.function for followed in every])
+    return [call for followed in every for call in followed.calls]
+
+
+def _check_consumers(
+    reading: Reading, every: list[Followed], surface: Surface | None, mutate_reads: bool,
+) -> None:
+    mutating = set()
+    for followed in every:
+        if followed.step is Step.MUTATE:
+            mutations = [call.node for call in followed.calls
+                         if makes_mutation(call, surface, mutate_reads=mutate_reads)]
+            check_mutations(followed, mutations, reading.report)
+            if mutations:
+                mutating.add(followed.handler.name)
+    for followed in every:
+        if followed.step is Step.PREPARE:
+            check_prepare(reading, followed.handler, has_mutation=followed.handler.name in mutating)

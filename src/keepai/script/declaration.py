@@ -1,0 +1,131 @@
+"""The workflow as the script declares it, with the places of its parts: the shape behind the manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..model.operations import Step
+from .findings import START
+from .literals import Entry
+from .manifest import Handler, HandlerKind, Manifest, Schedule
+from .reading import Reading, call_of
+from .tree import Node
+
+#: Topic name → where it was written.
+Topics = Mapping[str, Node]
+
+WORKFLOW_KEYS = ("name", "topics", "producers", "consumers", "routines")
+
+_WORKFLOW = 'export default Keep.workflow({ name: "…", topics: { … }, producers: { … }, consumers: { … } });'
+_NAME = 'name: "invoices-to-sheet"'
+_TOPICS = 'topics: { "email.received": {} }'
+
+
+@dataclass
+class Declared:
+    """A producer or consumer. What is None was left out, or could not be read and is not judged."""
+
+    name: str
+    kind: HandlerKind
+    at: Node
+    publishes: Topics | None = None
+    subscribe: Topics | None = None
+    schedule: Schedule | None = None
+    steps: dict[Step, Node] = field(default_factory=dict)
+    bare: bool = False  # a producer that is just a function
+    without_publishes: bool = False
+
+    def to_handler(self) -> Handler:
+        """The part of the manifest."""
+        return Handler(
+            self.name, self.kind, None if self.publishes is None else tuple(self.publishes),
+            tuple(self.subscribe or ()), self.schedule,
+            Step.MUTATE in self.steps, Step.NEXT in self.steps,
+        )
+
+
+@dataclass
+class Declaration:
+    """A workflow."""
+
+    name: str | None
+    topics: Topics | None
+    handlers: list[Declared]
+
+    def to_manifest(self, capabilities: tuple[str, ...]) -> Manifest | None:
+        """The manifest, if there is enough for one."""
+        if self.name is None or self.topics is None:
+            return None
+        handlers = tuple(handler.to_handler() for handler in self.handlers)
+        return Manifest(self.name, tuple(self.topics), handlers, capabilities)
+
+
+def find_workflow(reading: Reading) -> Node | None:
+    """The object given to `Keep.workflow` in the default export; findings for other exports."""
+    default: Node | None = None
+    for statement in reading.root.children:
+        if statement.kind == "export_statement":
+            if "default" in statement.tokens and default is None:
+                default = statement
+            else:
+                reading.add("extra-export", statement, "A script exports only its workflow.",
+                            "Remove `export`; a script is never imported.")
+    if default is None:
+        reading.add("no-workflow", START, "The script has no default export.", f"Write `{_WORKFLOW}`")
+        return None
+    return _argument(reading, default)
+
+
+def _argument(reading: Reading, export: Node) -> Node | None:
+    value = export.get("value") or export.get("declaration")
+    given = None if value is None else call_of(reading, reading.literals.resolve(value), "workflow")
+    if given is None:
+        reading.add("no-workflow", value or export, "The default export is not a workflow.",
+                    f"Write `{_WORKFLOW}`")
+        return None
+    if len(given) != 1:
+        reading.add("wrong-type", value or export, "Keep.workflow takes one object.", f"Write `{_WORKFLOW}`")
+        return None
+    return reading.expect(given[0], "an object", "The workflow", f"Write `{_WORKFLOW}`")
+
+
+def read_workflow(reading: Reading, node: Node) -> tuple[Declaration, dict[str, Entry]]:
+    """Name and topics, and the members of the workflow for those who read the handlers."""
+    members = reading.keyed(node, "The workflow", WORKFLOW_KEYS)
+    for key, example in (("name", _NAME), ("topics", _TOPICS)):
+        if key not in members:
+            reading.add("missing-key", node, f"The workflow has no `{key}`.", f"Add `{example}`.")
+    if "routines" in members:
+        reading.add("routines-unsupported", members["routines"].at,
+                    "Routines are not supported in this version of Keep.",
+                    "Write a producer and a consumer instead.")
+    if not {"producers", "consumers", "routines"} & set(members):
+        reading.add("no-handlers", node, "The workflow has no handlers, so nothing ever runs.",
+                    "Add `producers` and `consumers`.")
+    name = _name(reading, members["name"].value) if "name" in members else None
+    topics = _topics(reading, members["topics"].value) if "topics" in members else None
+    return Declaration(name, topics, []), members
+
+
+def _name(reading: Reading, node: Node) -> str | None:
+    text = reading.string(node, "`name`", f"Write `{_NAME}`.")
+    return text if text is not None and reading.name(text, node, "A workflow") else None
+
+
+def _topics(reading: Reading, node: Node) -> Topics | None:
+    fix = f"Write `{_TOPICS}`."
+    resolved = reading.literals.resolve(node)
+    if resolved.kind == "array":  # a common slip; its names still serve to check the rest
+        reading.add("wrong-type", node, "`topics` must be an object, not an array.", fix)
+        return {text: at for text, at in reading.literals.texts(resolved) if text is not None}
+    if reading.expect(node, "an object", "`topics`", fix) is None:
+        return None
+    topics: dict[str, Node] = {}
+    readable = all(entry.key is not None for entry in reading.literals.entries(resolved))
+    for entry in reading.members(resolved, "`topics`"):
+        assert entry.key is not None
+        reading.name(entry.key, entry.at, "A topic")
+        reading.expect(entry.value, "an object", "A topic", "Write `{}`.")
+        topics[entry.key] = entry.at
+    return topics if readable else None

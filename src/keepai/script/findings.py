@@ -1,0 +1,195 @@
+"""Every finding that `check` can make: its code, how grave it is and what it means, in one table.
+
+Codes are stored and shown; they are never renamed. `Report` collects the findings of one script.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+from ..model.errors import Finding
+
+FINDINGS_MAX = 200
+
+ERROR = "error"
+WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """How grave a code is, and one sentence on it."""
+
+    severity: str
+    sentence: str
+
+
+def _errors(table: dict[str, str]) -> dict[str, Meaning]:
+    return {code: Meaning(ERROR, sentence) for code, sentence in table.items()}
+
+
+def _warnings(table: dict[str, str]) -> dict[str, Meaning]:
+    return {code: Meaning(WARNING, sentence) for code, sentence in table.items()}
+
+
+CODES: Mapping[str, Meaning] = MappingProxyType({
+    # The text as a whole.
+    **_errors({
+        "too-large": "The script is longer than a script may be.",
+        "too-deep": "The script is nested deeper than a script may be.",
+        "too-many-findings": "There are more findings than are listed, and errors among the rest.",
+        "syntax": "The text is not JavaScript.",
+        "await-outside-async": "`await` stands in a function that is not `async`.",
+        "import": "The script imports something; scripts see only `ctx`.",
+        "extra-export": "The script exports something besides its workflow.",
+        "no-workflow": "The default export is not `Keep.workflow({…})`.",
+        "shared-state": "A handler changes a module-level variable, which no other step ever sees.",
+    }),
+    # The declaration.
+    **_errors({
+        "not-literal": "A part of the declaration cannot be read without running the script.",
+        "wrong-type": "A part of the declaration has the wrong type.",
+        "missing-key": "A required key is missing.",
+        "unknown-key": "The declaration has a key that means nothing.",
+        "duplicate-key": "A key is given twice; the first one is lost.",
+        "bad-name": "A name is empty, too long or holds control characters.",
+        "empty-subscribe": "A consumer subscribes to no topic, so it would never run.",
+        "schedule-choice": "A schedule gives neither or both of `interval` and `cron`.",
+        "bad-duration": "An interval is not a duration such as \"5m\", or is out of range.",
+        "bad-cron": "A cron expression cannot be read or never comes round.",
+        "bad-time-zone": "A time zone is not known.",
+        "handler-name-twice": "A producer and a consumer have the same name.",
+        "routines-unsupported": "`routines` are not supported in this version.",
+    }),
+    **_warnings({
+        "no-handlers": "The workflow has neither producers nor consumers.",
+        "bare-producer": "A producer is a bare function, as in the older dialect.",
+        "schedule-missing": "A producer has no schedule and runs at the default interval.",
+        "publishes-missing": "A consumer does not say to which topics it publishes.",
+        "time-zone-unused": "A time zone is given with an interval, where it means nothing.",
+        "topic-cycle": "Events can go round in a circle.",
+    }),
+    # Topics.
+    **_errors({
+        "undeclared-topic": "A topic is used that `topics` does not declare.",
+        "topic-not-in-publishes": "A handler publishes to a topic that its `publishes` does not name.",
+        "topic-not-subscribed": "A consumer looks into a topic that its `subscribe` does not name.",
+        "two-publishers": "Two handlers publish to one topic.",
+        "two-subscribers": "Two consumers subscribe to one topic.",
+    }),
+    # What handlers ask of `ctx`.
+    **_errors({
+        "forbidden-call": "A call stands in a step that does not allow it.",
+        "unknown-connector": "A connector is called that is not configured.",
+        "unknown-operation": "An operation is called that does not exist.",
+        "unknown-source": "An input is registered with a source that is not configured.",
+        "unknown-input-type": "An input is registered with a type that its source does not have.",
+        "input-incomplete": "An input is registered without `source`, `type`, `id` or `title`.",
+        "input-id-missing": "A producer publishes an event without saying which input caused it.",
+    }),
+    **_warnings({
+        "input-by-title": "A producer's event has a `title` and no `inputId`, as in the older dialect.",
+        "title-ignored": "An event carries a `title`; only inputs have titles.",
+        "message-id-missing": "An event has no `messageId`, so the host makes one up.",
+        "unknown-field": "A value for the host has a field that means nothing.",
+        "capability-hidden": "`ctx` is used in a way that hides which operations are called.",
+    }),
+    # The steps of a consumer.
+    **_errors({
+        "after-mutation": "Code stands after a mutation and never runs.",
+        "second-mutation": "A mutation stands after another one and never happens.",
+        "mutation-in-loop": "A mutation stands in a loop that never gets past its first call.",
+        "mutation-result-used": "The result of a mutation is used, but it never returns.",
+    }),
+    **_warnings({
+        "after-conditional-mutation": "Code stands after a branch with a mutation and runs only without it.",
+        "mutation-caught": "`try` stands around a mutation; `catch` and `finally` do not see how it ends.",
+        "ui-title-missing": "`prepare` reserves events for a mutation without a title for people.",
+        "bad-prepare-result": "`prepare` returns something that is not a PrepareResult.",
+        "reservation-not-subscribed": "`prepare` reserves events of a topic that is not subscribed.",
+    }),
+})
+
+
+class Place(Protocol):
+    """Something that stands somewhere in the script."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column, counted from one."""
+
+
+@dataclass(frozen=True)
+class At:
+    """A bare place."""
+
+    line: int
+    column: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column, counted from one."""
+        return self.line, self.column
+
+
+START = At(1, 1)
+
+
+class Report:
+    """The findings of one script, each made once."""
+
+    def __init__(self) -> None:
+        self._findings: dict[Finding, None] = {}
+
+    def add(self, code: str, at: Place, message: str, fix: str) -> None:
+        """Note a finding; its severity comes from the table."""
+        line, column = at.place
+        finding = Finding(code, CODES[code].severity, line, column, message, fix)
+        self._findings.setdefault(finding)
+
+    @property
+    def failed(self) -> bool:
+        """Whether there is an error so far."""
+        return any(f.severity == ERROR for f in self._findings)
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """All findings by place, cut off at `FINDINGS_MAX`."""
+        findings = sorted(self._findings, key=lambda f: (f.line, f.column, f.code, f.message))
+        if len(findings) <= FINDINGS_MAX:
+            return tuple(findings)
+        kept, rest = findings[:FINDINGS_MAX], findings[FINDINGS_MAX:]
+        errors = sum(f.severity == ERROR for f in rest)
+        if errors:
+            message = f"There are {len(rest)} more findings, {errors} of them errors."
+            kept.append(Finding("too-many-findings", ERROR, rest[0].line, rest[0].column, message,
+                                "Mend the ones above first."))
+        return tuple(kept)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+    """The known name that `word` was probably meant to be."""
+    candidates = [name for name in known if len(name) <= 80][:2000]
+    by_lower = {name.lower(): name for name in reversed(candidates)}
+    close = difflib.get_close_matches(word[:80].lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[close[0]] if close else None
+
+
+def suggest(word: str, known: Iterable[str], otherwise: str) -> str:
+    """A fix: the name that was probably meant, or else `otherwise`."""
+    meant = did_you_mean(word, known)
+    return f"Did you mean {quote(meant)}?" if meant else otherwise
+
+
+def quote(name: str) -> str:
+    """A name of the script as a short, printable string in double quotes."""
+    shown = name if len(name) <= 60 else name[:57] + "…"
+    return '"' + "".join(c if c.isprintable() else "�" for c in shown) + '"'
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names as words for a sentence, the first ten of them."""
+    quoted = [quote(name) for name in names]
+    return (", ".join(quoted[:10]) + (", …" if len(quoted) > 10 else "")) or "none"

@@ -1,0 +1,173 @@
+"""Producers and consumers as the script declares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..model.operations import Step
+from .declaration import Declaration, Declared, Topics
+from .findings import listed, suggest
+from .literals import Entry
+from .manifest import HandlerKind, Schedule
+from .reading import Reading, call_of
+from .schedule import BadSchedule, check_cron, check_time_zone, parse_interval
+from .tree import Node
+
+PRODUCER_KEYS = ("publishes", "schedule", "handler")
+CONSUMER_KEYS = ("subscribe", "publishes", "prepare", "mutate", "next")
+SCHEDULE_KEYS = ("interval", "cron", "tz")
+
+_PRODUCER = '{ publishes: ["…"], schedule: { interval: "5m" }, handler: async (ctx, state) => { … } }'
+_CONSUMER = 'Keep.consumer({ subscribe: ["…"], publishes: ["…"], async prepare(ctx, state) { … }, … })'
+_SCHEDULE = 'schedule: { interval: "5m" }'
+_CRON = 'schedule: { cron: "0 9 * * 1-5", tz: "Europe/Berlin" }'
+
+
+def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[str, Entry]) -> None:
+    """Add every handler to the declaration."""
+    for group, read in (("producers", _producer), ("consumers", _consumer)):
+        if group not in members:
+            continue
+        node = reading.expect(members[group].value, "an object", f"`{group}`", f"Write `{group}: {{ … }}`.")
+        for entry in reading.members(node, f"`{group}`") if node is not None else ():
+            assert entry.key is not None
+            if reading.name(entry.key, entry.at, "A handler"):
+                read(reading, declaration, entry, entry.key)
+
+
+def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+    what = f"Producer `{name}`"
+    handler = Declared(name, HandlerKind.PRODUCER, entry.at)
+    resolved = reading.literals.resolve(entry.value)
+    declaration.handlers.append(handler)
+    if reading.literals.type_of(resolved) == "a function":
+        handler.bare = True
+        handler.steps[Step.PRODUCER] = resolved
+        return
+    node = reading.expect(entry.value, "an object", what, f"Write `{name}: {_PRODUCER}`.")
+    if node is None:
+        return
+    members = reading.keyed(node, what, PRODUCER_KEYS)
+    if "publishes" in members:
+        handler.publishes = _topics(reading, members["publishes"], what)
+    else:
+        _missing(reading, entry.at, what, "publishes", 'publishes: ["email.received"]')
+    if "schedule" in members:
+        handler.schedule = _schedule(reading, members["schedule"].value, what)
+    else:
+        reading.add("schedule-missing", entry.at, f"{what} has no `schedule`, so the default interval holds.",
+                    f"Add `{_SCHEDULE}`.")
+    _step(reading, handler, members, "handler", Step.PRODUCER, required="async handler(ctx, state) { … }")
+
+
+def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+    what = f"Consumer `{name}`"
+    handler = Declared(name, HandlerKind.CONSUMER, entry.at)
+    if any(other.name == name for other in declaration.handlers):
+        reading.add("handler-name-twice", entry.at, f"A producer is called `{name}` too.",
+                    "Give every handler a name of its own.")
+    declaration.handlers.append(handler)
+    node = _consumer_object(reading, entry, name, what)
+    if node is None:
+        return
+    members = reading.keyed(node, what, CONSUMER_KEYS)
+    if "subscribe" in members:
+        handler.subscribe = _topics(reading, members["subscribe"], what)
+        if handler.subscribe is not None and not handler.subscribe:
+            reading.add("empty-subscribe", members["subscribe"].value, f"{what} subscribes to no topic.",
+                        'Write `subscribe: ["email.received"]`.')
+    else:
+        _missing(reading, entry.at, what, "subscribe", 'subscribe: ["email.received"]')
+    handler.without_publishes = "publishes" not in members
+    if "publishes" in members:
+        handler.publishes = _topics(reading, members["publishes"], what)
+    _step(reading, handler, members, "prepare", Step.PREPARE, required="async prepare(ctx, state) { … }")
+    _step(reading, handler, members, "mutate", Step.MUTATE)
+    _step(reading, handler, members, "next", Step.NEXT)
+
+
+def _consumer_object(reading: Reading, entry: Entry, name: str, what: str) -> Node | None:
+    fix = f"Write `{name}: {_CONSUMER}`."
+    resolved = reading.literals.resolve(entry.value)
+    given = call_of(reading, resolved, "consumer")
+    if given is not None and len(given) == 1:
+        return reading.expect(given[0], "an object", what, fix)
+    found = "an object" if given is not None else reading.literals.type_of(resolved)
+    if found is None:
+        reading.not_literal(entry.value, what)
+        return None
+    message = f"{what} must be one `Keep.consumer({{…}})`, not {found}."
+    reading.add("wrong-type", entry.value, message, fix)
+    return None
+
+
+def _missing(reading: Reading, at: Node, what: str, key: str, example: str) -> None:
+    reading.add("missing-key", at, f"{what} has no `{key}`.", f"Add `{example}`.")
+
+
+def _topics(reading: Reading, entry: Entry, what: str) -> Topics | None:
+    example = f'`{entry.key}: ["email.received"]`'
+    texts = reading.strings(entry.value, f"`{entry.key}` of {what}", example)
+    return None if texts is None else dict(texts)
+
+
+def _step(reading: Reading, handler: Declared, members: Mapping[str, Entry], key: str, step: Step, *,
+          required: str | None = None) -> None:
+    what = f"{handler.kind.value.capitalize()} `{handler.name}`"
+    if key not in members:
+        if required is not None:
+            _missing(reading, handler.at, what, key, required)
+        return
+    function = reading.expect(members[key].value, "a function", f"`{key}` of {what}",
+                              f"Write `async {key}(ctx, …) {{ … }}`.")
+    if function is not None:
+        handler.steps[step] = function
+
+
+def _schedule(reading: Reading, value: Node, what: str) -> Schedule | None:
+    label = f"The schedule of {what}"
+    node = reading.expect(value, "an object", label, f"Write `{_SCHEDULE}`.")
+    if node is None:
+        return None
+    members = reading.keyed(node, label, SCHEDULE_KEYS)
+    texts = {key: reading.string(entry.value, f"`{key}`", f"Write `{_SCHEDULE}`.")
+             for key, entry in members.items()}
+    if ("interval" in texts) == ("cron" in texts):
+        count = "both an `interval` and a `cron`" if "cron" in texts else "neither an `interval` nor a `cron`"
+        reading.add("schedule-choice", value, f"{label} has {count}.",
+                    f"Write `{_SCHEDULE}` or `{_CRON}`.")
+        return None
+    return _checked(reading, members, texts)
+
+
+def _checked(
+    reading: Reading, members: Mapping[str, Entry], texts: Mapping[str, str | None],
+) -> Schedule | None:
+    interval, cron, tz = texts.get("interval"), texts.get("cron"), texts.get("tz")
+    if tz is not None:
+        _check_zone(reading, members["tz"].value, tz, used="cron" in texts)
+    if cron is not None:
+        try:
+            check_cron(cron)
+        except BadSchedule as error:
+            reading.add("bad-cron", members["cron"].value, str(error), 'Write `cron: "0 9 * * 1-5"`.')
+        return Schedule(cron=cron, tz=tz)
+    if interval is None:
+        return None
+    try:
+        return Schedule(interval_ms=parse_interval(interval))
+    except ValueError as error:
+        reading.add("bad-duration", members["interval"].value, str(error), 'Write `interval: "5m"`.')
+        return None
+
+
+def _check_zone(reading: Reading, at: Node, tz: str, *, used: bool) -> None:
+    if not used:
+        reading.add("time-zone-unused", at, "A time zone means nothing with an interval.", "Remove `tz`.")
+    try:
+        check_time_zone(tz)
+    except BadSchedule as error:
+        from zoneinfo import available_timezones
+
+        fix = suggest(tz, sorted(available_timezones()), f"Write one such as {listed(['Europe/Berlin'])}.")
+        reading.add("bad-time-zone", at, str(error), fix)

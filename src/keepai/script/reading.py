@@ -1,0 +1,117 @@
+"""One script while it is read: its tree, its names, its literals and what was found so far."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from .findings import Place, Report, listed, quote, suggest
+from .literals import Entry, Literals
+from .scope import Scopes
+from .tree import Node
+
+NAME_MAX = 200
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What every rule works on."""
+
+    root: Node
+    scopes: Scopes
+    literals: Literals
+    report: Report
+
+    def add(self, code: str, at: Place, message: str, fix: str) -> None:
+        """Note a finding."""
+        self.report.add(code, at, message, fix)
+
+    def expect(self, node: Node, wanted: str, what: str, fix: str) -> Node | None:
+        """What `node` stands for if its type is `wanted` ("an object"); else a finding."""
+        resolved = self.literals.resolve(node)
+        found = self.literals.type_of(resolved)
+        if found == wanted:
+            return resolved
+        if found is None:
+            self.not_literal(node, what)
+        else:
+            self.add("wrong-type", node, f"{what} must be {wanted}, not {found}.", fix)
+        return None
+
+    def not_literal(self, node: Node, what: str) -> None:
+        """Say that a part of the declaration cannot be read."""
+        self.add("not-literal", node, f"{what} cannot be read without running the script.",
+                 "Write it out, or as a module-level `const` that is written out.")
+
+    def string(self, node: Node, what: str, fix: str) -> str | None:
+        """The string that `node` is; else a finding."""
+        text = self.literals.text(node)
+        if text is not None:
+            return text
+        if self.expect(node, "a string", what, fix) is not None:
+            self.not_literal(node, what)  # a template with parts that are not constant
+        return None
+
+    def name(self, text: str, at: Node, what: str) -> bool:
+        """Whether `text` can be a name; else a finding."""
+        plain = bool(text.strip()) and len(text) <= NAME_MAX and text != "__proto__"
+        if plain and all(c.isprintable() for c in text):
+            return True
+        self.add("bad-name", at, f"{what} cannot be called {quote(text)}.",
+                 f"Write a name of 1 to {NAME_MAX} printable characters.")
+        return False
+
+    def members(self, node: Node, what: str) -> list[Entry]:
+        """The readable members of an object, the last of each key; findings for the others."""
+        last: dict[str, Entry] = {}
+        for entry in self.literals.entries(node):
+            if entry.key is None:
+                self.not_literal(entry.at, f"A key of {what}")
+                continue
+            earlier = last.get(entry.key)
+            if earlier is not None and not entry.spread and not earlier.spread:
+                self.add("duplicate-key", entry.at, f"{what} has {quote(entry.key)} twice.",
+                         "Remove one of the two.")
+            last[entry.key] = entry
+        return list(last.values())
+
+    def keyed(self, node: Node, what: str, known: Collection[str]) -> dict[str, Entry]:
+        """The members of an object whose keys are fixed; a finding for every other key."""
+        found: dict[str, Entry] = {}
+        for entry in self.members(node, what):
+            assert entry.key is not None
+            if entry.key in known:
+                found[entry.key] = entry
+            else:
+                fix = suggest(entry.key, known, f"Remove it; the keys are {listed(known)}.")
+                self.add("unknown-key", entry.at, f"{what} has no key {quote(entry.key)}.", fix)
+        return found
+
+    def strings(self, node: Node, what: str, example: str) -> list[tuple[str, Node]] | None:
+        """The elements of an array of strings, without repetition; None if it cannot be read."""
+        array = self.expect(node, "an array", what, f"Write {example}.")
+        if array is None:
+            return None
+        found: dict[str, Node] = {}
+        failed = False
+        for text, element in self.literals.texts(array):
+            if text is None:
+                failed = True
+                self.string(element, f"An element of {what}", f"Write {example}.")
+            else:
+                found.setdefault(text, element)
+        return None if failed else list(found.items())
+
+
+def call_of(reading: Reading, node: Node, member: str) -> Sequence[Node] | None:
+    """The arguments if `node` is a call of `Keep.<member>`; else None."""
+    function = node.get("function") if node.kind == "call_expression" else None
+    if function is None or function.kind != "member_expression":
+        return None
+    target, name = function.get("object"), function.get("property")
+    if target is None or name is None or target.text != "Keep" or name.text != member:
+        return None
+    given = node.get("arguments")
+    if reading.scopes.binding(target) is not None or given is None:
+        return None
+    return given.children

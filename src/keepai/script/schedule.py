@@ -1,0 +1,119 @@
+"""When a producer is due: intervals, and cron expressions in a time zone. Pure functions, no clock.
+
+Cron times are local times. Where the clocks jump over one, it runs once, at the jump; where they are
+set back and one comes twice, it runs the first time only. An expression for every hour goes by elapsed
+time instead, so that "every 15 minutes" neither pauses nor doubles. Cronsim's own rule (Debian's) depends
+on whether a field begins with `*`, which people cannot be expected to know; so it computes plain local
+times here, and this module places them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from .duration import parse_duration
+from .manifest import Schedule
+
+if TYPE_CHECKING:
+    from cronsim import CronSim
+
+INTERVAL_MIN_MS = 1000
+
+_CRON_MAX = 200
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND = timedelta(seconds=1)
+
+
+class BadSchedule(ValueError):
+    """A schedule cannot be used; the message says why and what to write."""
+
+
+def parse_interval(text: str) -> int:
+    """The milliseconds of a schedule's interval."""
+    ms = parse_duration(text)
+    if ms < INTERVAL_MIN_MS:
+        raise BadSchedule(f'"{text}" is shorter than the shortest interval, "1s".')
+    return ms
+
+
+def check_time_zone(name: str) -> None:
+    """Raise `BadSchedule` unless `name` is a time zone."""
+    _zone(name)
+
+
+def check_cron(expression: str) -> None:
+    """Raise `BadSchedule` unless `expression` has five fields, can be read and comes round."""
+    simulation = _simulate(expression, _EPOCH)
+    try:
+        next(simulation)
+    except (StopIteration, OverflowError):
+        raise BadSchedule(f'"{expression}" never comes round.') from None
+
+
+def next_time(schedule: Schedule | None, after_ms: int, default_interval_ms: int) -> int:
+    """The first due time after `after_ms`. Without a schedule, the default interval; without a zone, UTC."""
+    if schedule is None or schedule.cron is None:
+        interval = schedule.interval_ms if schedule is not None else None
+        return after_ms + (interval if interval is not None else default_interval_ms)
+    after = _EPOCH + timedelta(milliseconds=after_ms)
+    due = _next_cron(schedule.cron, _zone(schedule.tz or "UTC"), after)
+    return (due - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _next_cron(expression: str, zone: tzinfo, after: datetime) -> datetime:
+    local = after.astimezone(zone)
+    if _every_hour(expression):
+        return next(_simulate(expression, local)).astimezone(UTC)
+    return next(instant for instant in _placed(expression, zone, local) if instant > after)
+
+
+def _placed(expression: str, zone: tzinfo, local: datetime) -> Iterator[datetime]:
+    for wall in _simulate(expression, local.replace(tzinfo=None)):
+        yield _instant(wall, zone)
+
+
+def _every_hour(expression: str) -> bool:
+    return len(_simulate(expression, _EPOCH).hours) == 24
+
+
+def _instant(wall: datetime, zone: tzinfo) -> datetime:
+    """The moment at which the local clocks first show `wall`, or jump over it."""
+    first = wall.replace(tzinfo=zone, fold=0).astimezone(UTC)
+    if first.astimezone(zone).replace(tzinfo=None) == wall:
+        return first
+    return _jump(wall.replace(tzinfo=zone, fold=1).astimezone(UTC), first, zone)
+
+
+def _jump(before: datetime, after: datetime, zone: tzinfo) -> datetime:
+    """The moment between the two at which the zone's offset changes."""
+    offset = before.astimezone(zone).utcoffset()
+    while after - before > _SECOND:
+        middle = before + timedelta(seconds=(after - before) // _SECOND // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            before = middle
+        else:
+            after = middle
+    return after
+
+
+def _simulate(expression: str, start: datetime) -> CronSim:
+    from cronsim import CronSim, CronSimError
+
+    if len(expression) > _CRON_MAX or len(expression.split()) != 5:
+        raise BadSchedule('A cron expression has five fields: minute, hour, day, month, weekday, '
+                          'such as "0 9 * * 1-5".')
+    try:
+        return CronSim(expression, start)
+    except (CronSimError, ValueError, AssertionError) as error:
+        reason = str(error) or "it cannot be read"
+        raise BadSchedule(f'"{expression}" is not a cron expression: {reason}.') from None
+
+
+def _zone(name: str) -> tzinfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSchedule(f'"{name[:60]}" is not a time zone such as "Europe/Berlin" or "UTC".') from None

@@ -1,0 +1,106 @@
+"""Errors of syntax: one finding for each mistake, at the place where it can be seen.
+
+A bracket that does not close makes the parser stumble everywhere, so brackets are matched first, and a
+mismatch is told alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .findings import At, Report, quote
+from .tree import Node, characters, enclosing_function, raw_nodes, walk
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+_CLOSERS = {")": "(", "]": "[", "}": "{"}
+_OPENERS = {"(": "(", "[": "[", "{": "{", "${": "{"}
+
+_FOREIGN = {
+    "jsx_element": "JSX", "jsx_self_closing_element": "JSX", "decorator": "A decorator",
+}
+
+
+def check_syntax(tree: tree_sitter.Tree, source: bytes, report: Report) -> None:
+    """Report what the parser could not read."""
+    if not tree.root_node.has_error:
+        return
+    if _unbalanced(tree, source, report):
+        return
+    skip_below: int | None = None
+    lines: set[int] = set()
+    for cursor, depth in raw_nodes(tree):
+        if skip_below is not None and depth > skip_below:
+            continue
+        skip_below = None
+        node = cursor.node
+        if node is not None and (node.is_error or node.is_missing):
+            skip_below = depth
+            line = node.start_point.row
+            if line not in lines:  # a second error in the line is nearly always the first one's echo
+                lines.add(line)
+                _unexpected(node, source, report)
+
+
+def check_dialect(root: Node, report: Report) -> None:
+    """Report what the parser takes for JavaScript and the sandbox does not."""
+    for node in walk(root):
+        if node.kind in _FOREIGN:
+            report.add("syntax", node, f"{_FOREIGN[node.kind]} is not part of the language.",
+                       "Write plain JavaScript.")
+        elif node.kind == "await_expression":
+            _check_await(node, report)
+
+
+def _check_await(node: Node, report: Report) -> None:
+    function = enclosing_function(node)
+    if function is not None and "async" not in function.tokens:
+        line, column = function.place
+        report.add("await-outside-async", node,
+                   f"`await` stands in a function that is not async (it begins at {line}:{column}).",
+                   "Write `async` before that function.")
+
+
+def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: Report) -> bool:
+    """Report the first bracket that does not fit, or the innermost one that stays open."""
+    open_brackets: list[tuple[str, At]] = []
+    for cursor, _ in raw_nodes(tree):
+        node = cursor.node
+        if node is None or node.child_count or node.is_missing or node.is_named:
+            continue
+        at, bracket = _at(node, source), node.type
+        if bracket in _OPENERS:
+            open_brackets.append((_OPENERS[bracket], at))
+        elif bracket in _CLOSERS:
+            if not open_brackets:
+                report.add("syntax", at, f"This `{bracket}` closes nothing.", "Remove it.")
+                return True
+            opener, opened = open_brackets.pop()
+            if opener != _CLOSERS[bracket]:
+                report.add(
+                    "syntax", at,
+                    f"This `{bracket}` does not close the `{opener}` of {opened.line}:{opened.column}.",
+                    f"Close the `{opener}` first.")
+                return True
+    if open_brackets:
+        opener, opened = open_brackets[-1]
+        report.add("syntax", opened, f"This `{opener}` is never closed.", "Add the closing bracket.")
+    return bool(open_brackets)
+
+
+def _unexpected(node: tree_sitter.Node, source: bytes, report: Report) -> None:
+    if node.is_missing:
+        report.add("syntax", _at(node, source), f"`{node.type}` is missing here.", f"Write `{node.type}`.")
+        return
+    found = source[node.start_byte:node.end_byte].decode("utf-8", "replace").strip().splitlines()
+    near = f" near {quote(found[0][:40])}" if found and found[0] else ""
+    report.add("syntax", _at(node, source), f"This is not JavaScript{near}.",
+               "Look for a missing comma, quote or bracket, or for a type annotation.")
+
+
+def _at(node: tree_sitter.Node, source: bytes) -> At:
+    row, column = node.start_point
+    return At(row + 1, characters(source, node.start_byte, column) + 1)
+
+

@@ -1,0 +1,158 @@
+"""A thin, plain tree over what tree-sitter parsed; the rest of the analysis sees only this.
+
+All walks are iterative, so that no input can exhaust Python's stack. Comments and punctuation are
+left out. Tree-sitter is imported when the first script is parsed, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import tree_sitter
+
+DEPTH_MAX = 500
+
+FUNCTIONS = frozenset({
+    "function_declaration", "function_expression", "arrow_function", "method_definition",
+    "generator_function", "generator_function_declaration",
+})
+
+_PUNCTUATION = frozenset("(){}[],;.:\"'`") | {"=>", "${", "...", "?.", "function", "return"}
+
+
+class Node:
+    """One named node: what it is, where it stands, what it holds."""
+
+    __slots__ = ("_source", "children", "column", "end", "field", "kind", "parent", "row", "start", "tokens")
+
+    def __init__(self, kind: str, field: str | None, span: tuple[int, int], point: tuple[int, int],
+                 parent: Node | None, source: bytes) -> None:
+        self.kind = kind
+        self.field = field  # its role in the parent
+        self.start, self.end = span
+        self.row, self.column = point  # counted from zero, in bytes
+        self.parent = parent
+        self.children: list[Node] = []
+        self.tokens: list[str] = []  # words and operators: "async", "const", "&&"
+        self._source = source
+
+    @property
+    def text(self) -> str:
+        """The source text of this node."""
+        return self._source[self.start:self.end].decode("utf-8", "replace")
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and column, counted from one; columns count characters."""
+        return self.row + 1, characters(self._source, self.start, self.column) + 1
+
+    def get(self, field: str) -> Node | None:
+        """The first child in that role."""
+        return next((c for c in self.children if c.field == field), None)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.place[0]}:{self.place[1]}>"
+
+
+def characters(source: bytes, offset: int, column: int) -> int:
+    """How many characters stand in the line before `offset`, which is `column` bytes into it."""
+    return len(source[offset - column:offset].decode("utf-8", "replace"))
+
+
+@cache
+def _parser() -> tree_sitter.Parser:
+    import tree_sitter
+    import tree_sitter_javascript
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_javascript.language()))
+
+
+def parse(source: bytes) -> tree_sitter.Tree:
+    """Tree-sitter's own tree, errors included."""
+    return _parser().parse(source)
+
+
+def raw_nodes(tree: tree_sitter.Tree) -> Iterator[tuple[tree_sitter.TreeCursor, int]]:
+    """A cursor at every node in source order, with its depth; the cursor must not be moved."""
+    cursor, depth = tree.walk(), 0
+    while True:
+        yield cursor, depth
+        if cursor.goto_first_child():
+            depth += 1
+            continue
+        while not cursor.goto_next_sibling():
+            if not cursor.goto_parent():
+                return
+            depth -= 1
+
+
+def build(tree: tree_sitter.Tree, source: bytes) -> Node | None:
+    """The plain tree; None if it is nested deeper than `DEPTH_MAX`."""
+    path: list[Node] = []
+    for cursor, depth in raw_nodes(tree):
+        raw = cursor.node
+        assert raw is not None
+        if depth > DEPTH_MAX:
+            return None
+        del path[depth:]
+        parent = path[-1] if path else None
+        if raw.is_named:
+            node = Node(raw.type, cursor.field_name, raw.byte_range, raw.start_point, parent, source)
+            if parent is not None and node.kind != "comment":
+                parent.children.append(node)
+            path.append(node)
+        elif parent is not None:
+            if raw.type not in _PUNCTUATION:
+                parent.tokens.append(raw.type)
+            path.append(parent)  # a token has no children of its own; this only keeps the depth
+    return path[0]
+
+
+def walk(node: Node, *, into_functions: bool = True) -> Iterator[Node]:
+    """`node` and everything in it, in source order; optionally not the functions nested in it."""
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if into_functions or current is node or current.kind not in FUNCTIONS:
+            stack.extend(reversed(current.children))
+
+
+def from_below(node: Node) -> list[Node]:
+    """`node` and everything in it, children before parents; nested functions are leaves."""
+    return list(reversed(list(_parents_first(node))))
+
+
+def _parents_first(node: Node) -> Iterator[Node]:
+    stack = [node]
+    while stack:
+        current = stack.pop()
+        yield current
+        if current is node or current.kind not in FUNCTIONS:
+            stack.extend(current.children)
+
+
+def enclosing_function(node: Node) -> Node | None:
+    """The innermost function around `node`."""
+    current = node.parent
+    while current is not None and current.kind not in FUNCTIONS:
+        current = current.parent
+    return current
+
+
+def parameters(function: Node) -> list[Node]:
+    """The patterns of a function's parameters."""
+    single = function.get("parameter")
+    if single is not None:
+        return [single]
+    formal = function.get("parameters")
+    return list(formal.children) if formal is not None else []
+
+
+def arguments(call: Node) -> list[Node]:
+    """The arguments of a call."""
+    given = call.get("arguments")
+    return list(given.children) if given is not None and given.kind == "arguments" else []

@@ -1,0 +1,1 @@
+"""What is looked at: reads the ledger, writes only through engine.commands."""

@@ -1,0 +1,175 @@
+"""The account of what came in and what went out, as records. Reads only."""
+
+from __future__ import annotations
+
+from ..engine.scheduler import next_due_at
+from ..ledger.base import Reader, Row
+from ..ledger.rows import mutation_record, run_record
+from ..model.codec import Json, stored
+from ..model.errors import NotFound
+from ..model.records import Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
+from ..model.states import EventStatus, WorkflowStatus
+
+#: More rows than this are not read at once.
+ROWS_MAX = 100_000
+
+
+class Views:
+    """Looks at one ledger."""
+
+    def __init__(self, read: Reader, stale_s: float) -> None:
+        self._read, self._stale_ms = read, int(stale_s * 1000)
+
+    def workflow_row(self, name_or_id: str) -> Row:
+        """A workflow by its id or its name."""
+        row = self._read.one("workflow_by_id", workflow_id=name_or_id) or self._read.one(
+            "workflow_by_name", name=name_or_id)
+        if row is None:
+            raise NotFound(f"There is no workflow {name_or_id!r}. `keep status` lists them.")
+        return row
+
+    def workflows(self, now_ms: int) -> list[Workflow]:
+        """Every workflow and how it stands."""
+        return [self._workflow(row, now_ms) for row in self._read.all("workflow_all")]
+
+    def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
+        """What came in, oldest first."""
+        rows = self._read.all(
+            "look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX,
+            search=f"%{search.lower()}%" if search else None,
+        )
+        found = [_input(row) for row in rows]
+        return [i for i in found if status is None or i.status == status]
+
+    def input(self, input_id: str) -> Input:
+        """One input with everything that came of it."""
+        row = self._read.one("look_input", input_id=input_id)
+        if row is None:
+            raise NotFound(f"There is no input {input_id}. `keep inputs WORKFLOW` lists them.")
+        where = {"workflow_id": row["workflow_id"], "input_id": input_id}
+        outputs = tuple(mutation_record(r) for r in self._read.all("look_mutations_of_input", **where))
+        events = tuple(_event(r) for r in self._read.all("look_events_of_input", **where))
+        return _input(row, outputs, events)
+
+    def outputs(self, workflow: str) -> list[Output]:
+        """What went out, each with the inputs behind it."""
+        known: dict[str, Input] = {}
+        return [Output(m, tuple(self._inputs_of(m, known))) for m in self.mutations(workflow)]
+
+    def _inputs_of(self, mutation: Mutation, known: dict[str, Input]) -> list[Input]:
+        found = []
+        for row in self._read.all("look_inputs_of_mutation", mutation_id=mutation.id):
+            input_id = str(row["input_id"])
+            if input_id not in known:
+                one = self._read.one("look_input", input_id=input_id)
+                assert one is not None, f"{input_id} is a cause and was never deleted"
+                known[input_id] = _input(one)
+            found.append(known[input_id])
+        return found
+
+    def mutations(self, workflow: str) -> list[Mutation]:
+        """Every side effect, oldest first."""
+        workflow_id = self.workflow_row(workflow)["id"]
+        rows = self._read.all("look_mutations", workflow_id=workflow_id, limit=ROWS_MAX)
+        return [mutation_record(row) for row in rows]
+
+    def events(self, workflow: str, topic: str | None = None, status: str | None = None) -> list[Event]:
+        """Events, in the order in which they came."""
+        workflow_id = self.workflow_row(workflow)["id"]
+        rows = self._read.all("look_events", workflow_id=workflow_id, topic=topic, status=status, limit=ROWS_MAX)
+        return [_event(row) for row in rows]
+
+    def event(self, event_id: str) -> Event:
+        """One event."""
+        row = self._read.one("look_event", event_id=event_id)
+        if row is None:
+            raise NotFound(f"There is no event {event_id}.")
+        return _event(row)
+
+    def mutation(self, mutation_id: str) -> Mutation:
+        """One side effect."""
+        row = self._read.one("mutation_by_id", mutation_id=mutation_id)
+        if row is None:
+            raise NotFound(f"There is no mutation {mutation_id}.")
+        return mutation_record(row)
+
+    def runs(self, workflow: str, last: int | None = None) -> list[Run]:
+        """Runs, oldest first; with `last`, only the newest."""
+        workflow_id = self.workflow_row(workflow)["id"]
+        if last is None:
+            rows = self._read.all("look_runs", workflow_id=workflow_id, limit=ROWS_MAX)
+        else:
+            rows = self._read.all("look_runs_last", workflow_id=workflow_id, limit=last)[::-1]
+        return [run_record(row) for row in rows]
+
+    def run(self, run_id: str) -> Run:
+        """One run."""
+        row = self._read.one("run_by_id", run_id=run_id)
+        if row is None:
+            raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
+        return run_record(row)
+
+    def trace(self, run_id: str) -> list[Traced]:
+        """What a run did, line by line."""
+        rows = self._read.all("look_trace", workflow_id=self.run(run_id).workflow_id, run_id=run_id)
+        return [_traced(row) for row in rows]
+
+    def logs(self, workflow: str, after: tuple[int, int] = (0, 0)) -> list[tuple[tuple[int, int], str, Traced]]:
+        """What a workflow's runs did, each with its place and its handler, after a place."""
+        rows = self._read.all(
+            "look_logs", workflow_id=self.workflow_row(workflow)["id"], seq=after[0], position=after[1], limit=ROWS_MAX,
+        )
+        return [((r["run_seq"], r["position"]), r["handler"], _traced(r)) for r in rows]
+
+    def history(self, workflow_id: str, subject: str) -> list[Row]:
+        """Every move of a run, event, mutation, input or workflow."""
+        return self._read.all("look_transitions", workflow_id=workflow_id, subject=subject)
+
+    def state(self, workflow: str, handler: str) -> Json:
+        """The durable state of a handler; None before it has any."""
+        row = self._read.one("handler_get", workflow_id=self.workflow_row(workflow)["id"], handler=handler)
+        if row is None:
+            raise NotFound(f"The workflow {workflow!r} has no handler {handler!r}.")
+        return stored(row["state"]) if row["state"] is not None else None
+
+    def _workflow(self, row: Row, now_ms: int) -> Workflow:
+        workflow_id = row["id"]
+        open_row = self._read.one("run_open", workflow_id=workflow_id)
+        run = run_record(open_row) if open_row else None
+        blocked = run if run and run.status != "active" else None
+        handlers = self._read.all("handler_due", workflow_id=workflow_id)
+        pending = self._read.one("look_pending", workflow_id=workflow_id, old=now_ms - self._stale_ms)
+        assert pending is not None
+        return Workflow(
+            id=workflow_id, name=row["name"], status=WorkflowStatus(row["status"]),
+            version=f"{row['major']}.{row['minor']}", blocked_by=blocked.id if blocked else None,
+            blocked_status=blocked.status if blocked else None, pending=pending["pending"], stale=pending["stale"],
+            gaps=tuple(Gap(h["handler"], h["gap_since_at"], h["gap_until_at"])
+                       for h in handlers if h["gap_since_at"] is not None),
+            next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
+            created_at=row["created_at"],
+        )
+
+
+def _input(row: Row, outputs: tuple[Mutation, ...] | None = None, events: tuple[Event, ...] | None = None) -> Input:
+    status = "pending" if row["waiting"] else "skipped" if row["status"] == "skipped" else "done"
+    return Input(
+        row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], status,
+        bool(row["needs_you"]), row["created_by"], row["created_at"], outputs, events,
+    )
+
+
+def _event(row: Row) -> Event:
+    return Event(
+        id=row["id"], workflow_id=row["workflow_id"], topic=row["topic"], message_id=row["message_id"],
+        payload=stored(row["payload"]), status=EventStatus(row["status"]), reserved_by=row["reserved_by"],
+        created_by=row["created_by"], caused_by=tuple(sorted(row["causes"].split(","))) if row["causes"] else (),
+        attempt=row["attempt"], revision=row["revision"], revisions_held=row["held"], created_at=row["created_at"],
+    )
+
+
+def _traced(row: Row) -> Traced:
+    return Traced(
+        row["run_id"], row["position"], row["step"], row["kind"], row["name"], row["args"], row["answer"],
+        row["error"], row["duration_ms"], row["at"],
+    )

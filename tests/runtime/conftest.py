@@ -1,0 +1,23 @@
+"""One runtime for all tests of this folder: that it survives every script is part of what is tested."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+from tests.runtime.script_world import FakeHost
+
+from keepai.runtime.javascript.runtime import JavaScriptRuntime
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="session")
+async def runtime() -> AsyncIterator[JavaScriptRuntime]:
+    made = JavaScriptRuntime(workers_max=2)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()

@@ -1,0 +1,98 @@
+"""A small outside world for scripts: a surface, a host that remembers what it was asked, and ways to write jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from keepai.model.operations import ALLOWED, Kind, Step, Surface
+from keepai.runtime.base import Fixed, Job, Limits, LogLine, Operation, Reply
+
+SURFACE = Surface(
+    operations={
+        "gmail": {"search": Kind.READ, "get": Kind.READ_BY_ID, "send": Kind.MUTATION},
+        "sheets": {"appendRow": Kind.MUTATION, "read": Kind.READ},
+    },
+    input_types={"gmail": ("email",)},
+)
+LIMITS = Limits(compute_s=5.0)
+
+Answer = Callable[[Operation], Awaitable[Reply] | Reply]
+
+
+@dataclass
+class FakeHost:
+    """Answers every operation with what the test wants, by default with its own arguments."""
+
+    answers: dict[str, Answer] = field(default_factory=dict)
+    operations: list[Operation] = field(default_factory=list)
+    lines: list[LogLine] = field(default_factory=list)
+
+    async def answer(self, operation: Operation) -> Reply:
+        self.operations.append(operation)
+        made = self.answers.get(operation.name, echo)(operation)
+        return made if isinstance(made, Reply) else await made
+
+    def log(self, line: LogLine) -> None:
+        self.lines.append(line)
+
+    @property
+    def names(self) -> list[str]:
+        return [operation.name for operation in self.operations]
+
+    @property
+    def texts(self) -> list[str]:
+        return [line.text for line in self.lines]
+
+
+def echo(operation: Operation) -> Reply:
+    return Reply(list(operation.args))
+
+
+@dataclass
+class Gate:
+    """Lets answers through only when the expected number of them is under way."""
+
+    expected: int
+    inside: int = 0
+    opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, operation: Operation) -> Reply:
+        self.inside += 1
+        if self.inside == self.expected:
+            self.opened.set()
+        await asyncio.wait_for(self.opened.wait(), 5)
+        return Reply(list(operation.args))
+
+
+_FORMS = {
+    Step.PRODUCER: "producers: {h: {async handler(ctx, a, b) {%s\n}}}",
+    Step.PREPARE: "consumers: {h: Keep.consumer({async prepare(ctx, a, b) {%s\n}})}",
+    Step.MUTATE: "consumers: {h: Keep.consumer({async prepare() {}, async mutate(ctx, a, b) {%s\n}})}",
+    Step.NEXT: "consumers: {h: Keep.consumer({async prepare() {}, async next(ctx, a, b) {%s\n}})}",
+    Step.ROUTINE: "routines: {h: {async handler(ctx, a, b) {%s\n}}}",
+}
+
+
+def script(body: str, step: Step = Step.PRODUCER, before: str = "") -> str:
+    """A whole script whose handler `h` has this body; the body starts on line 2 if there is nothing before."""
+    return f"{before}export default Keep.workflow({{name: 'w', topics: {{}}, {_FORMS[step] % (chr(10) + body)}}});\n"
+
+
+def job(body: str, step: Step = Step.PRODUCER, *, before: str = "", **changes: object) -> Job:
+    """A job that runs this body."""
+    made = Job(
+        source=script(body, step, before), step=step, handler="h", args=(), state=None, surface=SURFACE,
+        allowed=ALLOWED[step], limits=LIMITS,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def fixed(seed: bytes = b"seed") -> Fixed:
+    return Fixed(now_ms=1_700_000_000_000, seed=seed)
+
+
+def value(text: str | None) -> object:
+    return None if text is None else json.loads(text)

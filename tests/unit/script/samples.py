@@ -1,0 +1,65 @@
+"""Scripts to check: a clean one with slots, the two examples, and the connectors they know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from keepai.model.operations import Kind, Surface
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+SURFACE = Surface(
+    operations={
+        "gmail": {"search": Kind.READ, "get": Kind.READ_BY_ID, "send": Kind.MUTATION},
+        "sheets": {"appendRow": Kind.MUTATION, "getRows": Kind.READ, "getRow": Kind.READ_BY_ID},
+    },
+    input_types={"gmail": ("email", "thread"), "sheets": ("row",), "system": ("schedule", "random")},
+)
+
+CLEAN = """\
+// MODULE
+export default Keep.workflow({
+  name: "demo",
+  topics: { "mail.in": {}, "row.out": {} },
+  producers: {
+    poll: {
+      publishes: ["mail.in"],
+      schedule: { interval: "5m" },
+      handler: async (ctx, state) => {
+        // PRODUCER
+        return state;
+      },
+    },
+  },
+  consumers: {
+    work: Keep.consumer({
+      subscribe: ["mail.in"],
+      publishes: ["row.out"],
+      async prepare(ctx, state) {
+        // PREPARE
+        return { reservations: [], data: {} };
+      },
+      async mutate(ctx, prepared) {
+        // MUTATE
+      },
+      async next(ctx, prepared, mutationResult) {
+        // NEXT
+      },
+    }),
+    // CONSUMERS
+  },
+});
+"""
+
+
+def marked(text: str) -> tuple[str, tuple[int, int] | None]:
+    """The text without its mark `§`, and the line and column that the mark stood at."""
+    if "§" not in text:
+        return text, None
+    before = text[:text.index("§")]
+    return text.replace("§", "", 1), (before.count("\n") + 1, len(before) - before.rfind("\n"))
+
+
+def example(name: str) -> str:
+    """One of the repository's examples."""
+    return (EXAMPLES / name).read_text(encoding="utf-8")
