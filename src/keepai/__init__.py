@@ -1,16 +1,25 @@
-"""Keep: a durable engine for automations that a language model wrote. These are its public names."""
+"""Keep: a durable engine for automations that a language model wrote. These are its public names.
 
-from .app import Keep
-from .connectors.base import Call, Connector, Page, Verdict, mutation, read
-from .model.errors import (
-    OutcomeUnknown,
-    PermissionDenied,
-    PreconditionFailed,
-    Rejected,
-    ScriptInvalid,
-    Transient,
-)
-from .model.policy import Policy
+They are imported when they are first asked for, so that `keep --help` need not wait for the engine.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .app import Keep
+    from .connectors.base import Call, Connector, Page, Verdict, mutation, read
+    from .model.errors import (
+        OutcomeUnknown,
+        PermissionDenied,
+        PreconditionFailed,
+        Rejected,
+        ScriptInvalid,
+        Transient,
+    )
+    from .model.policy import Policy
 
 __all__ = [
     "Call",
@@ -28,3 +37,24 @@ __all__ = [
     "mutation",
     "read",
 ]
+
+_ERRORS = "OutcomeUnknown PermissionDenied PreconditionFailed Rejected ScriptInvalid Transient"
+_HOMES = {
+    "app": "Keep",
+    "connectors.base": "Call Connector Page Verdict mutation read",
+    "model.errors": _ERRORS,
+    "model.policy": "Policy",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

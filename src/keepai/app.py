@@ -17,7 +17,7 @@ from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
-from .model.records import Event, Input, Mutation, Output, Run, Workflow
+from .model.records import Escalation, Event, Input, Mutation, Output, Run, Workflow
 from .runtime.javascript.runtime import JavaScriptRuntime
 from .views.read import Views
 
@@ -117,6 +117,10 @@ class Keep:
         """Every side effect."""
         return self.views.mutations(wf)
 
+    async def needs_you(self, wf: str | None = None) -> list[Escalation]:
+        """Every question that only a person can answer, oldest first."""
+        return self.views.needs_you(wf)
+
     async def state(self, wf: str, handler: str) -> Json:
         """A handler's durable state."""
         return self.views.state(wf, handler)
@@ -146,6 +150,10 @@ class Keep:
     async def skip_event(self, id: str) -> None:
         """Nothing shall come of a waiting event."""
         await self.commands.skip_event(id, self._actor)
+
+    async def reprocess(self, id: str) -> None:
+        """Process an ended event once more, as a new attempt."""
+        await self.commands.reprocess(id, self._actor)
 
     async def skip_input(self, id: str) -> list[str]:
         """Nothing more shall come of an input."""
@@ -179,7 +187,7 @@ class Keep:
     @property
     def host(self) -> Host:
         """The part that runs workflows."""
-        assert self.parts and self._host
+        assert self._host is not None, self.parts
         return self._host
 
     @property

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from tests.runtime.script_world import FakeHost
 
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from tests.runtime.script_world import FakeHost
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")

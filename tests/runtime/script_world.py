@@ -68,11 +68,11 @@ class Gate:
 
 
 _FORMS = {
-    Step.PRODUCER: "producers: {h: {async handler(ctx, a, b) {%s\n}}}",
-    Step.PREPARE: "consumers: {h: Keep.consumer({async prepare(ctx, a, b) {%s\n}})}",
-    Step.MUTATE: "consumers: {h: Keep.consumer({async prepare() {}, async mutate(ctx, a, b) {%s\n}})}",
-    Step.NEXT: "consumers: {h: Keep.consumer({async prepare() {}, async next(ctx, a, b) {%s\n}})}",
-    Step.ROUTINE: "routines: {h: {async handler(ctx, a, b) {%s\n}}}",
+    Step.PRODUCER: "producers: {h: {async handler(ctx, one, two) {%s\n}}}",
+    Step.PREPARE: "consumers: {h: Keep.consumer({async prepare(ctx, one, two) {%s\n}})}",
+    Step.MUTATE: "consumers: {h: Keep.consumer({async prepare() {}, async mutate(ctx, one, two) {%s\n}})}",
+    Step.NEXT: "consumers: {h: Keep.consumer({async prepare() {}, async next(ctx, one, two) {%s\n}})}",
+    Step.ROUTINE: "routines: {h: {async handler(ctx, one, two) {%s\n}}}",
 }
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a script is read best on one line)
 """What a step may do and see, through `JavaScriptRuntime.run` alone."""
 
 from __future__ import annotations
@@ -6,7 +7,6 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, Gate, fixed, job, value
 
 from keepai.model.errors import (
     BadValue,
@@ -22,6 +22,7 @@ from keepai.model.errors import (
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ended, Operation, Reply
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, Gate, fixed, job, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -58,7 +59,9 @@ async def test_an_allowed_operation_reaches_the_host(runtime, host, step, kind) 
     if kind is Kind.LOG:
         assert host.texts == ["line"]
     elif kind is Kind.MUTATION and step is Step.MUTATE:
-        assert ended.mutation is not None and ended.mutation.name == "gmail.send" and not host.operations
+        assert ended.mutation is not None
+        assert ended.mutation.name == "gmail.send"
+        assert not host.operations
     else:
         assert host.operations[0].kind is kind
 
@@ -68,8 +71,11 @@ async def test_a_forbidden_operation_ends_the_step_at_the_call(runtime, host, st
     body = f"try {{ await {CALLS[kind]}; }} catch {{ ctx.log('caught'); }} finally {{ ctx.log('finally'); }}"
     error = await failure(runtime, host, body, step)
     assert isinstance(error, PhaseViolation)
-    assert f"not allowed in {step}" in error.message and error.at is not None and error.at.line == 2
-    assert not host.operations and not host.lines
+    assert f"not allowed in {step}" in error.message
+    assert error.at is not None
+    assert error.at.line == 2
+    assert not host.operations
+    assert not host.lines
 
 
 async def test_the_refusal_says_where_the_operation_belongs(runtime, host) -> None:
@@ -129,7 +135,8 @@ async def test_no_more_reads_are_under_way_than_allowed_and_all_are_answered(run
     host.answers["gmail.get"] = answer
     body = "return (await Promise.all([...Array(50).keys()].map((i) => ctx.gmail.get(i)))).length;"
     ended = await run(runtime, host, body, limits=replace(LIMITS, concurrent_max=3))
-    assert value(ended.value) == 50 and most <= 3
+    assert value(ended.value) == 50
+    assert most <= 3
 
 
 async def test_a_blocking_call_between_reads_keeps_their_answers(runtime, host) -> None:
@@ -152,7 +159,7 @@ async def test_arguments_arrive_as_the_script_passed_them(runtime, host) -> None
 
 
 async def test_the_handler_gets_its_arguments_and_returns_json(runtime, host) -> None:
-    ended = await run(runtime, host, "return {a, b: b === undefined, n: 1.0};", args=('{"x":[1]}', None))
+    ended = await run(runtime, host, "return {a: one, b: two === undefined, n: 1.0};", args=('{"x":[1]}', None))
     assert ended == Ended('{"a":{"x":[1]},"b":true,"n":1}')
 
 
@@ -183,7 +190,8 @@ async def test_a_log_that_grows_too_long_is_cut_off_and_the_step_goes_on(runtime
     body = "for (let i = 0; i < 5000; i++) console.log('x'.repeat(100)); return 1;"
     ended = await run(runtime, host, body, limits=replace(LIMITS, log_bytes_max=1000))
     assert value(ended.value) == 1
-    assert host.texts[-1] == "… log limit of 1,000 bytes reached" and len(host.texts) < 12
+    assert host.texts[-1] == "… log limit of 1,000 bytes reached"
+    assert len(host.texts) < 12
 
 
 async def test_a_producer_may_be_a_bare_function(runtime, host) -> None:
@@ -198,7 +206,7 @@ async def test_methods_of_a_handler_share_its_object(runtime, host) -> None:
 
 async def test_a_routine_gets_the_state_of_its_item(runtime, host) -> None:
     host.answers["withItem"] = lambda o: Reply({"isDone": o.args[0] == "2"})
-    body = """return await ctx.withItem(a, 'T', async (ctx) => {
+    body = """return await ctx.withItem(one, 'T', async (ctx) => {
         if (!ctx.item.isDone) await ctx.gmail.send({to: 'x'}); return ctx.item.isDone; });"""
     assert await run(runtime, host, body, Step.ROUTINE, args=('"1"',)) == Ended("false")
     assert host.names == ["withItem", "gmail.send", "withItem"]
@@ -221,13 +229,16 @@ async def test_with_fixed_time_and_chance_every_execution_is_the_same(runtime, h
 async def test_without_them_chance_differs_between_steps_and_time_runs(runtime, host) -> None:
     body = "const d = Date.now(); while (Date.now() === d); return [Math.random(), Number.isInteger(d)];"
     first, second = await run(runtime, host, body), await run(runtime, host, body)
-    assert first != second and value(first.value)[1] is True
+    assert first != second
+    assert value(first.value)[1] is True
 
 
 async def test_random_numbers_are_spread_over_the_unit_interval(runtime, host) -> None:
     body = "const r = Array.from({length: 2000}, Math.random); return [Math.min(...r), Math.max(...r), r.reduce((x, y) => x + y) / 2000];"
     low, high, mean = value((await run(runtime, host, body, fixed=fixed())).value)
-    assert 0 <= low < 0.01 and 0.99 < high < 1 and 0.47 < mean < 0.53
+    assert 0 <= low < 0.01
+    assert 0.99 < high < 1
+    assert 0.47 < mean < 0.53
 
 
 # ---- the terminal mutation --------------------------------------------------------------------------------
@@ -250,18 +261,21 @@ TERMINAL = {
 @pytest.mark.parametrize("body", TERMINAL.values(), ids=TERMINAL.keys())
 async def test_a_mutation_call_ends_the_step_and_only_the_first_counts(runtime, host, body) -> None:
     ended = await run(runtime, host, body, Step.MUTATE)
-    assert ended.mutation is not None and ended.value is None
+    assert ended.mutation is not None
+    assert ended.value is None
     assert (ended.mutation.name, ended.mutation.args) == ("gmail.send", ({"n": 1},))
-    assert not host.lines and not host.operations
+    assert not host.lines
+    assert not host.operations
 
 
 async def test_a_mutate_that_makes_no_call_returns(runtime, host) -> None:
-    assert await run(runtime, host, "if (a) await ctx.gmail.send({});", Step.MUTATE, args=("false",)) == Ended()
+    assert await run(runtime, host, "if (one) await ctx.gmail.send({});", Step.MUTATE, args=("false",)) == Ended()
 
 
 async def test_the_mutation_carries_its_place(runtime, host) -> None:
     ended = await run(runtime, host, "  await ctx.sheets.appendRow({\n    when: new Date(0),\n  });", Step.MUTATE)
-    assert ended.mutation is not None and ended.mutation.at == Location(2, 20)
+    assert ended.mutation is not None
+    assert ended.mutation.at == Location(2, 20)
 
 
 # ---- places -----------------------------------------------------------------------------------------------
@@ -286,17 +300,23 @@ async def test_a_call_carries_its_place_in_the_script(runtime, host, body, place
 
 async def test_an_exception_carries_name_message_and_place(runtime, host) -> None:
     error = await failure(runtime, host, "\n  throw new TypeError('no such thing');")
-    assert type(error) is ScriptThrew and error.message == "TypeError: no such thing" and error.at == Location(3, 9)
+    assert type(error) is ScriptThrew
+    assert error.message == "TypeError: no such thing"
+    assert error.at == Location(3, 13)
 
 
 async def test_an_exception_after_an_await_carries_its_place(runtime, host) -> None:
     error = await failure(runtime, host, "await ctx.gmail.get(1);\nnull.x;")
-    assert isinstance(error, ScriptThrew) and error.at is not None and error.at.line == 3
+    assert isinstance(error, ScriptThrew)
+    assert error.at is not None
+    assert error.at.line == 3
 
 
 async def test_a_syntax_error_carries_its_place(runtime, host) -> None:
     error = await failure(runtime, host, "", source="let a = 1;\nlet b = ;\n")
-    assert isinstance(error, ScriptThrew) and "SyntaxError" in error.message and error.at == Location(2, 9)
+    assert isinstance(error, ScriptThrew)
+    assert "SyntaxError" in error.message
+    assert error.at == Location(2, 9)
 
 
 THROWN = {
@@ -313,7 +333,8 @@ THROWN = {
 @pytest.mark.parametrize(("body", "message"), THROWN.values(), ids=THROWN.keys())
 async def test_whatever_is_thrown_is_put_into_words(runtime, host, body, message) -> None:
     error = await failure(runtime, host, body)
-    assert type(error) is ScriptThrew and error.message == message
+    assert type(error) is ScriptThrew
+    assert error.message == message
 
 
 async def test_a_rejection_that_is_handled_later_is_no_error(runtime, host) -> None:
@@ -338,7 +359,8 @@ WRONG = {
 @pytest.mark.parametrize(("source", "words"), WRONG.values(), ids=WRONG.keys())
 async def test_a_script_without_the_step_is_refused_in_clear_words(runtime, host, source, words) -> None:
     error = await failure(runtime, host, "", source=source)
-    assert isinstance(error, ScriptError) and words in error.message
+    assert isinstance(error, ScriptError)
+    assert words in error.message
 
 
 MISSING = {
@@ -353,7 +375,10 @@ MISSING = {
 @pytest.mark.parametrize(("body", "words"), MISSING.values(), ids=MISSING.keys())
 async def test_a_member_that_does_not_exist_ends_the_step_with_a_hint(runtime, host, body, words) -> None:
     error = await failure(runtime, host, f"try {{ {body} }} catch {{ ctx.log('caught'); }}")
-    assert isinstance(error, RuleBroken) and words in error.message and error.at and not host.lines
+    assert isinstance(error, RuleBroken)
+    assert words in error.message
+    assert error.at
+    assert not host.lines
 
 
 async def test_looking_at_ctx_is_harmless(runtime, host) -> None:
@@ -379,8 +404,11 @@ BAD = {
 @pytest.mark.parametrize(("argument", "words"), BAD.values(), ids=BAD.keys())
 async def test_a_value_that_json_cannot_carry_ends_the_step_at_the_call(runtime, host, argument, words) -> None:
     error = await failure(runtime, host, f"try {{ await ctx.gmail.search({argument}); }} catch {{ ctx.log('caught'); }}")
-    assert isinstance(error, BadValue) and words in error.message and error.at == Location(2, 23)
-    assert not host.operations and not host.lines
+    assert isinstance(error, BadValue)
+    assert words in error.message
+    assert error.at == Location(2, 23)
+    assert not host.operations
+    assert not host.lines
 
 
 @pytest.mark.parametrize("result", [pair[0] for pair in BAD.values()], ids=BAD.keys())
@@ -402,7 +430,9 @@ async def test_an_error_of_the_host_ends_the_step_and_gets_the_place_of_the_call
 
     host.answers["publish"] = refuse
     error = await failure(runtime, host, "try {\n await ctx.publish('t');\n } catch { ctx.log('caught'); } finally { ctx.log('f'); }")
-    assert error.message == "No such topic." and error.at == Location(3, 12) and not host.lines
+    assert error.message == "No such topic."
+    assert error.at == Location(3, 12)
+    assert not host.lines
 
 
 async def test_a_failed_read_ends_the_step_and_cancels_the_others(runtime, host) -> None:
@@ -420,7 +450,9 @@ async def test_a_failed_read_ends_the_step_and_cancels_the_others(runtime, host)
 
     host.answers["gmail.get"] = answer
     error = await failure(runtime, host, "await Promise.allSettled([ctx.gmail.get(1), ctx.gmail.get(2)]);")
-    assert isinstance(error, Transient) and error.retry_after == 3 and cancelled == [(1,)]
+    assert isinstance(error, Transient)
+    assert error.retry_after == 3
+    assert cancelled == [(1,)]
 
 
 async def test_a_floating_read_is_waited_for_and_its_failure_counts(runtime, host) -> None:
@@ -451,7 +483,8 @@ async def test_an_answer_that_json_cannot_carry_is_the_hosts_error(runtime, host
 async def test_an_answer_that_is_too_large_names_the_limit(runtime, host) -> None:
     host.answers["gmail.get"] = lambda _: Reply("x" * 2000)
     error = await failure(runtime, host, "await ctx.gmail.get(1);", limits=replace(LIMITS, message_bytes_max=1000))
-    assert isinstance(error, LimitExceeded) and "1,000" in error.message
+    assert isinstance(error, LimitExceeded)
+    assert "1,000" in error.message
 
 
 async def test_waiting_for_the_host_does_not_count_as_computing(runtime, host) -> None:
@@ -467,13 +500,14 @@ async def test_waiting_for_the_host_does_not_count_as_computing(runtime, host) -
 async def test_short_bursts_of_computing_add_up(runtime, host) -> None:
     body = "for (;;) { const d = Date.now(); while (Date.now() < d + 3); ctx.registerInput({}); }"
     error = await failure(runtime, host, body, limits=replace(LIMITS, compute_s=0.15))
-    assert isinstance(error, LimitExceeded) and "0.15 s" in error.message
+    assert isinstance(error, LimitExceeded)
+    assert "0.15 s" in error.message
 
 
 # ---- small conveniences -----------------------------------------------------------------------------------
 
 GLOBALS = {
-    "structuredClone": ("const a = {x: [1]}; const b = structuredClone(a); b.x.push(2); return [a, b];", [{"x": [1]}, {"x": [1, 2]}]),
+    "structuredClone": ("const x = {x: [1]}; const y = structuredClone(x); y.x.push(2); return [x, y];", [{"x": [1]}, {"x": [1, 2]}]),
     "TextEncoder": ("return [...new TextEncoder().encode('aé😀\\ud800')];", [97, 195, 169, 240, 159, 152, 128, 239, 191, 189]),
     "TextDecoder": ("return new TextDecoder().decode(new Uint8Array([0xef, 0xbb, 0xbf, 97, 0xc3, 0xa9, 0xff, 0xf0, 0x9f, 0x98, 0x80, 0xe2, 0x82]));", "aé\ufffd😀\ufffd"),
     "URL": ("const u = new URL('HTTPS://User:p@Example.com:443/a b?q=1&q=2#h'); return [u.hostname, u.port, u.searchParams.getAll('q'), u.href];",

@@ -8,8 +8,6 @@ in the words of JSON, because the reader is the author of a script, not of the c
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.codec import Json, encode, stored
 from ..model.errors import ConfigError
+from .problems import problems
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-Schema = Mapping[str, Any]
 _JSON = None | bool | int | float | str | list[Any] | dict[str, Any]  # `Json`, its inner names resolved
 _ANYTHING: tuple[object, ...] = (
     None, object, Any, _JSON, dict, dict[str, Any], dict[str, object], dict[str, _JSON], Mapping,
     list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
 )
 _SEVERAL_TYPES = (typing.Union, types.UnionType)
-_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 class Misfit(Exception):
@@ -148,7 +145,7 @@ def _rebuilt(annotation: Any) -> Any:
 
     fields: dict[str, Any] = {}
     for key, each in typing_extensions.get_type_hints(annotation, include_extras=True).items():
-        mark = typing.get_origin(each)
+        mark: object = typing.get_origin(each)
         inner = modern(typing.get_args(each)[0] if mark in (typing.Required, typing.NotRequired) else each)
         # The class's own list of required keys misses marks in annotations that were kept as text.
         needed = mark is not typing.NotRequired and (
@@ -169,85 +166,3 @@ def plain(value: object) -> object:
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return value
-
-
-def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> list[str]:
-    """Each of pydantic's errors as a sentence about a place in the JSON, without repeats."""
-    told: dict[str, None] = {}
-    for error in errors:
-        path, here = _place(error["loc"], schema, root)
-        told[_sentence(error, path, here, schema)] = None
-    return list(told)
-
-
-def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
-    kind = str(error["type"])
-    if kind == "missing":
-        return f"{path} is missing: it must be {_named(here, root)}"
-    if kind in _UNKNOWN:
-        return _unknown_key(str(error["loc"][-1]), path, here)
-    if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
-        return f"{path} must be {_named(here, root)}, not {_shown(error['input'])}"
-    return f"{path}: {error['msg']}"
-
-
-def _unknown_key(key: str, path: str, here: Schema) -> str:
-    known = sorted(here.get("properties", {}))
-    close = difflib.get_close_matches(key, known, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
-    return f"{path}.{key} is unknown: {advice}"
-
-
-def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[str, Schema]:
-    """The path of an error and the schema there; pydantic's names of union branches are left out."""
-    here = _resolved(schema, schema)
-    for step in location:
-        inner = _inner(here, step, schema)
-        if inner is not None:
-            path += f"[{step}]" if isinstance(step, int) else f".{step}"
-            here = inner
-    return path, here
-
-
-def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
-    branches = [here, *here.get("anyOf", ()), *here.get("oneOf", ())]
-    for branch in [_resolved(each, root) for each in branches]:
-        if isinstance(step, int) and branch.get("type") == "array":
-            prefix = branch.get("prefixItems", [])
-            return _resolved(prefix[step] if step < len(prefix) else branch.get("items", {}), root)
-        if step in branch.get("properties", {}):
-            return _resolved(branch["properties"][step], root)
-        if isinstance(step, str) and isinstance(branch.get("additionalProperties"), Mapping):
-            return _resolved(branch["additionalProperties"], root)
-    return None
-
-
-def _resolved(schema: Schema, root: Schema) -> Schema:
-    name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found: Schema = root.get("$defs", {}).get(name, schema) if name else schema
-    return found
-
-
-def _named(schema: Schema, root: Schema) -> str:
-    """A schema in words: `string`, `array of number or null`."""
-    schema = _resolved(schema, root)
-    if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
-        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
-    branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
-    if branches:
-        return " or ".join(dict.fromkeys(_named(each, root) for each in branches))
-    kind = str(schema.get("type", "a JSON value"))
-    if kind == "array" and schema.get("items"):
-        return f"array of {_named(schema['items'], root)}"
-    return f"{kind} ({schema['format']})" if "format" in schema else kind
-
-
-def _shown(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, str | int | float):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= 60 else text[:60] + "…"
-    return "an array" if isinstance(value, list | tuple) else "an object"
-

@@ -67,6 +67,14 @@ class Commands:
             raise NotFound(f"There is no event {event_id}.")
         await self._parts.ledger.write(workflows.skip_event, row["workflow_id"], event_id, actor, barrier=True)
 
+    async def reprocess(self, event_id: str, actor: str) -> None:
+        """Process an ended event once more, as a new attempt."""
+        row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
+        if row is None:
+            raise NotFound(f"There is no event {event_id}.")
+        await self._parts.ledger.write(workflows.reprocess_event, row["workflow_id"], event_id, actor, barrier=True)
+        self._host.wake()
+
     async def skip_input(self, input_id: str, actor: str) -> list[str]:
         """Nothing more shall come of an input; gives the events skipped with it."""
         row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
@@ -181,7 +189,9 @@ class Commands:
         row = self.workflow(run.workflow_id)
         how = carry(self._parts, run, (row["major"], row["minor"]), Status.SUPERSEDED, "person")
         if how is None:
-            raise Refused(f"Run {run.id} cannot be retried: nobody knows yet whether its mutation happened. Resolve that first.")
+            raise Refused(
+                f"Run {run.id} cannot be retried: nobody knows yet whether its mutation happened. Resolve that first."
+            )
         if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
         return await self._parts.ledger.write(workflows.retry_run, run, how, actor, barrier=True)

@@ -16,7 +16,6 @@ from .producer_run import kept_state
 from .stepping import Stepper, fixed_by
 
 
-
 async def execute(stepper: Stepper) -> None:
     """Go on from whatever phase the run is in, until it commits or has to wait."""
     if stepper.run.phase is Phase.PREPARING:
@@ -92,11 +91,12 @@ def _wake_at(stepper: Stepper) -> int | None:
     soonest, latest = now + int(policy.wake_soonest_s * 1000), now + int(policy.wake_latest_s * 1000)
     clamped = min(max(wanted, soonest), latest)
     if clamped != wanted:
-        stepper.trace.warning(Step.NEXT, f"wakeAt {iso_or(wanted)} was moved to {iso(clamped)}, the nearest that policy allows.")
+        moved = f"wakeAt {_shown(wanted)} was moved to {iso(clamped)}, the nearest that policy allows."
+        stepper.trace.warning(Step.NEXT, moved)
     return clamped
 
 
-def iso_or(ms: int) -> str:
+def _shown(ms: int) -> str:
     """A time for people, or its number if no calendar has it."""
     try:
         return iso(ms)

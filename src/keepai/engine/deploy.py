@@ -34,7 +34,7 @@ class Deployment(Record):
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
-        return {**{k: v for k, v in vars(self).items()}, "findings": [vars(f) for f in self.findings]}
+        return {**vars(self), "findings": [vars(f) for f in self.findings]}
 
 
 async def deploy(

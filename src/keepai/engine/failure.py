@@ -6,7 +6,7 @@ import traceback
 
 from ..ledger.transitions.runs import Stop
 from ..model.codec import encode
-from ..model.errors import OUTCOMES, Consequence, ConnectorBroke, HostFault, KeepError, Transient
+from ..model.errors import OUTCOMES, ConnectorBroke, Consequence, HostFault, KeepError, Transient
 from ..model.operations import Step
 from ..model.policy import Policy
 from ..model.records import Run

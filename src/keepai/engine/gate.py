@@ -176,7 +176,8 @@ class Gate:
                 )
             if name not in may:
                 raise RuleBroken(
-                    f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). Add it there."
+                    f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). "
+                    "Add it there."
                 )
         return [str(name) for name in dict.fromkeys(str(n) for n in names)]
 
@@ -184,7 +185,7 @@ class Gate:
         self.gathered.published += more
         limit = self._parts.policy.events_per_run_max
         if self.gathered.published > limit:
-            raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Publish them in several runs.")
+            raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Spread them over runs.")
 
     def _message_id(self, given: Json, topic: str) -> str:
         if given is not None:
@@ -198,8 +199,9 @@ class Gate:
         if given is None and entry.get("title") is not None:
             return (self._input("workflow", topic, message_id, _title(entry["title"], "publish")),)
         if not isinstance(given, str) or not self._known_input(given):
+            what = "missing" if given is None else "not an input of this workflow"
             raise RuleBroken(
-                f"ctx.publish of {message_id!r}: inputId is {'missing' if given is None else 'not an input of this workflow'}. "
+                f"ctx.publish of {message_id!r}: inputId is {what}. "
                 "Register the input first: const inputId = ctx.registerInput({source, type, id, title})."
             )
         return (given,)

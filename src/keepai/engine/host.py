@@ -88,7 +88,7 @@ class Host:
         settle_s = reconcile.settle_s(self._parts, spec) if spec else self._parts.policy.settle_s
         left = self._closures.settled(self._parts, mutation, settle_s)
         if left is None:
-            raise Refused(f"The call of mutation {mutation.id} has not ended yet: it may still happen. Answer when it has.")
+            raise Refused(f"The call of mutation {mutation.id} has not ended yet: it may still happen. Answer later.")
         if left > 0:
             raise Refused(f"The request of mutation {mutation.id} may still arrive: answer in {left / 1000:.0f} s.")
 

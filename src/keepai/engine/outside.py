@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import cast
 
 from ..connectors.base import Call, OperationSpec, Page, Verdict
 from ..model.clock import SystemClock
@@ -26,6 +27,7 @@ from ..model.errors import (
 from ..model.records import Run
 from ..runtime.base import Reply
 from .failure import as_fault
+
 
 def call_of(
     run: Run, seconds: float, log: Callable[[str], None], *, attempt: int | None = None, idempotency_key: str = "",
@@ -55,7 +57,7 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
     except Exception as error:
         raise as_fault(error, name) from error
     if isinstance(answer, Page):
-        return Reply(list(answer), dict(answer.fields))
+        return Reply(list(answer), cast("dict[str, Json]", dict(answer.fields)))
     return Reply(answer)
 
 
@@ -92,7 +94,7 @@ async def mutate(
 _GRACE_S = 0.5
 
 
-def _answer(task: asyncio.Future[Json | Page], name: str) -> Answer:
+def _answer(task: asyncio.Future[Json | Page[Json]], name: str) -> Answer:
     if task.cancelled():
         return Answer(unknown=OutcomeUnknown(f"{name} was cancelled; it may or may not have happened."))
     error = task.exception()
@@ -109,14 +111,14 @@ def _answer(task: asyncio.Future[Json | Page], name: str) -> Answer:
     return Answer(unknown=unknown)
 
 
-def _applied(result: Json | Page, name: str) -> Answer:
+def _applied(result: Json | Page[Json], name: str) -> Answer:
     try:
         return Answer(result=encode(result, what=f"the result of {name}"))
     except KeepError as error:
         return Answer(unknown=OutcomeUnknown(f"{name} answered with something that cannot be kept: {error.message}"))
 
 
-def _late(task: asyncio.Future[Json | Page]) -> str:
+def _late(task: asyncio.Future[Json | Page[Json]]) -> str:
     if task.cancelled():
         return "the call was cancelled"
     error = task.exception()

@@ -60,12 +60,14 @@ async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation
         if left == 0:
             await _absent(parts, run, mutation)
             return None
-        return await _again(parts, run, mutation, left, "It is not there yet, but may still arrive")
+        await _again(parts, run, mutation, left, "It is not there yet, but may still arrive")
+        return None
     if verdict.status == "unknown":
         await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
         return None
     after = None if verdict.after is None else int(verdict.after * 1000)
-    return await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
+    await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
+    return None
 
 
 async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) -> Verdict:
@@ -82,7 +84,7 @@ async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> 
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
-    proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it. It is tried again.")
+    proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it.")
     why = failure.stop(proven, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     await parts.ledger.write(mutations.absent, run, mutation, why, barrier=True)
 

@@ -45,5 +45,5 @@ def carry(
 
 def _outcome(parts: Parts, mutation: Mutation) -> str:
     row = parts.ledger.read().one("mutation_by_id", mutation_id=mutation.id)
-    assert row is not None and row["result"] is not None
+    assert row is not None, f"mutation {mutation.id} was just read"
     return applied(row["result"])

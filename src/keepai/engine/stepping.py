@@ -52,5 +52,6 @@ class Stepper:
 
 def fixed_by(run: Run) -> Fixed:
     """Time and chance for `mutate`: the same whenever this PrepareResult is used."""
-    assert run.prepare_result is not None and run.prepared_at is not None, run
+    assert run.prepare_result is not None, run
+    assert run.prepared_at is not None, run
     return Fixed(run.prepared_at, hashlib.sha256(run.prepare_result.encode()).digest())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..model.codec import encode
 from ..model.clock import Clock
+from ..model.codec import encode
 from ..model.errors import BadValue
 from ..model.operations import Step
 from ..model.records import Traced

@@ -146,4 +146,5 @@ def _refuse_constant(name: str) -> NoReturn:
 def _named(value: object) -> str:
     if value is None:
         return "null"
-    return f"{type(value).__name__} {str(value)[:40]!r}" if isinstance(value, str | int | float) else f"a {type(value).__name__}"
+    kind = type(value).__name__
+    return f"{kind} {str(value)[:40]!r}" if isinstance(value, str | int | float) else f"a {kind}"

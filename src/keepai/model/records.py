@@ -227,6 +227,20 @@ class Run(Record):
 
 
 @dataclass(frozen=True)
+class Escalation(Record):
+    """A question that only a person can answer: what it is about, the facts, and what may be done."""
+
+    id: str
+    kind: str  # "unknown_outcome", "permission", "precondition", "logic", "exhausted" or "internal"
+    workflow_id: str
+    run_id: str
+    mutation_id: str | None
+    title: str
+    facts: dict[str, Json]
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Reserved(Record):
     """An event as a run pinned it."""
 
@@ -266,6 +280,6 @@ class Action(Record):
 
 
 __all__ = [
-    "Action", "Error", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
+    "Action", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
     "Reserved", "Run", "Script", "Traced", "Workflow",
 ]

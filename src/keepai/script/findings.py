@@ -13,7 +13,8 @@ from typing import Protocol
 
 from ..model.errors import Finding
 
-FINDINGS_MAX = 200
+FINDINGS_MAX = 200  # how many are shown
+_KEPT_MAX = 2000  # how many are looked at; a place costs time in a very long line
 
 ERROR = "error"
 WARNING = "warning"
@@ -143,17 +144,16 @@ class Report:
 
     def __init__(self) -> None:
         self._findings: dict[Finding, None] = {}
+        self.failed = False  # whether there is an error so far
 
     def add(self, code: str, at: Place, message: str, fix: str) -> None:
         """Note a finding; its severity comes from the table."""
+        if len(self._findings) >= _KEPT_MAX and self.failed:
+            return
         line, column = at.place
         finding = Finding(code, CODES[code].severity, line, column, message, fix)
         self._findings.setdefault(finding)
-
-    @property
-    def failed(self) -> bool:
-        """Whether there is an error so far."""
-        return any(f.severity == ERROR for f in self._findings)
+        self.failed = self.failed or finding.severity == ERROR
 
     def sorted(self) -> tuple[Finding, ...]:
         """All findings by place, cut off at `FINDINGS_MAX`."""
@@ -163,7 +163,7 @@ class Report:
         kept, rest = findings[:FINDINGS_MAX], findings[FINDINGS_MAX:]
         errors = sum(f.severity == ERROR for f in rest)
         if errors:
-            message = f"There are {len(rest)} more findings, {errors} of them errors."
+            message = f"There are at least {len(rest)} more findings, {errors} of them errors."
             kept.append(Finding("too-many-findings", ERROR, rest[0].line, rest[0].column, message,
                                 "Mend the ones above first."))
         return tuple(kept)

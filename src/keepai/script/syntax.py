@@ -64,28 +64,29 @@ def _check_await(node: Node, report: Report) -> None:
 
 def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: Report) -> bool:
     """Report the first bracket that does not fit, or the innermost one that stays open."""
-    open_brackets: list[tuple[str, At]] = []
+    open_brackets: list[tuple[str, tree_sitter.Node]] = []
     for cursor, _ in raw_nodes(tree):
         node = cursor.node
         if node is None or node.child_count or node.is_missing or node.is_named:
             continue
-        at, bracket = _at(node, source), node.type
+        bracket = node.type
         if bracket in _OPENERS:
-            open_brackets.append((_OPENERS[bracket], at))
+            open_brackets.append((_OPENERS[bracket], node))
         elif bracket in _CLOSERS:
             if not open_brackets:
-                report.add("syntax", at, f"This `{bracket}` closes nothing.", "Remove it.")
+                report.add("syntax", _at(node, source), f"This `{bracket}` closes nothing.", "Remove it.")
                 return True
             opener, opened = open_brackets.pop()
             if opener != _CLOSERS[bracket]:
-                report.add(
-                    "syntax", at,
-                    f"This `{bracket}` does not close the `{opener}` of {opened.line}:{opened.column}.",
-                    f"Close the `{opener}` first.")
+                at = _at(opened, source)
+                report.add("syntax", _at(node, source),
+                           f"This `{bracket}` does not close the `{opener}` of {at.line}:{at.column}.",
+                           f"Close the `{opener}` first.")
                 return True
     if open_brackets:
         opener, opened = open_brackets[-1]
-        report.add("syntax", opened, f"This `{opener}` is never closed.", "Add the closing bracket.")
+        report.add("syntax", _at(opened, source), f"This `{opener}` is never closed.",
+                   "Add the closing bracket.")
     return bool(open_brackets)
 
 

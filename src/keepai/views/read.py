@@ -7,8 +7,9 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
-from ..model.records import Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
+from ..model.records import Escalation, Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
+from .questions import question
 
 #: More rows than this are not read at once.
 ROWS_MAX = 100_000
@@ -124,6 +125,20 @@ class Views:
     def history(self, workflow_id: str, subject: str) -> list[Row]:
         """Every move of a run, event, mutation, input or workflow."""
         return self._read.all("look_transitions", workflow_id=workflow_id, subject=subject)
+
+    def needs_you(self, workflow: str | None = None) -> list[Escalation]:
+        """Every question that only a person can answer."""
+        wanted = self.workflow_row(workflow)["id"] if workflow else None
+        runs = [run_record(row) for row in self._read.all("run_open_all")]
+        found = [self._question(run) for run in runs if wanted in (None, run.workflow_id)]
+        return [question for question in found if question is not None]
+
+    def _question(self, run: Run) -> Escalation | None:
+        row = self._read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+        mutation = mutation_record(row) if row else None
+        causes = self._read.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
+        inputs = [self._read.one("look_input", input_id=r["input_id"]) for r in causes]
+        return question(run, mutation, [str(i["title"]) for i in inputs if i])
 
     def state(self, workflow: str, handler: str) -> Json:
         """The durable state of a handler; None before it has any."""

@@ -115,6 +115,11 @@ where reserved_by = :run_id and status = 'pending';
 update event set status = 'skipped', updated_at = :now
 where id = :event_id and status = 'pending' and reserved_by is null returning workflow_id;
 
+-- name: event_reprocess
+-- A person wants an ended event processed once more; it is a new attempt.
+update event set status = 'pending', attempt = attempt + 1, updated_at = :now
+where id = :event_id and status in ('consumed', 'skipped') returning workflow_id, topic;
+
 -- name: event_of_skipped_inputs
 -- Waiting events of an input whose causes are all skipped.
 select e.id from event_cause c join event e on e.id = c.event_id

@@ -17,7 +17,7 @@ select * from run where workflow_id = :workflow_id and status in ('active', 'pau
 
 -- name: run_open_all
 -- Every run that holds its workflow.
-select * from run where status in ('active', 'paused', 'failed') order by workflow_id;
+select * from run where status in ('active', 'paused', 'failed') order by updated_at, id;
 
 -- name: run_active_all
 -- Runs that some host was executing.

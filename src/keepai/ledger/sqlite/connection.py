@@ -117,14 +117,14 @@ class Statements:
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
-        cursor = self._execute(self._texts[query], params)  # type: ignore[arg-type]
+        cursor = self._execute(self._texts[query], params)
         first = cursor.fetchone()
         if first is None:
             return []
         names = [column[0] for column in cursor.get_description()]
-        rows = [dict(zip(names, first, strict=True))]
+        rows: list[Row] = [dict(zip(names, first, strict=True))]
         rows += [dict(zip(names, row, strict=True)) for row in cursor]
-        return rows  # type: ignore[return-value]
+        return rows
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -142,7 +142,7 @@ class Transaction(Statements):
 
     def run(self, query: str, **params: object) -> int:
         """Execute, and say how many rows came back."""
-        return len(self._execute(self._texts[query], params).fetchall())  # type: ignore[arg-type]
+        return len(self._execute(self._texts[query], params).fetchall())
 
     def expect(self, query: str, why: str, **params: object) -> Row:
         """Execute a guarded statement that must hit a row."""
@@ -157,4 +157,5 @@ class Transaction(Statements):
 
     def tick(self, workflow_id: str) -> int:
         """The next number of a workflow's own sequence."""
-        return int(self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id)["sequence"])
+        row = self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id)
+        return int(row["sequence"])

@@ -47,7 +47,8 @@ def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
 
 def _derive(connection: apsw.Connection) -> None:
     """Replace every trigger whose text is not the one that the tables give."""
-    have = dict(connection.execute("select name, sql from sqlite_schema where type = 'trigger'").fetchall())
+    rows = connection.execute("select name, sql from sqlite_schema where type = 'trigger'")
+    have = {str(name): str(text) for name, text in rows}
     want = {name: f"CREATE TRIGGER {name} {body}" for name, body in statements().items()}
     if have == want:
         return

@@ -4,7 +4,7 @@ A barrier commits with synchronous=FULL, so that its caller goes on only when th
 synced; any other commit is NORMAL and becomes durable with the next barrier, at most a second later.
 When a single run is under way its verbs are executed at once in the caller's thread, because the hop to
 another thread would halve its speed. When several are, the writer thread gathers them: barriers wait
-until every run under way has joined, or for as many milliseconds as there are such runs.
+until every run under way has joined, or for two milliseconds per such run.
 
 After a failed write, commit or sync nothing is written any more: what reached the disk is unknown until
 the file is opened again.
@@ -29,6 +29,7 @@ from ...model.states import IllegalMove
 from .connection import Transaction, unusable
 
 _FLUSH_S = 1.0
+_GATHER_S = 0.002  # per run under way
 
 
 @dataclass
@@ -132,7 +133,7 @@ class Writer:
     def _wait_for(self, barriers: list[Work]) -> float:
         if not barriers or len(barriers) >= self.crew:
             return 0.0
-        return barriers[0].asked + self.crew / 1000 - time.monotonic()
+        return barriers[0].asked + self.crew * _GATHER_S - time.monotonic()
 
     # -- committing --------------------------------------------------------------------------------
 

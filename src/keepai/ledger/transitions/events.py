@@ -55,7 +55,8 @@ def _put(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> str:
     event_id = str(known["id"])
     if known["status"] == "pending" and known["reserved_by"] is None:
         if known["payload"] != entry.payload:
-            tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
+            taken = f"event {event_id} is taken"
+            tx.expect("event_revise", taken, event_id=event_id, payload=entry.payload, now=tx.now)
             touch(tx, workflow_id, entry.topic)
     else:
         _hold(tx, known, run_id, entry.payload)
@@ -123,10 +124,20 @@ def _why_not(event: Row | None, topic: str, message_id: str) -> str:
 def release(tx: Tx, workflow_id: str, run_id: str) -> None:
     """Let go of a run's events: they wait again, with the newest payload that came meanwhile."""
     for event in tx.all("event_release", run_id=run_id, now=tx.now):
-        latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event["id"])
-        if latest:
-            tx.run(
-                "event_adopt", event_id=event["id"], payload=latest["payload"],
-                revision=latest["revision"], now=tx.now,
-            )
-        touch(tx, workflow_id, event["topic"])
+        _offer_again(tx, workflow_id, event["id"], event["topic"])
+
+
+def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
+    """Have an ended event processed once more, as a new attempt; False if it has not ended."""
+    event = tx.one("event_reprocess", event_id=event_id, now=tx.now)
+    if event is None:
+        return False
+    _offer_again(tx, workflow_id, event_id, event["topic"])
+    return True
+
+
+def _offer_again(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:
+    latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
+    if latest:
+        tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=latest["revision"], now=tx.now)
+    touch(tx, workflow_id, topic)

@@ -10,7 +10,7 @@ from ...model.errors import Refused
 from ...model.records import Mutation, Run
 from ...model.states import WORKFLOW, MutationStatus, Phase, WorkflowStatus
 from ..base import Row, Tx
-from . import mutations, runs
+from . import events, mutations, runs
 from .mutations import Doubt
 from .runs import Carry, Stop
 
@@ -101,6 +101,15 @@ def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
         assert event is not None
         raise Refused(f"Event {event_id} cannot be skipped: {_held(event)}")
     note(tx, workflow_id, "skip_event", event_id, actor, None)
+
+
+def reprocess_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
+    """A person has an ended event processed once more; what came of it before stays on record."""
+    if not events.reprocess(tx, workflow_id, event_id):
+        event = tx.one("event_by_id", event_id=event_id)
+        assert event is not None, f"event {event_id} was looked up before"
+        raise Refused(f"Event {event_id} cannot be reprocessed: {_held(event)}")
+    note(tx, workflow_id, "reprocess", event_id, actor, None)
 
 
 def _held(event: Row) -> str:

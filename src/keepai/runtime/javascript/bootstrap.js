@@ -46,52 +46,49 @@
 
   // Own members as JSON carries them exactly; anything else ends the script and names its place.
   const encode = (value, what, stack, max) => {
-    const trail = create(null);
-    let size = 0;
+    const trail = create(null); // the keys on the way to the present value, by depth
     const place = (depth) => {
       let text = what;
       for (let i = 0; i < depth; i++) text += typeof trail[i] === "number" ? `[${trail[i]}]` : `.${trail[i]}`;
       return cut(text, 300);
     };
     const refuse = (depth, why) => host("bad", `${place(depth)} ${why}`, stack);
-    const add = (text) => {
-      size += text.length;
-      if (size > max) host("large", what, stack);
-      return text;
-    };
     const number = (v, depth) => {
       if (!isFinite(v)) refuse(depth, `is ${v}, which JSON cannot carry.`);
       if (isInteger(v) && !isSafeInteger(v)) refuse(depth, "is an integer beyond ±(2^53−1). Use a string.");
-      return add(`${v}`);
+      return `${v}`;
     };
     const list = (v, depth) => {
-      let text = add("[");
+      let text = "[";
       for (let i = 0; i < v.length; i++) {
         trail[depth] = i;
-        text += (i ? add(",") : "") + (write(v[i], depth + 1) ?? add("null"));
+        text += (i ? "," : "") + (write(v[i], depth + 1) ?? "null");
+        if (text.length > max) host("large", what, stack);
       }
-      return text + add("]");
+      return text + "]";
     };
     const members = (v, depth) => {
       const names = keys(v);
-      let text = add("{");
+      let text = "";
       for (let i = 0; i < names.length; i++) {
         trail[depth] = names[i];
         const member = write(v[names[i]], depth + 1);
-        if (member !== undefined) text += `${text === "{" ? "" : ","}${add(quote(names[i]))}:${member}`;
+        if (member === undefined) continue;
+        text += `${text && ","}${quote(names[i])}:${member}`;
+        if (text.length > max) host("large", what, stack);
       }
-      return text + add("}");
+      return `{${text}}`;
     };
     const write = (v, depth) => {
       switch (typeof v) {
-        case "string": return add(quote(v));
+        case "string": return quote(v);
         case "number": return number(v, depth);
-        case "boolean": return add(v ? "true" : "false");
+        case "boolean": return v ? "true" : "false";
         case "bigint": return refuse(depth, "is a BigInt, which JSON cannot carry. Use a string.");
         case "object": break;
         default: return undefined;
       }
-      if (v === null) return add("null");
+      if (v === null) return "null";
       if (depth >= DEPTH_MAX) refuse(depth, `is nested deeper than ${DEPTH_MAX} levels (or contains itself). Flatten it.`);
       const toJSON = ownToJSON(v);
       if (toJSON) return write(apply(toJSON, v, [""]), depth + 1);

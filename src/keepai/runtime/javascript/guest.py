@@ -23,7 +23,7 @@ _call = c._wasmtime_func_call_unchecked
 _memory_size = c._wasmtime_memory_data_size
 # The generated binding returns a ctypes pointer object; a plain address is several times cheaper to use.
 _memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-    ctypes.cast(c.dll.wasmtime_memory_data, ctypes.c_void_p).value or 0
+    ctypes.cast(c._wasmtime_memory_data, ctypes.c_void_p).value or 0
 )
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(0)
 

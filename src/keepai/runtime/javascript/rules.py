@@ -12,6 +12,8 @@ from ..base import Limits
 BLOCKING = frozenset({
     Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.PUBLISH, Kind.WITH_ITEM, Kind.MUTATION,
 })
+#: What a line of the log costs beyond its bytes: an empty line is not free either.
+LOG_LINE_COST = 32
 _KIND_WORDS = {Kind.READ: " (a read)", Kind.READ_BY_ID: " (a read by id)", Kind.MUTATION: " (a mutation)"}
 _MEMBERS = ("log", "state", *BUILT_IN)
 
@@ -19,14 +21,15 @@ _MEMBERS = ("log", "state", *BUILT_IN)
 def forbidden(name: str, kind: Kind, step: Step, at: Location | None) -> PhaseViolation:
     """A call that the step does not allow."""
     where = where_allowed(kind)
-    return PhaseViolation(f"ctx.{name}{_KIND_WORDS.get(kind, '')} is not allowed in {step}; it is allowed in {where}.", at=at)
+    what = f"ctx.{name}{_KIND_WORDS.get(kind, '')}"
+    return PhaseViolation(f"{what} is not allowed in {step}; it is allowed in {where}.", at=at)
 
 
 def missing(surface: Surface, connector: str, key: str, at: Location | None) -> RuleBroken:
     """A member that `ctx`, or a connector on it, does not have."""
     if key == "state" and not connector:
         return RuleBroken("ctx.state is only there in next.", at=at)
-    known = list(surface.operations[connector]) if connector in surface.operations else [*surface.operations, *_MEMBERS]
+    known = [*surface.operations.get(connector, (*surface.operations, *_MEMBERS))]
     owner = f"ctx.{connector}" if connector else "ctx"
     close = difflib.get_close_matches(key, known, n=1)
     hint = f"Did you mean {owner}.{close[0]}?" if close else f"It has {', '.join(sorted(known)) or 'nothing'}."

@@ -121,9 +121,10 @@ def _compile_apart() -> None:
         return
     child = os.fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
+        try:
             Engine(parallel=True)
-        os._exit(0)
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
 
 

@@ -44,7 +44,7 @@ class Session:
         self._limits = job.limits
         self._answers: dict[int, asyncio.Task[None]] = {}
         self._calls = 0
-        self._log_left = job.limits.log_bytes_max + len(rules.log_cut(job.limits).encode())
+        self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._timer: asyncio.TimerHandle | None = None
@@ -102,7 +102,8 @@ class Session:
             raise Garbled("more calls at once than allowed")
         self._stop_clock()
         self.answered = True
-        self._answers[number] = asyncio.create_task(self._answer(number, operation))
+        task = self._answers[number] = asyncio.create_task(self._answer(number, operation))
+        task.add_done_callback(lambda done: self._answered(number, operation, done))
 
     def _operation(self, frame: Frame) -> Operation:
         name, args, at = frame.get("name"), frame.get("args"), _location(frame.get("at"))
@@ -133,19 +134,21 @@ class Session:
         return error
 
     async def _answer(self, number: int, operation: Operation) -> None:
-        try:
-            text = self._reply_text(operation, await self._host.answer(operation))
-            await self._worker.send(pack({"t": "reply", "id": number, "text": text}))
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            if isinstance(error, KeepError) and error.at is None:
-                error.at = operation.at
-            self._abort(error)
-        else:
+        text = self._reply_text(operation, await self._host.answer(operation))
+        await self._worker.send(pack({"t": "reply", "id": number, "text": text}))
+
+    def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
             del self._answers[number]
             if not self._answers:
                 self._start_clock()
+            return
+        if isinstance(error, KeepError) and error.at is None:
+            error.at = operation.at
+        self._abort(error)
 
     def _reply_text(self, operation: Operation, reply: Reply) -> str:
         what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max
@@ -173,7 +176,7 @@ class Session:
         if level not in _LEVELS or not isinstance(text, str) or self._log_left < 0:
             raise Garbled("a log line that is none, or one too many")
         text = _sound(text)
-        self._log_left -= len(text.encode())
+        self._log_left -= len(text.encode()) + rules.LOG_LINE_COST
         self._host.log(LogLine(level, text))
 
     # The end.

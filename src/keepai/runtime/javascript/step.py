@@ -10,11 +10,11 @@ import hashlib
 import json
 import os
 import struct
-import time
 from collections import deque
 from collections.abc import Mapping
 from typing import NoReturn
 
+from ...model.clock import SystemClock
 from ...model.errors import BadValue, Location, ScriptError, ScriptThrew
 from ...model.operations import Kind, Step
 from ..base import Job
@@ -26,9 +26,9 @@ from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .places import Places
 from .vm import Image, Size, Thrown, Vm
 
+_CLOCK = SystemClock()
 _STACK_MESSAGE = "RangeError: Maximum call stack size exceeded"
 _MEMORY_MESSAGE = "InternalError: out of memory"
-_LOG_LINE_COST = 32  # an empty line is not free either
 
 #: Step → (member of the workflow, member of the handler).
 _PLACES: Mapping[Step, tuple[str, str]] = {
@@ -51,7 +51,9 @@ class TerminalCall(Exception):
 class StepRun:
     """Runs one job and tells the host over `channel`."""
 
-    def __init__(self, engine: Engine, image: Image, channel: Channel, deadline: Deadline, job: Job, number: int) -> None:
+    def __init__(
+        self, engine: Engine, image: Image, channel: Channel, deadline: Deadline, job: Job, number: int
+    ) -> None:
         self._job, self._limits, self._number = job, job.limits, number
         self._channel, self._deadline = channel, deadline
         self._held: deque[tuple[int, Frame]] = deque()  # reads that wait until fewer are under way
@@ -150,7 +152,7 @@ class StepRun:
     def _on_log(self, level: str, text: str) -> None:
         if self._log_left < 0:
             return
-        self._log_left -= len(text.encode("utf-8", "replace")) + _LOG_LINE_COST
+        self._log_left -= len(text.encode("utf-8", "replace")) + rules.LOG_LINE_COST
         line = text if self._log_left >= 0 else rules.log_cut(self._limits)
         self._send(self._frame("log", level=level, text=line))
 
@@ -257,7 +259,7 @@ class StepRun:
         return json.dumps(list(struct.unpack("<4I", entropy[:16])))
 
     def _now_ms(self) -> int:
-        return self._job.fixed.now_ms if self._job.fixed else time.time_ns() // 1_000_000
+        return self._job.fixed.now_ms if self._job.fixed else _CLOCK.now_ms()
 
 
 def _texts(joined: str) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import wasmtime
 
 from .engine import Engine
-from .guest import Guest, GuestCrashed, OutOfMemory, pack_pointers
+from .guest import GuestCrashed, OutOfMemory, pack_pointers
 from .places import SCRIPT_NAME
 
 HostCall = Callable[..., str | None]

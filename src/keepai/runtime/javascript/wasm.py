@@ -14,6 +14,7 @@ from ...model.errors import ConfigError
 #: `quickjs.wasm` of the npm package quickjs-wasi 3.6.2 (QuickJS-ng, MIT).
 WASM_SHA256 = "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9"
 WASM_PATH = Path(__file__).with_name("quickjs.wasm")
+_REMEDY = "run `make setup` or reinstall keepai."
 
 
 def wasm_bytes(path: Path = WASM_PATH) -> bytes:
@@ -21,7 +22,7 @@ def wasm_bytes(path: Path = WASM_PATH) -> bytes:
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise ConfigError("The script interpreter quickjs.wasm is missing; run `make setup` or reinstall keepai.") from None
+        raise ConfigError(f"The script interpreter quickjs.wasm is missing; {_REMEDY}") from None
     if hashlib.sha256(data).hexdigest() != WASM_SHA256:
-        raise ConfigError("The script interpreter quickjs.wasm is not the pinned one; run `make setup` or reinstall keepai.")
+        raise ConfigError(f"The script interpreter quickjs.wasm is not the pinned one; {_REMEDY}")
     return data

@@ -23,6 +23,7 @@ EXIT_UNEXPECTED, EXIT_OUT_OF_MEMORY = 70, 71
 
 def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int]) -> NoReturn:
     """Run jobs until the host goes away; never returns."""
+    code = EXIT_UNEXPECTED
     try:
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
@@ -30,13 +31,13 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         channel.send({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]})
         while _one_job(channel, engine, image, deadline):
             pass
-        os._exit(0)
+        code = 0
     except (EOFError, OSError):
-        os._exit(0)
+        code = 0
     except MemoryError:
-        os._exit(EXIT_OUT_OF_MEMORY)
-    except BaseException:  # the last frame of a forked process: nothing may run on into the server's code
-        os._exit(EXIT_UNEXPECTED)
+        code = EXIT_OUT_OF_MEMORY
+    finally:  # this is a forked process: nothing may run on into the server's code
+        os._exit(code)
 
 
 def _one_job(channel: Channel, engine: Engine, image: Image, deadline: Deadline) -> bool:

@@ -1,0 +1,267 @@
+"""Settings of a host, from `keep.toml`, the environment and flags; a mistake is told with its place and its fix.
+
+Flags win over `KEEP_*` variables, those over `keep.toml`, and that over the defaults. Everything that is
+wrong is told at once. This module knows no connector: whoever wants them made passes `make`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .model.errors import ConfigError
+from .model.policy import Policy
+from .model.policy import settings as policy_settings
+
+FILE = "keep.toml"
+LEDGER = "keep.db"
+ENV_CONFIG, ENV_LEDGER, ENV_POLICY = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_"
+BYTES_MAX = 1 << 20
+
+#: Makes the connector of a table: its type, its name, its other settings, and the folder of keep.toml.
+Make = Callable[[str, str, Mapping[str, Any], Path], Any]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One line of the table of settings."""
+
+    name: str  # as in keep.toml: `policy.settle_s`
+    default: object
+    meaning: str
+    variable: str | None = None
+    flag: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a host runs with."""
+
+    file: Path | None = None
+    path: Path = Path(LEDGER)
+    policy: Policy = field(default_factory=Policy)
+    connectors: tuple[Any, ...] = ()
+
+
+def table() -> list[Setting]:
+    """Every setting: its name, its default, one sentence."""
+    first = [
+        Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_LEDGER, "--db"),
+        Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
+                "the table's other settings belong to that type."),
+    ]
+    return first + [
+        Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
+        for name, default, meaning in policy_settings()
+    ]
+
+
+def load(
+    config: str | Path | None = None, db: str | Path | None = None, env: Mapping[str, str] | None = None,
+    make: Make | None = None,
+) -> Settings:
+    """The settings that hold here; `ConfigError` lists everything that is wrong. Without `make`, no connectors."""
+    env = env or {}
+    file = _file(config or env.get(ENV_CONFIG) or None)
+    source = _Source.read(file)
+    source.check_tables()
+    ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
+    policy = _policy(source, env)
+    connectors = tuple(_connectors(source, make))
+    if source.problems:
+        raise ConfigError("\n".join(source.problems))
+    return Settings(file, ledger, policy, connectors)
+
+
+# -- the file --------------------------------------------------------------------------------------
+
+
+def _file(asked: str | Path | None) -> Path | None:
+    if asked is None:
+        return Path(FILE) if Path(FILE).is_file() else None
+    if not Path(asked).is_file():
+        raise ConfigError(f"{asked}: there is no such file. Name the keep.toml with --config or {ENV_CONFIG}.")
+    return Path(asked)
+
+
+@dataclass
+class _Source:
+    """A keep.toml that was read, and what is wrong with it."""
+
+    file: Path | None
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, file: Path | None) -> _Source:
+        if file is None:
+            return cls(None)
+        try:
+            raw = file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}. Change its permissions.") from None
+        if len(raw) > BYTES_MAX:
+            raise ConfigError(f"{file} has {len(raw):,} bytes; a keep.toml has at most {BYTES_MAX:,}.")
+        try:
+            text = raw.decode("utf-8")
+            return cls(file, text, tomllib.loads(text))
+        except UnicodeDecodeError as error:
+            line = raw[: error.start].count(b"\n") + 1
+            raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the file as UTF-8.") from None
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(_syntax(file, text, str(error))) from None
+
+    @property
+    def folder(self) -> Path:
+        """What relative paths of the file are relative to."""
+        return self.file.parent if self.file else Path()
+
+    def section(self, name: str) -> Mapping[str, Any]:
+        """A table of the file; empty if it is missing or no table."""
+        found = self.data.get(name, {})
+        return found if isinstance(found, dict) else {}
+
+    def wrong(self, told: str, *path: str) -> None:
+        """Remember what is wrong at a place of the file."""
+        line = _line(self.text, path)
+        self.problems.append(f"{self.file}{f':{line}' if line else ''}: {told}")
+
+    def check_tables(self) -> None:
+        """Tables that nobody reads, and things that should be tables."""
+        known = ("keep", "policy", "connectors")
+        for name, value in self.data.items():
+            if name not in known:
+                shown = f"[{name}]" if isinstance(value, dict) else f"the key {name!r}"
+                self.wrong(f"{shown} is unknown. {_advice(name, known, '[{}]')}", name)
+            elif not isinstance(value, dict):
+                self.wrong(f"{name} must be a table. Write [{name}] on a line of its own.", name)
+        for key in self.section("keep"):
+            if key != "path":
+                self.wrong(f"[keep] {key} is unknown. {_advice(key, ('path',))}", "keep", key)
+
+
+def _syntax(file: Path, text: str, told: str) -> str:
+    place = re.search(r"\s*\(at line (\d+), column (\d+)\)", told)
+    if place:
+        at, told = f":{place[1]}:{place[2]}", told.replace(place[0], "")
+    else:
+        at, told = f":{text.count(chr(10)) + 1}", re.sub(r"\s*\(at end of document\)", " at the end of the file", told)
+    return f"{file}{at}: this is not TOML: {told}. Mend that line; strings stand in double quotes."
+
+
+def _line(text: str, path: tuple[str, ...]) -> int | None:
+    """The line on which a key or a table stands, as well as a plain look can tell."""
+    section: list[str] = []
+    best = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        key = re.match(r"\s*([A-Za-z0-9_.\"'-]+)\s*=", line)
+        if header:
+            section = _names(header[1])
+        here = section if header else [*section, *_names(key[1])] if key else []
+        if here == list(path):
+            return number
+        if header and section == list(path[:-1]):
+            best = number
+    return best
+
+
+def _names(dotted: str) -> list[str]:
+    return [part.strip().strip("\"'") for part in dotted.split(".")]
+
+
+def _advice(name: str, known: Iterable[str], form: str = "{}") -> str:
+    known = list(known)
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f"Did you mean {form.format(close[0])}?"
+    shown = ", ".join(form.format(each) for each in known[:4]) + (", …" if len(known) > 4 else "")
+    return f"Known: {shown}."
+
+
+# -- what the tables say ---------------------------------------------------------------------------
+
+
+def _ledger(source: _Source, given: str | Path | None) -> Path:
+    if given is not None:
+        return Path(given)
+    path = source.section("keep").get("path", LEDGER)
+    if not isinstance(path, str) or not path or "\0" in path:
+        source.wrong(f'[keep] path must be the name of a file, such as "{LEDGER}", not {path!r}.', "keep", "path")
+        path = LEDGER
+    return source.folder / Path(path).expanduser()
+
+
+def _policy(source: _Source, env: Mapping[str, str]) -> Policy:
+    known = {name: default for name, default, _ in policy_settings()}
+    values: dict[str, Any] = {}
+    for name, value in source.section("policy").items():
+        wrong = _misfit(name, value, known)
+        if wrong:
+            source.wrong(f"[policy] {wrong}", "policy", name)
+        else:
+            values[name] = value
+    for variable, text in env.items():
+        if variable.startswith(ENV_POLICY):
+            name = variable.removeprefix(ENV_POLICY).lower()
+            value = _number(text) if isinstance(known.get(name), int | float) else text
+            wrong = _misfit(name, value, known)
+            if wrong:
+                source.problems.append(f"{variable}: {wrong}")
+            else:
+                values[name] = value
+    return Policy(**values)
+
+
+def _misfit(name: str, value: object, known: Mapping[str, object]) -> str | None:
+    """What is wrong with one setting of the policy."""
+    if name not in known:
+        return f"{name} is unknown. {_advice(name, known)}"
+    default = known[name]
+    whole = isinstance(default, int) and not name.endswith("_s")
+    if isinstance(default, int | float):
+        fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not fits or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
+            unit = " of seconds" if name.endswith("_s") else " of bytes" if "bytes" in name else ""
+            kind = "a whole number" if whole else "a number"
+            return f"{name} must be {kind}{unit} above zero, such as {default:g}, not {value!r}."
+        return None
+    try:
+        Policy(**{name: value})  # type: ignore[arg-type]
+    except ConfigError as error:
+        return error.message.removeprefix("Policy ")
+    return None
+
+
+def _number(text: str) -> object:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _connectors(source: _Source, make: Make | None) -> list[Any]:
+    made = []
+    for name, entry in source.section("connectors").items():
+        place = f"[connectors.{name}]"
+        if not isinstance(entry, dict):
+            source.wrong(f'{place} must be a table with a type, such as type = "local.mail".', "connectors", name)
+        elif not isinstance(entry.get("type"), str):
+            told = f'{place} needs a type, such as type = "local.mail"'
+            source.wrong(told + (f", not {entry['type']!r}." if "type" in entry else "."), "connectors", name, "type")
+        elif make is not None:
+            try:
+                made.append(make(entry["type"], name, {k: v for k, v in entry.items() if k != "type"}, source.folder))
+            except ConfigError as error:
+                told = error.message if error.message.startswith(place) else f"{place}: {error.message}"
+                source.wrong(told, "connectors", name)
+    return made

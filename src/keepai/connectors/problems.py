@@ -1,0 +1,93 @@
+"""Tells what is wrong with params or results, in the words of JSON and with the place of each problem."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Schema = Mapping[str, Any]
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> list[str]:
+    """Each of pydantic's errors as a sentence about a place in the JSON, without repeats."""
+    told: dict[str, None] = {}
+    for error in errors:
+        path, here = _place(error["loc"], schema, root)
+        told[_sentence(error, path, here, schema)] = None
+    return list(told)
+
+
+def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
+    kind = str(error["type"])
+    if kind == "missing":
+        return f"{path} is missing: it must be {_named(here, root)}"
+    if kind in _UNKNOWN:
+        return _unknown_key(str(error["loc"][-1]), path, here)
+    if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
+        return f"{path} must be {_named(here, root)}, not {_shown(error['input'])}"
+    return f"{path}: {error['msg']}"
+
+
+def _unknown_key(key: str, path: str, here: Schema) -> str:
+    known = sorted(here.get("properties", {}))
+    close = difflib.get_close_matches(key, known, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    return f"{path}.{key} is unknown: {advice}"
+
+
+def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[str, Schema]:
+    """The path of an error and the schema there; pydantic's names of union branches are left out."""
+    here = _resolved(schema, schema)
+    for step in location:
+        inner = _inner(here, step, schema)
+        if inner is not None:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}"
+            here = inner
+    return path, here
+
+
+def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
+    branches = [here, *here.get("anyOf", ()), *here.get("oneOf", ())]
+    for branch in [_resolved(each, root) for each in branches]:
+        if isinstance(step, int) and branch.get("type") == "array":
+            prefix = branch.get("prefixItems", [])
+            return _resolved(prefix[step] if step < len(prefix) else branch.get("items", {}), root)
+        if step in branch.get("properties", {}):
+            return _resolved(branch["properties"][step], root)
+        if isinstance(step, str) and isinstance(branch.get("additionalProperties"), Mapping):
+            return _resolved(branch["additionalProperties"], root)
+    return None
+
+
+def _resolved(schema: Schema, root: Schema) -> Schema:
+    name = str(schema.get("$ref", "")).rpartition("/")[2]
+    found: Schema = root.get("$defs", {}).get(name, schema) if name else schema
+    return found
+
+
+def _named(schema: Schema, root: Schema) -> str:
+    """A schema in words: `string`, `array of number or null`."""
+    schema = _resolved(schema, root)
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
+    branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
+    if branches:
+        return " or ".join(dict.fromkeys(_named(each, root) for each in branches))
+    kind = str(schema.get("type", "a JSON value"))
+    if kind == "array" and schema.get("items"):
+        return f"array of {_named(schema['items'], root)}"
+    return f"{kind} ({schema['format']})" if "format" in schema else kind
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    if isinstance(value, str | int | float):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= 60 else text[:60] + "…"
+    return "an array" if isinstance(value, list | tuple) else "an object"
+

@@ -1,0 +1,233 @@
+"""What stories share: a host on a real file with a clock to move, a world to break, and short ways to write scripts.
+
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(POLL)}, consumers={"take": consumer()}))
+        story.feed.put("a", {"amount": 3})
+        await story.run()
+        await story.run(minutes=5)      # let time pass, then run what is due
+        await story.crash("before:commit_producer")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from keepai import Call, Connector, Keep, Policy, read
+from keepai.model.records import Event, Input, Run, Workflow
+from keepai.testing import CrashAt, Crashed, ManualClock, World
+
+START = "2026-01-05T09:00:00Z"  #: a Monday
+
+
+class Feed(Connector):
+    """`ctx.feed.list({})` gives what the test put in, every time it is asked; `count` says how often that was."""
+
+    name = "feed"
+    input_types = ("item", "note")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: list[dict[str, Any]] = []
+        self.count = 0
+
+    def put(self, id: str, payload: Any = None, **more: Any) -> None:
+        """Add an item, or replace the one with this id."""
+        self.items = [i for i in self.items if i["id"] != id] + [{"id": id, "payload": payload, **more}]
+
+    @read
+    async def list(self, params: dict[str, Any], call: Call) -> Any:
+        """All items."""
+        self.count += 1
+        return json.loads(json.dumps(self.items))
+
+
+class Story:
+    """A `Keep` on `folder`/keep.db that can be closed, killed and opened again; clock, world and feed outlive it."""
+
+    def __init__(
+        self, folder: Path, *, start: str = START, policy: Policy | None = None, connectors: Sequence[Connector] = (),
+    ) -> None:
+        self.path = folder / "keep.db"
+        self.clock, self.policy = ManualClock(start), policy
+        self.world, self.feed, self._more = World(self.clock), Feed(), list(connectors)
+
+    async def __aenter__(self) -> Story:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
+    ) -> None:
+        await self.keep.close()
+
+    async def open(self) -> None:
+        """Start a host."""
+        connectors = [*self.world.connectors(), self.feed, *self._more]
+        self.keep = Keep(self.path, connectors=connectors, policy=self.policy, clock=self.clock)
+        await self.keep.__aenter__()
+
+    async def reopen(self) -> None:
+        """Stop the host and start another one on the same file."""
+        await self.keep.close()
+        await self.open()
+
+    async def deploy(self, source: str, **options: Any) -> str:
+        """Deploy with every capability granted; gives the workflow's id."""
+        done = await self.keep.deploy(source, **{"grants": "all", **options})
+        return str(done.workflow_id)
+
+    async def run(self, **span: float) -> None:
+        """Let time pass (`minutes=5`), then run what is due."""
+        self.clock.advance(**span)
+        await self.keep.run_until_idle()
+
+    async def crash(self, point: str, *, nth: int = 1, **span: float) -> None:
+        """Run until the host dies at a crash point, then start another one. For one workflow at a time."""
+        self.clock.advance(**span)
+        with CrashAt(point, nth=nth) as crash:
+            try:
+                await self.keep.run_until_idle()
+            except Crashed:
+                pass
+            assert crash.crashed, f"{point} was never reached; these were: {crash.reached}"
+            await self.keep.host.close()  # nothing may be written any more
+        await self.keep.close()  # the lock of a dead process is free
+        await self.open()
+
+    # -- looking, for the workflow that the test has in hand ---------------------------------------------
+
+    async def workflow(self, wf: str) -> Workflow:
+        """One workflow as it stands."""
+        return next(w for w in await self.keep.workflows() if w.id == wf)
+
+    async def events(self, wf: str, topic: str | None = None, status: str | None = None) -> list[Event]:
+        """Events in stream order."""
+        return await self.keep.events(wf, topic, status)
+
+    async def ids(self, wf: str, topic: str | None = None, status: str | None = None) -> list[str]:
+        """The message ids of events in stream order."""
+        return [e.message_id for e in await self.keep.events(wf, topic, status)]
+
+    async def event(self, wf: str, topic: str, message_id: str) -> Event:
+        """The one event with this address."""
+        [found] = [e for e in await self.keep.events(wf, topic) if e.message_id == message_id]
+        return found
+
+    async def inputs(self, wf: str) -> dict[str, Input]:
+        """Inputs by their id outside."""
+        return {i.external_id: i for i in await self.keep.inputs(wf)}
+
+    async def runs(self, wf: str, handler: str | None = None) -> list[Run]:
+        """Runs, oldest first, of one handler or of all."""
+        return [r for r in await self.keep.runs(wf) if handler in (None, r.handler)]
+
+    async def last(self, wf: str, handler: str | None = None) -> Run:
+        """The newest run."""
+        return (await self.runs(wf, handler))[-1]
+
+    def logs(self, run: Run) -> list[str]:
+        """What the script logged in a run."""
+        return [t.answer or "" for t in self.keep.views.trace(run.id) if t.kind == "log"]
+
+    def warnings(self, run: Run) -> list[str]:
+        """What the host noted about a run."""
+        return [t.answer or "" for t in self.keep.views.trace(run.id) if t.kind == "warning"]
+
+
+# -- scripts -------------------------------------------------------------------------------------------------
+
+#: A producer's body: register and publish everything in the feed. Items may name their own topic or title.
+POLL = """
+  for (const item of await ctx.feed.list({})) {
+    const inputId = ctx.registerInput({
+      source: "feed", type: "item", id: item.id, title: item.title ?? `Item ${item.id}`
+    });
+    await ctx.publish(item.topic ?? "in", { messageId: item.id, inputId, payload: item.payload });
+  }
+"""
+
+#: Bodies of `prepare` for a topic.
+NOTHING = "return { reservations: [], data: {} };"
+
+
+def take_first(topic: str = "in") -> str:
+    """Reserve the oldest event, if any."""
+    return f"""
+  const [event] = await ctx.peek({js(topic)});
+  if (!event) return {{ reservations: [], data: {{}} }};
+  return {{
+    reservations: [{{ topic: {js(topic)}, ids: [event.messageId] }}], data: event, ui: {{ title: event.messageId }}
+  }};
+"""
+
+
+def take_all(*topics: str) -> str:
+    """Reserve every event of the topics in one run."""
+    return f"""
+  const reservations = [];
+  const data = {{ events: [] }};
+  for (const topic of {js(list(topics or ("in",)))}) {{
+    const events = await ctx.peek(topic);
+    if (events.length) reservations.push({{ topic, ids: events.map(e => e.messageId) }});
+    data.events.push(...events);
+  }}
+  return {{ reservations, data, ui: {{ title: "All" }} }};
+"""
+
+
+def workflow(
+    name: str = "story", *, topics: Sequence[str] = ("in", "out"), producers: Mapping[str, str] | None = None,
+    consumers: Mapping[str, str] | None = None, head: str = "",
+) -> str:
+    """A whole script; `producers` and `consumers` map names to texts of `producer` and `consumer`."""
+    declared = ", ".join(f"{js(topic)}: {{}}" for topic in topics)
+    return f"""{head}
+export default Keep.workflow({{
+  name: {js(name)},
+  topics: {{ {declared} }},
+  producers: {{ {_entries(producers)} }},
+  consumers: {{ {_entries(consumers)} }}
+}});
+"""
+
+
+def producer(
+    body: str = POLL, *, publishes: Sequence[str] = ("in",), interval: str = "5m", cron: str | None = None,
+    tz: str | None = None,
+) -> str:
+    """A producer with `body` as its handler."""
+    schedule: dict[str, str] = {"cron": cron} if cron else {"interval": interval}
+    if tz:
+        schedule["tz"] = tz
+    return (
+        f"{{ publishes: {js(list(publishes))}, schedule: {js(schedule)}, "
+        f"handler: async (ctx, state) => {{ {body} }} }}"
+    )
+
+
+def consumer(
+    prepare: str | None = None, *, subscribe: Sequence[str] = ("in",), publishes: Sequence[str] = (),
+    mutate: str | None = None, next: str | None = None,
+) -> str:
+    """A consumer; without a body of `prepare` it takes the oldest event of its first topic."""
+    body = take_first(subscribe[0]) if prepare is None else prepare
+    steps = [f"async prepare(ctx, state) {{ {body} }}"]
+    if mutate is not None:
+        steps.append(f"async mutate(ctx, prepared) {{ {mutate} }}")
+    if next is not None:
+        steps.append(f"async next(ctx, prepared, mutationResult) {{ {next} }}")
+    declared = f"subscribe: {js(list(subscribe))}, publishes: {js(list(publishes))}"
+    return f"Keep.consumer({{ {declared}, {', '.join(steps)} }})"
+
+
+def js(value: Any) -> str:
+    """A value as JavaScript."""
+    return json.dumps(value)
+
+
+def _entries(parts: Mapping[str, str] | None) -> str:
+    return ",\n    ".join(f"{js(name)}: {text}" for name, text in (parts or {}).items())

@@ -1,0 +1,340 @@
+# ruff: noqa: E501 (a script is read best on one line)
+"""Worker processes: reuse, death, cancelling, forged frames; a worker is trusted with nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError
+from keepai.model.operations import Step
+from keepai.runtime.base import Ended, Job, Operation, Reply
+from keepai.runtime.javascript.forks import Worker
+from keepai.runtime.javascript.frames import pack
+from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from keepai.runtime.javascript.session import Session
+from tests.runtime.script_world import LIMITS, FakeHost, job
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def own_runtime() -> AsyncIterator[JavaScriptRuntime]:
+    made = JavaScriptRuntime(workers_max=1)
+    yield made
+    await made.close()
+
+
+def children(runtime: JavaScriptRuntime) -> list[int]:
+    assert runtime._server is not None
+    found = psutil.Process(runtime._server.process.pid).children()
+    return [child.pid for child in found if child.status() != psutil.STATUS_ZOMBIE]
+
+
+class Stalling(FakeHost):
+    """Tells when it was asked, and answers only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(self, operation: Operation) -> Reply:
+        self.operations.append(operation)
+        self.asked.set()
+        await self.go_on.wait()
+        return Reply(1)
+
+
+# ---- the pool ---------------------------------------------------------------------------------------------
+
+
+async def test_a_clean_worker_is_used_again(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    first = children(own_runtime)
+    with contextlib.suppress(KeepError):
+        await own_runtime.run(job("throw 1;"), host)
+    await own_runtime.run(job("return 1;"), host)
+    assert children(own_runtime) == first
+    assert len(first) == 1
+
+
+async def test_a_worker_that_met_a_limit_is_thrown_away(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    first = children(own_runtime)
+    with pytest.raises(LimitExceeded):
+        await own_runtime.run(job("for (;;);", limits=replace(LIMITS, compute_s=0.05)), host)
+    await own_runtime.run(job("return 1;"), host)
+    assert first[0] not in children(own_runtime)
+
+
+async def test_jobs_wait_when_all_workers_are_busy(own_runtime, host) -> None:
+    stalling = Stalling()
+    first = asyncio.create_task(own_runtime.run(job("return await ctx.gmail.get(1);"), stalling))
+    await stalling.asked.wait()
+    second = asyncio.create_task(own_runtime.run(job("return 2;"), host))
+    stalling.go_on.set()
+    assert [await first, await second] == [Ended("1"), Ended("2")]
+    assert len(children(own_runtime)) == 1
+
+
+async def test_two_workers_run_two_jobs_at_once(runtime) -> None:
+    hosts = [Stalling(), Stalling()]
+    tasks = [asyncio.create_task(runtime.run(job("return ctx.registerInput({});"), host)) for host in hosts]
+    for each in hosts:
+        await asyncio.wait_for(each.asked.wait(), 5)
+    for each in hosts:
+        each.go_on.set()
+    assert await asyncio.gather(*tasks) == [Ended("1"), Ended("1")]
+
+
+async def test_a_cancelled_run_kills_its_worker_and_cancels_its_reads(own_runtime, host) -> None:
+    stalling = Stalling()
+    task = asyncio.create_task(own_runtime.run(job("await ctx.gmail.get(1);"), stalling))
+    await stalling.asked.wait()
+    (worker,) = children(own_runtime)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await own_runtime.run(job("return 1;"), host) == Ended("1")
+    assert worker not in children(own_runtime)
+
+
+async def test_a_closed_runtime_leaves_no_process_behind(host) -> None:
+    made = JavaScriptRuntime(workers_max=1)
+    await made.run(job("return 1;"), host)
+    assert made._server is not None
+    server, workers = made._server.process.pid, children(made)
+    await made.close()
+    assert not psutil.pid_exists(server)
+    await asyncio.to_thread(psutil.wait_procs, [psutil.Process(p) for p in workers if psutil.pid_exists(p)], 5)
+    assert not any(psutil.pid_exists(pid) for pid in workers)
+    with pytest.raises(HostFault):
+        await made.run(job("return 1;"), host)
+
+
+async def test_an_idle_worker_uses_no_processor_time(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    (worker,) = children(own_runtime)
+    process = psutil.Process(worker)
+    switches = process.num_ctx_switches().voluntary
+    await asyncio.sleep(0.25)
+    assert process.num_ctx_switches().voluntary - switches <= 4
+
+
+# ---- death ------------------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_died_while_idle_is_replaced_unseen(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    os.kill(children(own_runtime)[0], signal.SIGKILL)
+    assert await own_runtime.run(job("return 2;"), host) == Ended("2")
+
+
+async def test_a_worker_that_dies_before_any_answer_is_replaced_unseen(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    (worker,) = children(own_runtime)
+    body = "const d = Date.now(); while (Date.now() < d + 150); return 3;"
+    task = asyncio.create_task(own_runtime.run(job(body), host))
+    await asyncio.sleep(0.05)
+    os.kill(worker, signal.SIGSEGV)
+    assert await task == Ended("3")
+
+
+async def test_a_worker_that_dies_after_an_answer_is_a_fault_of_the_host(own_runtime) -> None:
+    stalling = Stalling()
+    task = asyncio.create_task(own_runtime.run(job("await ctx.gmail.get(1);"), stalling))
+    await stalling.asked.wait()
+    os.kill(children(own_runtime)[0], signal.SIGKILL)
+    with pytest.raises(HostFault):
+        await task
+    assert len(stalling.operations) == 1
+
+
+async def test_a_new_fork_server_replaces_a_dead_one(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    assert own_runtime._server is not None
+    os.kill(own_runtime._server.process.pid, signal.SIGKILL)
+    assert await own_runtime.run(job("return 2;"), host) == Ended("2")
+
+
+async def test_workers_and_server_end_when_the_host_is_killed(tmp_path) -> None:
+    program = (
+        "import asyncio, sys\n"
+        "from keepai.runtime.javascript.runtime import JavaScriptRuntime\n"
+        "async def main():\n"
+        "    runtime = JavaScriptRuntime(1)\n"
+        "    await runtime.protections()\n"
+        "    print(runtime._server.process.pid, runtime._free[0].pid, flush=True)\n"
+        "    await asyncio.sleep(60)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE, env=environment
+    )
+    assert child.stdout is not None
+    pids = [int(word) for word in (await child.stdout.readline()).split()]
+    processes = [psutil.Process(pid) for pid in pids]
+    child.kill()
+    await child.wait()
+    gone, alive = await asyncio.to_thread(psutil.wait_procs, processes, 5)
+    assert len(gone) == 2
+    assert not alive
+
+
+async def test_every_protection_is_reported(runtime) -> None:
+    report = await runtime.protections()
+    assert len(report) >= 9
+    assert all(protection.active or protection.why for protection in report)
+
+
+async def test_a_worker_holds_no_environment_and_only_its_own_descriptors(own_runtime, host) -> None:
+    if sys.platform != "linux":
+        pytest.skip("looks into /proc")
+    await own_runtime.run(job("return 1;"), host)
+    (worker,) = children(own_runtime)
+    if os.geteuid() != 0:
+        pytest.skip("a worker that is not dumpable hides its descriptors from its own user")
+    targets = [os.readlink(f"/proc/{worker}/fd/{fd}") for fd in os.listdir(f"/proc/{worker}/fd")]
+    assert all(t == "/dev/null" or t.endswith(".cwasm") or "memfd" in t or t.startswith("socket:") for t in targets)
+    assert sum(t.startswith("socket:") for t in targets) == 1
+
+
+# ---- forged frames ----------------------------------------------------------------------------------------
+
+
+class Forger:
+    """A worker that says whatever the test wants."""
+
+    def __init__(self) -> None:
+        self.killed = False
+
+    async def run(self, said: bytes, made: Job, host: FakeHost) -> Ended:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        worker = Worker(0, reader, writer, asyncio.get_running_loop().create_future())
+        theirs.setblocking(False)
+
+        def kill() -> None:
+            self.killed = True
+            writer.transport.abort()
+
+        speaking = asyncio.create_task(self._speak(theirs, said))
+        try:
+            return await asyncio.wait_for(Session(made, host, worker, 7, kill).run(), 5)
+        finally:
+            speaking.cancel()
+            await asyncio.gather(speaking, return_exceptions=True)
+            theirs.close()
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    @staticmethod
+    async def _speak(sock: socket.socket, said: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(OSError):
+            await loop.sock_sendall(sock, said)
+            while await loop.sock_recv(sock, 65536):
+                pass
+
+
+def call(**changes: object) -> bytes:
+    return pack({"t": "call", "n": 7, "id": 1, "name": "gmail.get", "args": ["1"], "at": [1, 1], **changes})
+
+
+def raw(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+END = pack({"t": "end", "n": 7, "value": "1"})
+FORGED = {
+    "no JSON": raw(b"\x00\xff garbage"),
+    "no object": raw(b"[1,2]"),
+    "no type": raw(b"{}"),
+    "type that is no text": raw(b'{"t": 1, "n": 7}'),
+    "deep nesting": raw(b"[" * 100_000),
+    "huge number": raw(b'{"t": ' + b"1" * 5000 + b"}"),
+    "empty frame": raw(b""),
+    "huge frame": struct.pack("<I", 0xFFFFFFFF) + b"x" * 100,
+    "unknown frame": pack({"t": "root", "n": 7}),
+    "ready again": pack({"t": "ready", "n": 7, "protections": []}),
+    "another job's end": pack({"t": "end", "n": 6, "value": "1"}),
+    "no job's end": pack({"t": "end", "value": "1"}),
+    "unknown operation": call(name="gmail.delete"),
+    "built-in of Python": call(name="__class__"),
+    "name that is no text": call(name=["gmail.get"]),
+    "forbidden operation": call(name="gmail.send"),
+    "arguments that are no list": call(args="1"),
+    "arguments that are no texts": call(args=[1]),
+    "arguments that are no JSON": call(args=["{"]),
+    "argument NaN": call(args=["NaN"]),
+    "argument with a key twice": call(args=['{"a":1,"a":2}']),
+    "argument nested deep": call(args=["[" * 5000 + "]" * 5000]),
+    "argument with a huge integer": call(args=["1" * 5000]),
+    "argument with a lone surrogate": call(args=['"\\ud800"']),
+    "argument that is too large": call(args=['"' + "x" * (5 << 20) + '"']),
+    "number of another call": call() + call(),
+    "number that is no number": call(id="1"),
+    "too many at once": b"".join(call(id=i) for i in range(100)),
+    "mutation outside of mutate": pack({"t": "mutation", "n": 7, "name": "gmail.send", "args": [], "at": None}),
+    "mutation that is a read": pack({"t": "mutation", "n": 7, "name": "gmail.get", "args": [], "at": None}),
+    "end while a call is under way": call() + END,
+    "result that is no text": pack({"t": "end", "n": 7, "value": {"a": 1}}),
+    "result that is no JSON": pack({"t": "end", "n": 7, "value": "nonsense"}),
+    "failure of a kind that scripts cannot bring about": pack({"t": "fail", "n": 7, "code": "outcome_unknown", "message": "x"}),
+    "log line of a strange level": pack({"t": "log", "n": 7, "level": "root", "text": "x"}),
+    "log line that is no text": pack({"t": "log", "n": 7, "level": "info", "text": {}}),
+    "log flood": b"".join(pack({"t": "log", "n": 7, "level": "info", "text": "x" * 1000}) for _ in range(400)),
+    "log flood of nothing": b"".join(pack({"t": "log", "n": 7, "level": "info", "text": ""}) for _ in range(20_000)),
+}
+
+
+@pytest.mark.parametrize("said", FORGED.values(), ids=FORGED.keys())
+async def test_a_forged_frame_kills_the_worker_and_is_a_script_error(said) -> None:
+    host, forger = Stalling(), Forger()
+    with pytest.raises(ScriptError):
+        await forger.run(said, job(""), host)
+    assert forger.killed
+    assert all(operation.name == "gmail.get" for operation in host.operations)
+
+
+async def test_a_worker_cannot_make_more_calls_than_a_script(host) -> None:
+    said = b"".join(call(id=i) for i in range(6))
+    with pytest.raises(LimitExceeded, match="limit of 5"):
+        await Forger().run(said, job("", limits=replace(LIMITS, calls_max=5)), host)
+    assert len(host.operations) <= 5
+
+
+async def test_a_worker_cannot_do_what_its_step_does_not_allow(host) -> None:
+    with pytest.raises(PhaseViolation):
+        await Forger().run(call(name="gmail.send"), job("", Step.PREPARE), host)
+    assert not host.operations
+
+
+async def test_a_worker_that_says_nothing_is_killed_after_its_time(host) -> None:
+    forger = Forger()
+    with pytest.raises(LimitExceeded, match=r"0\.1 s"):
+        await forger.run(b"", job("", limits=replace(LIMITS, compute_s=0.1)), host)
+    assert forger.killed
+
+
+async def test_the_message_of_a_failure_is_cut_and_made_sound(host) -> None:
+    frame = {"t": "fail", "n": 7, "code": "script_threw", "message": "\ud800" + "x" * 100_000, "at": ["a", -1]}
+    with pytest.raises(ScriptError) as caught:
+        await Forger().run(pack(frame), job(""), host)
+    assert len(caught.value.message) <= 4000
+    assert caught.value.at is None
+    json.dumps(caught.value.message, ensure_ascii=False).encode()
