@@ -231,7 +231,7 @@ def _misfit(name: str, value: object, known: Mapping[str, object]) -> str | None
         if not fits or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
             unit = " of seconds" if name.endswith("_s") else " of bytes" if "bytes" in name else ""
             kind = "a whole number" if whole else "a number"
-            return f"{name} must be {kind}{unit} above zero, such as {default:g}, not {value!r}."
+            return f"{name} must be {kind}{unit} above zero, such as {default}, not {value!r}."
         return None
     try:
         Policy(**{name: value})  # type: ignore[arg-type]

@@ -44,13 +44,15 @@ class Host:
         self._closing = False
 
     async def run_until_idle(self) -> None:
-        """Run all that is due now and what it causes; never waits for time or people."""
+        """Run all that is due now and what it causes; never waits for time or people.
+
+        Raises `LedgerStopped` if the ledger cannot be written any more."""
         while due := [w for w in self._workflow_ids() if self._is_due(w)]:
             for workflow_id in due:
                 self._start(workflow_id)
             await self._lanes_done()
             if self._parts.ledger.stopped() or self._closing:
-                return
+                break
         await self._lanes_done()
         await self._parts.ledger.barrier()
 
@@ -73,14 +75,17 @@ class Host:
         self._woken.set()
 
     async def close(self, seconds: float = 35.0) -> None:
-        """Let the runs that are under way end; what does not end in time is cut off."""
+        """Let the runs that are under way end; what does not end in time is cut off, as by a crash."""
         self._closing = True
         self.wake()
+        late: set[asyncio.Task[None]] = set()
         if self._lanes:
             _, late = await asyncio.wait(self._lanes.values(), timeout=seconds)
             for lane in late:
                 lane.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if not late and self._parts.ledger.stopped() is None:
+            await self._parts.ledger.write(workflows.end_host)
 
     def check_settled(self, mutation: Mutation) -> None:
         """Refuse "it did not happen" while the request may still arrive."""

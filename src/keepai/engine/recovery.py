@@ -29,6 +29,9 @@ async def recover(parts: Parts) -> int:
 
 async def _take_over(parts: Parts, run: Run) -> None:
     adopted = await parts.ledger.write(runs.adopt, run)
+    owner = parts.ledger.read().one("host_get", epoch=run.epoch)
+    if owner is not None and owner["ended_at"] is not None:
+        return  # its host ended in order: it was made ready to go on, and nothing of it was interrupted
     mutation = in_flight(parts, adopted)
     if mutation is not None:
         unknown = OutcomeUnknown(

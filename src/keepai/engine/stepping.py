@@ -22,7 +22,9 @@ class Stepper:
         self.grants = {
             str(r["capability"]): str(r["mode"]) for r in read.all("grant_all", workflow_id=run.workflow_id)
         }
-        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max)
+        last = read.one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
+        position = int(last["position"]) if last else 0
+        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, position)
         self.at: Step | None = None
 
     async def step(

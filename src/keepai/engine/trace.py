@@ -12,7 +12,7 @@ from ..model.records import Traced
 class Trace:
     """Collects one run's calls, logs and warnings; `take` empties it."""
 
-    def __init__(self, run_id: str, clock: Clock, bytes_max: int, position: int = 0) -> None:
+    def __init__(self, run_id: str, clock: Clock, bytes_max: int, position: int) -> None:
         self._run_id, self._clock, self._bytes_max, self._position = run_id, clock, bytes_max, position
         self._lines: list[Traced] = []
 

@@ -69,6 +69,10 @@ where id = :run_id and phase = :source and status = 'active' and epoch = :epoch 
 insert into trace (workflow_id, run_id, position, step, kind, name, args, answer, error, duration_ms, at)
 values (:workflow_id, :run_id, :position, :step, :kind, :name, :args, :answer, :error, :duration_ms, :at);
 
+-- name: trace_last
+-- Where a run's trace ends so far.
+select position from trace where workflow_id = :workflow_id and run_id = :run_id order by position desc limit 1;
+
 -- name: mutation_insert
 -- The intent, written before the first byte leaves.
 insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_key, idempotency_key, connector,

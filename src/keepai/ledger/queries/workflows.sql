@@ -139,9 +139,17 @@ select * from action where workflow_id = :workflow_id order by seq;
 insert into host (epoch, id, machine, pid, started_at)
 values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :now) returning epoch;
 
+-- name: host_end
+-- A host let go of everything in order: what it left active was not interrupted.
+update host set ended_at = :now where epoch = :epoch;
+
+-- name: host_get
+-- One host.
+select * from host where epoch = :epoch;
+
 -- name: host_touch
--- Write something that changes nothing, so that a barrier has a commit to wait for.
-update host set started_at = started_at where epoch = :epoch;
+-- Change one number, so that a barrier has something to sync: SQLite writes no page that stays the same.
+update host set flushes = flushes + 1 where epoch = :epoch;
 
 -- name: handler_reschedule
 -- The wall clock was set back: no due time may lie further ahead than its own interval.

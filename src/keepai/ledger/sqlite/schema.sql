@@ -17,7 +17,9 @@ create table host (
   id text not null unique,
   machine text not null,
   pid integer not null,
-  started_at integer not null
+  started_at integer not null,
+  ended_at integer,
+  flushes integer not null default 0
 );
 
 create table workflow (

@@ -181,6 +181,11 @@ def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, de
     )
 
 
+def end_host(tx: Tx) -> None:
+    """This host ends in order: nothing of it was cut off."""
+    tx.run("host_end", epoch=tx.epoch, now=tx.now)
+
+
 def reschedule(
     tx: Tx, workflow_id: str, handler: str, next_run_at: int | None, wake_at: int | None, recheck_at: int | None,
 ) -> None:

@@ -1,0 +1,241 @@
+"""The codec: equal values have equal texts, and what cannot be carried exactly is refused in words."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import OrderedDict
+from enum import StrEnum
+from types import MappingProxyType
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from keepai.model import codec
+from keepai.model.errors import BadValue, KeepError, LimitExceeded
+
+EXACT = 2**53 - 1
+TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+NUMBERS = st.integers(-EXACT, EXACT) | st.floats(-(2.0**52), 2.0**52)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(TEXT, inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def shuffled(value: object, chance: random.Random) -> object:
+    """The same value with its keys in another order and its whole numbers in the other type."""
+    if isinstance(value, dict):
+        keys = list(value)
+        chance.shuffle(keys)
+        return {key: shuffled(value[key], chance) for key in keys}
+    if isinstance(value, list):
+        return tuple(shuffled(each, chance) for each in value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+# Canonical
+
+
+@given(VALUES, st.randoms(use_true_random=False))
+def test_equal_values_have_equal_texts(value: object, chance: random.Random) -> None:
+    assert codec.encode(shuffled(value, chance)) == codec.encode(value)
+
+
+@given(VALUES)
+def test_a_text_reads_back_as_the_value_and_writes_as_the_same_text(value: object) -> None:
+    text = codec.encode(value)
+    assert codec.decode(text) == value
+    assert codec.stored(text) == value
+    assert codec.encode(codec.decode(text)) == text
+    assert codec.decode(text.encode()) == value
+
+
+@given(VALUES, VALUES)
+def test_different_values_have_different_texts(one: object, other: object) -> None:
+    assert (codec.encode(one) == codec.encode(other)) == (plain(one) == plain(other))
+
+
+def plain(value: object) -> object:
+    """A value that compares as JSON does: true is not 1."""
+    if isinstance(value, bool):
+        return ("bool", value)
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else value
+
+
+@given(VALUES)
+def test_white_space_and_escapes_do_not_matter(value: object) -> None:
+    assert codec.encode(codec.decode(json.dumps(value, indent=2))) == codec.encode(value)
+
+
+@pytest.mark.parametrize(("value", "text"), [
+    (1.0, "1"), (-0.0, "0"), (1e3, "1000"), (0.1, "0.1"), (1e-9, "1e-09"), (True, "true"), (None, "null"),
+    ({"b": 1, "a": [1, 2.0]}, '{"a":[1,2],"b":1}'), ("é\u2028😀\0", '"é\u2028😀\\u0000"'), ((), "[]"),
+    (float(EXACT), str(EXACT)), (-EXACT, str(-EXACT)), ({"é": 1, "z": 2}, '{"z":2,"é":1}'),
+    (MappingProxyType({"a": 1}), '{"a":1}'), (OrderedDict(b=1, a=2), '{"a":2,"b":1}'),
+])
+def test_canonical_form_is_pinned_because_it_is_hashed(value: object, text: str) -> None:
+    assert codec.encode(value) == text
+
+
+def test_composed_and_decomposed_letters_stay_different() -> None:
+    assert codec.encode("\u00e9") != codec.encode("e\u0301")
+
+
+def test_an_enum_is_its_value() -> None:
+    class Colour(StrEnum):
+        RED = "red"
+
+    assert codec.encode({Colour.RED: Colour.RED}) == '{"red":"red"}'
+    assert type(codec.decode(codec.encode(Colour.RED))) is str
+
+
+# Refused
+
+
+def cycle() -> object:
+    inner: list[object] = []
+    inner.append({"again": [inner]})
+    return inner
+
+
+def nested(levels: int) -> object:
+    value: object = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", [
+    math.nan, math.inf, -math.inf, "\ud800", "a\udfffb", {"\ud800": 1}, EXACT + 1, -EXACT - 1, 10**400,
+    b"bytes", {1, 2}, object(), 1j, {1: "key"}, {None: 1}, {("a",): 1}, {True: 1}, nested(65), cycle(),
+    [{"deep": [math.nan]}], {"x": {"y": "\ud800"}}, range(3), iter([1]), {10**5000: 1},
+], ids=lambda value: type(value).__name__)
+def test_what_json_cannot_carry_is_refused(value: object) -> None:
+    with pytest.raises(BadValue) as refused:
+        codec.encode(value, what="payload")
+    assert "payload" in refused.value.message
+
+
+@pytest.mark.parametrize("text", [
+    "NaN", "Infinity", "-Infinity", "[NaN]", '"\\ud800"', '{"\\udfff": 1}', '"\\ude00\\ud83d"', str(EXACT + 1),
+    str(-EXACT - 1), "1" * 5000, "-" + "9" * 18, '{"a":1,"a":1}', '[{"a":1,"b":2,"\\u0061":3}]', "1e999", "-1e999",
+    "[" * 65 + "]" * 65, "[" * 100_000, '{"a":' * 100_000, "", " ", "nul", "[1,]", "{'a':1}", '"\n"', "1 2", "\ufeff1", "01", "+1",
+], ids=lambda text: text[:20])
+def test_what_is_no_json_is_refused(text: str) -> None:
+    with pytest.raises(BadValue) as refused:
+        codec.decode(text, what="the answer")
+    assert "the answer" in refused.value.message
+    refused.value.message.encode()  # the sentence itself can be kept and shown
+
+
+@pytest.mark.parametrize("data", [b"\xff", b'"\xed\xa0\x80"', b'"\xc3"', b"\0", b"\xfe\xff\xd8\x00", b'"\x80"'])
+def test_bytes_that_are_no_unicode_are_refused(data: bytes) -> None:
+    with pytest.raises(BadValue):
+        codec.decode(data)
+
+
+@pytest.mark.parametrize("value", [2.0**53, -(2.0**53), 1e20, 1e300])
+def test_a_whole_float_beyond_what_javascript_holds_is_refused_as_the_integer_is(value: float) -> None:
+    # JSON.stringify(1e20) is 100000000000000000000: a script could be given it and not give it back.
+    with pytest.raises(BadValue):
+        codec.encode(value)
+    with pytest.raises(BadValue):
+        codec.decode(repr(value))
+
+
+@pytest.mark.parametrize(("text", "twice"), [('{"a":1,"b":2,"a":1}', "'a'"), ('[{"x":{"k":1,"k":2}}]', "'k'")])
+def test_a_key_that_stands_twice_is_named(text: str, twice: str) -> None:
+    with pytest.raises(BadValue, match=twice):
+        codec.decode(text)
+
+
+def test_the_place_of_a_bad_value_is_named() -> None:
+    with pytest.raises(BadValue, match=r"payload\.rows\[1\]\.amount"):
+        codec.encode({"rows": [{}, {"amount": math.nan}]}, what="payload")
+
+
+def test_the_deepest_value_that_is_allowed_passes() -> None:
+    text = codec.encode(nested(codec.DEPTH_MAX))
+    assert codec.encode(codec.decode(text)) == text
+    with pytest.raises(BadValue, match="64"):
+        codec.decode("[" * 65 + "]" * 65)
+
+
+@given(VALUES)
+def test_size_is_counted_in_bytes_and_named(value: object) -> None:
+    text = codec.encode(value)
+    size = len(text.encode())
+    assert codec.encode(value, bytes_max=size) == text
+    assert codec.decode(text, bytes_max=size) == value
+    for act in (lambda: codec.encode(value, bytes_max=size - 1), lambda: codec.decode(text, bytes_max=size - 1)):
+        with pytest.raises(LimitExceeded, match=f"{size:,} bytes; the limit is {size - 1:,}"):
+            act()
+
+
+@given(st.text() | st.binary())
+@example("[" * 100_000)
+@example("9" * 5000)
+@example("-")
+@example(b"\xff\xfe[\x00")
+@example(b"\x00\x00\xfe\xff")
+def test_no_text_or_bytes_cause_a_host_exception(data: str | bytes) -> None:
+    try:
+        value = codec.decode(data)
+    except KeepError as error:
+        error.message.encode()
+    else:
+        assert codec.decode(codec.encode(value)) == value
+
+
+ODD = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.none() | st.integers() | st.text() | st.binary(), inner),
+)
+
+
+@given(ODD)
+@example([10**5000])
+@example({10**5000: 1})
+def test_no_value_causes_a_host_exception(value: object) -> None:
+    try:
+        text = codec.encode(value)
+    except KeepError as error:
+        error.message.encode()
+    else:
+        assert codec.encode(codec.decode(text)) == text
+
+
+# Ids and digests
+
+
+@given(TEXT.filter(lambda text: text and "\0" not in text and len(text) <= 512))
+def test_an_id_is_any_short_text_without_nul(text: str) -> None:
+    assert codec.check_id(text, "messageId") == text
+
+
+@pytest.mark.parametrize("value", ["", None, 1, 1.5, True, [], {}, b"a", "a\0b", "\0", "\ud800", 10**5000])
+def test_what_cannot_be_an_id_is_refused(value: object) -> None:
+    with pytest.raises(BadValue, match="messageId"):
+        codec.check_id(value, "messageId")
+
+
+def test_a_long_id_is_refused_with_its_length() -> None:
+    with pytest.raises(LimitExceeded, match="513 characters; the limit is 512"):
+        codec.check_id("a" * 513, "messageId")
+
+
+@given(st.lists(st.text()), st.lists(st.text()))
+def test_a_digest_keeps_the_borders_of_its_parts(one: list[str], other: list[str]) -> None:
+    assert (codec.digest(*one) == codec.digest(*other)) == (one == other)
+
+
+def test_digests_are_pinned_because_they_are_stored() -> None:
+    assert codec.digest("a", "bc") == "0da3d3af9b3ae69bb45137dfae9fbf0b0e33df15e14cfe8f9ec7a7a5fa7b1c4c"
