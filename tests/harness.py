@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from keepai import Call, Connector, Keep, Policy, read
+from keepai.model.errors import KeepError
 from keepai.model.records import Event, Input, Run, Workflow
 from keepai.testing import CrashAt, Crashed, ManualClock, World
 
@@ -88,14 +90,15 @@ class Story:
     async def crash(self, point: str, *, nth: int = 1, **span: float) -> None:
         """Run until the host dies at a crash point, then start another one. For one workflow at a time."""
         self.clock.advance(**span)
+        parts = self.keep.parts
         with CrashAt(point, nth=nth) as crash:
-            try:
+            with contextlib.suppress(Crashed):
                 await self.keep.run_until_idle()
-            except Crashed:
-                pass
             assert crash.crashed, f"{point} was never reached; these were: {crash.reached}"
-            await self.keep.host.close()  # nothing may be written any more
-        await self.keep.close()  # the lock of a dead process is free
+            with contextlib.suppress(Crashed, KeepError):
+                await self.keep.host.close()  # the dead write nothing, not even their end
+        await parts.runtime.close()
+        await parts.ledger.close()  # the lock of a dead process is free
         await self.open()
 
     # -- looking, for the workflow that the test has in hand ---------------------------------------------
@@ -210,18 +213,23 @@ def producer(
 
 
 def consumer(
-    prepare: str | None = None, *, subscribe: Sequence[str] = ("in",), publishes: Sequence[str] = (),
+    prepare: str | None = None, *, subscribe: Sequence[str] = ("in",), publishes: Sequence[str] | None = (),
     mutate: str | None = None, next: str | None = None,
 ) -> str:
-    """A consumer; without a body of `prepare` it takes the oldest event of its first topic."""
+    """A consumer; without a body of `prepare` it takes the oldest event of its first topic.
+
+    `publishes=None` leaves the key out: then it may publish to any topic and counts as nobody's publisher.
+    """
     body = take_first(subscribe[0]) if prepare is None else prepare
     steps = [f"async prepare(ctx, state) {{ {body} }}"]
     if mutate is not None:
         steps.append(f"async mutate(ctx, prepared) {{ {mutate} }}")
     if next is not None:
         steps.append(f"async next(ctx, prepared, mutationResult) {{ {next} }}")
-    declared = f"subscribe: {js(list(subscribe))}, publishes: {js(list(publishes))}"
-    return f"Keep.consumer({{ {declared}, {', '.join(steps)} }})"
+    declared = [f"subscribe: {js(list(subscribe))}"]
+    if publishes is not None:
+        declared.append(f"publishes: {js(list(publishes))}")
+    return f"Keep.consumer({{ {', '.join(declared + steps)} }})"
 
 
 def js(value: Any) -> str:

@@ -66,7 +66,12 @@ def rows_with(text: str) -> Callable[[Path], int]:
     def count(path: Path) -> int:
         file = path / "book.csv"
         return sum(text in row for row in read_csv(file)) if file.exists() else 0
+
     return count
+
+
+def files_in(folder: Path, pattern: str = "*") -> list[Path]:
+    return sorted(path for path in folder.rglob(pattern) if path.is_file())
 
 
 def make_workbook(path: Path) -> None:
@@ -80,32 +85,55 @@ def make_workbook_with_row(path: Path) -> None:
 
 CASES = [
     Case(
-        "local.mail", "send", {"to": "bob@example.com", "subject": "Hi", "body": "Grüße\n"}, sent,
+        "local.mail",
+        "send",
+        {"to": "bob@example.com", "subject": "Hi", "body": "Grüße\n"},
+        sent,
         frozenset({"id"}),
         ("local.mail.before_write", "local.mail.written", "local.mail.linked", "local.mail.synced"),
-        "local.mail.linked", make_maildir,
+        "local.mail.linked",
+        make_maildir,
     ),
     Case(
-        "local.sheets", "appendRow", {"spreadsheetId": "book", "values": ["fresh", 2, None, True]},
-        rows_with("fresh"), frozenset({"rowId", "row"}),
+        "local.sheets",
+        "appendRow",
+        {"spreadsheetId": "book", "values": ["fresh", 2, None, True]},
+        rows_with("fresh"),
+        frozenset({"rowId", "row"}),
         ("local.sheets.before_write", "local.sheets.written", "local.sheets.synced"),
-        "local.sheets.written", make_workbook,
+        "local.sheets.written",
+        make_workbook,
     ),
     Case(
-        "local.sheets", "updateRow",
+        "local.sheets",
+        "updateRow",
         {"spreadsheetId": "book", "rowId": "a" * 20, "values": ["fresh", "multi\nline"]},
-        rows_with("fresh"), frozenset({"rowId", "row"}),
+        rows_with("fresh"),
+        frozenset({"rowId", "row"}),
         ("local.sheets.before_write", "local.sheets.drafted", "local.sheets.written", "local.sheets.synced"),
-        "local.sheets.written", make_workbook_with_row,
+        "local.sheets.written",
+        make_workbook_with_row,
     ),
 ]
 
 
-def run_child(case: Case, path: Path, *, key: str = "key-1", crash_at: str = "") -> subprocess.CompletedProcess[str]:
+def run_child(
+    case: Case, path: Path, *, key: str = "key-1", crash_at: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Make the call in a process of its own, which dies at `crash_at`."""
-    order = {"type": case.type, "path": str(path), "operation": case.operation, "params": case.params, "key": key}
+    order = {
+        "type": case.type,
+        "path": str(path),
+        "operation": case.operation,
+        "params": case.params,
+        "key": key,
+    }
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "KEEP_CRASH_AT": crash_at}
     return subprocess.run(
         [sys.executable, str(CHILD), json.dumps(order)],
-        env=environment, capture_output=True, text=True, timeout=60, check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )

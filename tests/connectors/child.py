@@ -14,7 +14,9 @@ def main() -> None:
     install_from_env()
     connector = make(order["type"], "under_test", {"path": order["path"]})
     operation = connector.operations[order["operation"]]
-    result = asyncio.run(operation.invoke(operation.parse(order["params"]), Call(idempotency_key=order["key"])))
+    result = asyncio.run(
+        operation.invoke(operation.parse(order["params"]), Call(idempotency_key=order["key"]))
+    )
     print(json.dumps(result))
 
 

@@ -15,7 +15,7 @@ from keepai.connectors.base import Page
 from keepai.connectors.local import table
 from keepai.connectors.local.sheets import LocalSheets, safe_name
 from keepai.model.errors import PreconditionFailed, Rejected, RuleBroken
-from tests.connectors.cases import call, read_csv
+from tests.connectors.cases import call, files_in, read_csv
 
 
 async def ask(book: Path, operation: str, key: str = "k", **params: Any) -> Any:
@@ -27,8 +27,27 @@ async def values(book: Path) -> list[list[str]]:
     return [row["values"] for row in await ask(book, "getRows")]
 
 
-NAMES = ["...", "..", ".", "../../etc/passwd", "/etc/passwd", "a/b", "a\\b", "CON", "x" * 5_000, "a\nb", "ä", "%2E",
-         "~root", "$HOME", "a.csv", ".keep.lock", "-rf", " ", "\u202e"]
+NAMES = [
+    "...",
+    "..",
+    ".",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a/b",
+    "a\\b",
+    "CON",
+    "x" * 5_000,
+    "a\nb",
+    "ä",
+    "%2E",
+    "~root",
+    "$HOME",
+    "a.csv",
+    ".keep.lock",
+    "-rf",
+    " ",
+    "\u202e",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +55,7 @@ async def test_no_spreadsheet_name_leads_out_of_the_folder(tmp_path: Path, name:
     book = tmp_path / "deep" / "book"
     book.mkdir(parents=True)
     await ask(book, "appendRow", spreadsheetId=name, values=["x"], sheet=name)
-    made = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".keep.lock"]
+    made = [path for path in files_in(tmp_path) if path.name != ".keep.lock"]
     assert [path.parent for path in made] == [book]
     assert len(await ask(book, "getRows", spreadsheetId=name, sheet=name)) == 1
 
@@ -61,9 +80,13 @@ async def test_an_empty_name_is_rejected(tmp_path: Path) -> None:
 
 
 cells = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**53) + 1, 2**53 - 1),
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**53) + 1, 2**53 - 1),
     st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=20),
-    st.sampled_from(["=1+1", "@x", "+49 170 123", "-5", "'=x", "''", 'a"b', "a,b", "a\nb", "\r", "\t", "keep:" + "a" * 20]),
+    st.sampled_from(
+        ["=1+1", "@x", "+49 170 123", "-5", "'=x", "''", 'a"b', "a,b", "a\nb", "\r", "\t", "keep:" + "a" * 20]
+    ),
 )
 
 
@@ -76,8 +99,11 @@ def test_any_values_come_back_as_text_in_their_order(rows: list[list[Any]]) -> N
         async def story() -> list[list[str]]:
             for n, row in enumerate(rows):
                 await ask(book, "appendRow", f"key-{n}", values=row)
-                assert (await LocalSheets(book).operations["appendRow"].reconcile(
-                    {"spreadsheetId": "book", "values": row}, call(f"key-{n}"))).status == "applied"
+                assert (
+                    await LocalSheets(book)
+                    .operations["appendRow"]
+                    .reconcile({"spreadsheetId": "book", "values": row}, call(f"key-{n}"))
+                ).status == "applied"
             return await values(book)
 
         assert asyncio.run(story()) == [[_text(cell) for cell in row] for row in rows]
@@ -107,7 +133,9 @@ async def test_a_torn_last_line_does_not_swallow_the_next_row(tmp_path: Path, to
     assert (await values(tmp_path))[0] == ["whole", "row"]
     assert (await values(tmp_path))[-1] == ["fresh"]
     spec = LocalSheets(tmp_path).operations["appendRow"]
-    assert (await spec.reconcile({"spreadsheetId": "book", "values": ["fresh"]}, call("k"))).status == "applied"
+    assert (
+        await spec.reconcile({"spreadsheetId": "book", "values": ["fresh"]}, call("k"))
+    ).status == "applied"
 
 
 async def test_a_torn_row_of_ours_does_not_count_as_written(tmp_path: Path) -> None:
@@ -204,7 +232,7 @@ async def test_rows_come_in_pages(tmp_path: Path) -> None:
     page = await ask(tmp_path, "getRows", limit=3, offset=4)
     assert isinstance(page, Page)
     assert [row["values"] for row in page] == [["4"], ["5"], ["6"]]
-    assert page.fields == {"total": 10}
+    assert page.fields == {"total": 10, "more": True}
     assert [row["row"] for row in page] == [5, 6, 7]
 
 
@@ -227,7 +255,9 @@ async def test_the_same_key_fifty_times_at_once_is_one_row(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("row", [[], ["x" * 40_000], ["a\0b"], ["x"] * 2_000])
-async def test_values_that_no_sheet_holds_are_rejected_and_nothing_is_written(tmp_path: Path, row: list[str]) -> None:
+async def test_values_that_no_sheet_holds_are_rejected_and_nothing_is_written(
+    tmp_path: Path, row: list[str]
+) -> None:
     with pytest.raises(Rejected):
         await ask(tmp_path, "appendRow", values=row)
     assert not (tmp_path / "book.csv").exists()
@@ -242,3 +272,10 @@ async def test_a_file_that_is_no_csv_is_a_failed_precondition(tmp_path: Path) ->
     (tmp_path / "book.csv").write_text('"' + "x" * 200_000)
     with pytest.raises(PreconditionFailed):
         await ask(tmp_path, "appendRow", values=["a"])
+
+
+async def test_a_page_of_rows_ends_before_it_is_too_large_for_a_script(tmp_path: Path) -> None:
+    (tmp_path / "book.csv").write_text(("x" * 100_000 + "\n") * 30)
+    page = await ask(tmp_path, "getRows")
+    assert 5 < len(page) < 15
+    assert page.fields["more"] is True

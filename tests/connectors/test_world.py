@@ -52,7 +52,9 @@ async def test_an_unscripted_world_works_and_keeps_what_took_effect() -> None:
     (effect,) = world.effects
     assert (effect.operation, effect.params, effect.idempotency_key) == ("sheets.appendRow", ROW, "k")
     assert iso(effect.at) == "2026-01-05T09:00:00.000Z"
-    row: Any = await operation(world, "sheets.getRow").invoke({"spreadsheetId": "s", "rowId": "row-1"}, Call())
+    row: Any = await operation(world, "sheets.getRow").invoke(
+        {"spreadsheetId": "s", "rowId": "row-1"}, Call()
+    )
     assert row["values"] == [1]
 
 
@@ -130,7 +132,9 @@ async def test_a_stubborn_hang_outlives_its_cancel() -> None:
 
 async def test_reconcile_says_what_it_is_told() -> None:
     world = World()
-    world.on_reconcile("sheets.appendRow").found({"rowId": "x"}).not_found().retry(5).unknown("no").fail(OSError("x"))
+    world.on_reconcile("sheets.appendRow").found({"rowId": "x"}).not_found().retry(5).unknown("no").fail(
+        OSError("x")
+    )
     spec = operation(world, "sheets.appendRow")
     told = [await spec.reconcile(ROW, Call(idempotency_key="k")) for _ in range(4)]
     assert [verdict.status for verdict in told] == ["applied", "failed", "retry", "unknown"]
@@ -176,15 +180,21 @@ def test_a_crash_comes_at_the_named_arrival_and_at_every_point_after_it() -> Non
     assert crash.reached == ["a", "b", "a", "b"]
 
 
-@pytest.mark.parametrize(("wish", "printed"), [("b", ["1"]), ("b:2", ["1", "2"]), ("", ["1", "2", "3"]), ("x:y", ["1", "2", "3"])])
+@pytest.mark.parametrize(
+    ("wish", "printed"), [("b", ["1"]), ("b:2", ["1", "2"]), ("", ["1", "2", "3"]), ("x:y", ["1", "2", "3"])]
+)
 def test_a_process_kills_itself_where_the_environment_says(wish: str, printed: list[str]) -> None:
     program = (
         "from keepai.testing import install_from_env\nfrom keepai.model import points\ninstall_from_env()\n"
         "for n in (1, 2, 3):\n    print(n)\n    points.reach('a')\n    points.reach('b')\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], env={"PYTHONPATH": str(SOURCE), "KEEP_CRASH_AT": wish},
-        capture_output=True, text=True, timeout=60, check=False,
+        [sys.executable, "-c", program],
+        env={"PYTHONPATH": str(SOURCE), "KEEP_CRASH_AT": wish},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stdout.split() == printed, done.stderr
     assert done.returncode == (0 if len(printed) == 3 else -9)

@@ -20,7 +20,7 @@ import pytest_asyncio
 
 from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError
 from keepai.model.operations import Step
-from keepai.runtime.base import Ended, Job, Operation, Reply
+from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import pack
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
@@ -338,3 +338,39 @@ async def test_the_message_of_a_failure_is_cut_and_made_sound(host) -> None:
     assert len(caught.value.message) <= 4000
     assert caught.value.at is None
     json.dumps(caught.value.message, ensure_ascii=False).encode()
+
+
+async def test_an_answer_to_a_step_that_has_ended_does_not_reach_the_next(own_runtime, host) -> None:
+    async def late(operation: Operation) -> Reply:
+        await asyncio.sleep(0)
+        return Reply("late")
+
+    host.answers["gmail.get"] = late
+    body = "for (let i = 0; i < 5; i++) ctx.gmail.get(i); const d = Date.now(); while (Date.now() < d + 20); throw 1;"
+    for _ in range(5):
+        with pytest.raises(ScriptError):
+            await own_runtime.run(job(body), host)
+        ended = await own_runtime.run(job("return await Promise.all([1, 2, 3].map((i) => ctx.gmail.search(i)));"), host)
+        assert ended == Ended("[[1],[2],[3]]")
+    assert len(children(own_runtime)) == 1
+
+
+async def test_a_log_that_fails_ends_the_run_and_its_worker(own_runtime, host) -> None:
+    class Broken(FakeHost):
+        def log(self, line: LogLine) -> None:
+            raise HostFault("disk full")
+
+    with pytest.raises(HostFault, match="disk full"):
+        await own_runtime.run(job("console.log(1); for (;;);"), Broken())
+    assert await own_runtime.run(job("return 1;"), host) == Ended("1")
+
+
+async def test_cancelling_while_a_worker_starts_confuses_nobody(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    for _ in range(3):
+        own_runtime._kill(own_runtime._free.pop())
+        task = asyncio.create_task(own_runtime.run(job("return 1;"), host))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert await own_runtime.run(job("return 2;"), host) == Ended("2")

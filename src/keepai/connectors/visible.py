@@ -25,8 +25,13 @@ def visible(text: str) -> str:
 
 def described(name: str, params: Mapping[str, Json]) -> str:
     """A call in full, on one line: `gmail.send: subject="Hi", to="bob@example.com"`."""
-    told = ", ".join(f"{visible(key)}={_value(params[key])}" for key in sorted(params))
+    told = ", ".join(f"{_key(key)}={_value(params[key])}" for key in sorted(params))
     return f"{name}: {told}" if told else name
+
+
+def _key(key: str) -> str:
+    """A usual key as it is; any other in quotes, so that it cannot pass for a key and a value."""
+    return key if key.isascii() and key.replace("$", "_").isidentifier() else _value(key)
 
 
 def _value(value: Json) -> str:

@@ -36,6 +36,7 @@ class Stepper:
         job = Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
+            begun_ms=self.parts.clock.now_ms(),
         )
         return await self.parts.runtime.run(job, gate), gate
 

@@ -106,7 +106,7 @@ def _text(value: str, what: str) -> str:
 
 def _key(key: object, what: str) -> str:
     if not isinstance(key, str):
-        raise BadValue(f"{what} has the key {key!r}; keys must be strings.")
+        raise BadValue(f"{what} has {_named(key)} as a key; keys must be strings.")
     return _text(key, f"a key of {what}")
 
 
@@ -119,9 +119,7 @@ def _range(value: int, what: str) -> int:
 def _number(value: float, what: str) -> int | float:
     if not math.isfinite(value):
         raise BadValue(f"{what} is {value}, which JSON cannot carry.")
-    if value.is_integer() and abs(value) <= INTEGER_MAX:
-        return int(value)
-    return value
+    return _range(int(value), what) if value.is_integer() else value
 
 
 def _integer(digits: str) -> int:
@@ -147,4 +145,6 @@ def _named(value: object) -> str:
     if value is None:
         return "null"
     kind = type(value).__name__
-    return f"{kind} {str(value)[:40]!r}" if isinstance(value, str | int | float) else f"a {kind}"
+    if isinstance(value, str | float) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
+        return f"{kind} {str(value)[:40]!r}"
+    return f"a {kind}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 
 from .errors import ConfigError
@@ -50,13 +51,18 @@ class Policy:
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            value = getattr(self, setting.name)
-            if isinstance(setting.default, str):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-                raise ConfigError(f"Policy {setting.name} must be a number above zero, not {value!r}.")
+            if not isinstance(setting.default, str):
+                _check_number(setting.name, getattr(self, setting.name))
         if self.mutate_reads not in ("none", "by_id"):
             raise ConfigError(f'Policy mutate_reads must be "none" or "by_id", not {self.mutate_reads!r}.')
+
+
+def _check_number(name: str, value: object) -> None:
+    """Seconds may have fractions; what is counted may not."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ConfigError(f"Policy {name} must be a number above zero, not {value!r}.")
+    if not name.endswith("_s") and not isinstance(value, int):
+        raise ConfigError(f"Policy {name} must be a whole number, not {value!r}.")
 
 
 def settings() -> list[tuple[str, object, str]]:

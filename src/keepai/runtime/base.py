@@ -50,6 +50,7 @@ class Job:
     allowed: frozenset[Kind]
     limits: Limits
     fixed: Fixed | None = None
+    begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ..model.operations import Step, Surface
 from .call_rules import capabilities, check_call, makes_mutation
 from .calls import Call, Followed, follow
 from .declaration import Declaration, find_workflow, read_workflow
-from .findings import ERROR, START, Report
+from .findings import ERROR, START, At, Report
 from .handlers import read_handlers
 from .isolation import check_imports, check_shared_state
 from .literals import Literals
@@ -63,7 +63,11 @@ def _read(source: str, report: Report) -> Reading | None:
         report.add("too-large", START, f"The script has {len(data)} bytes; the limit is {SOURCE_BYTES_MAX}.",
                    "Move data out of the script.")
         return None
-    tree = parse(data)
+    tree, given_up = parse(data)
+    if given_up is not None:
+        report.add("too-slow", At(data[:given_up].count(b"\n") + 1, 1), "Reading the script was given up here.",
+                   "Mend the errors of syntax above this line.")
+        return None
     check_syntax(tree, data, report)
     if report.failed:
         return None

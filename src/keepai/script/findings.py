@@ -41,6 +41,7 @@ CODES: Mapping[str, Meaning] = MappingProxyType({
     **_errors({
         "too-large": "The script is longer than a script may be.",
         "too-deep": "The script is nested deeper than a script may be.",
+        "too-slow": "The script has so many errors that reading it was given up.",
         "too-many-findings": "There are more findings than are listed, and errors among the rest.",
         "syntax": "The text is not JavaScript.",
         "await-outside-async": "`await` stands in a function that is not `async`.",

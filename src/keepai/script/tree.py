@@ -6,6 +6,7 @@ left out. Tree-sitter is imported when the first script is parsed, not before.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     import tree_sitter
 
 DEPTH_MAX = 500
+PARSE_SECONDS_MAX = 3.0
+
+_PIECE_BYTES = 4096
 
 FUNCTIONS = frozenset({
     "function_declaration", "function_expression", "arrow_function", "method_definition",
@@ -70,9 +74,22 @@ def _parser() -> tree_sitter.Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_javascript.language()))
 
 
-def parse(source: bytes) -> tree_sitter.Tree:
-    """Tree-sitter's own tree, errors included."""
-    return _parser().parse(source)
+def parse(source: bytes) -> tuple[tree_sitter.Tree, int | None]:
+    """Tree-sitter's own tree, errors included, and where reading was given up if it took too long.
+
+    The parser's recovery from errors can take time in the square of the text. It offers no deadline that
+    works, so the text is handed over in pieces and simply ends when the time is up.
+    """
+    deadline = time.monotonic() + PARSE_SECONDS_MAX
+    given_up: int | None = None
+
+    def read(offset: int, point: object) -> bytes:
+        nonlocal given_up
+        if given_up is None and time.monotonic() > deadline:
+            given_up = offset
+        return source[offset:offset + _PIECE_BYTES] if given_up is None else b""
+
+    return _parser().parse(read), given_up
 
 
 def raw_nodes(tree: tree_sitter.Tree) -> Iterator[tuple[tree_sitter.TreeCursor, int]]:

@@ -28,10 +28,11 @@ class Gate:
 
     async def hang(self, *, stubborn: bool) -> None:
         """Wait for `release`; a stubborn hang does not even end when it is cancelled."""
+        opened = self._open  # `release` puts a fresh one in its place
         cancelled: asyncio.CancelledError | None = None
-        while not self._open.is_set():
+        while not opened.is_set():
             try:
-                await self._open.wait()
+                await opened.wait()
             except asyncio.CancelledError as error:
                 if not stubborn:
                     raise

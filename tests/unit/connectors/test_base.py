@@ -127,10 +127,31 @@ class TestNames:
         assert Custom(1).name == "custom"
         assert surface([Custom(1)]).operations == {"custom": {}}
 
-    @pytest.mark.parametrize("name", [
-        "", "a b", "1a", "a-b", "ä", "peek", "publish", "withItem", "log", "state", "item", "system", "workflow",
-        "then", "__proto__", "constructor", "x" * 65, "a.b", 5, "a\n",
-    ])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "",
+            "a b",
+            "1a",
+            "a-b",
+            "ä",
+            "peek",
+            "publish",
+            "withItem",
+            "log",
+            "state",
+            "item",
+            "system",
+            "workflow",
+            "then",
+            "__proto__",
+            "constructor",
+            "x" * 65,
+            "a.b",
+            5,
+            "a\n",
+        ],
+    )
     def test_a_name_that_a_script_cannot_say_is_refused(self, name: Any) -> None:
         with pytest.raises(ConfigError):
             Sheets(name=name)
@@ -169,17 +190,20 @@ class TestDefinition:
 
     def test_an_override_without_a_mark_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="mark it"):
+
             class Sub(Sheets):
                 async def append_row(self, params: Any, call: Call) -> Any: ...
 
     def test_two_methods_with_one_script_name_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="both 'getRow'"):
+
             class Sub(Sheets):
                 @read
                 async def getRow(self, params: Any, call: Call) -> Any: ...
 
     def test_a_subclass_cannot_add_a_method_to_its_bases_mutation(self) -> None:
         with pytest.raises(ConfigError, match="declare the mutation again"):
+
             class Sub(Sheets):
                 @Sheets.notify.reconcile
                 async def look(self, params: Any, call: Call) -> Verdict: ...
@@ -255,7 +279,12 @@ class TestSpec:
 
 class TestParams:
     def test_all_problems_are_listed_with_place_and_expected_type(self) -> None:
-        wrong: Any = {"spredsheetId": 1, "values": ["a", {}], "sheet": None, "address": {"street": 4, "town": 1}}
+        wrong: Any = {
+            "spredsheetId": 1,
+            "values": ["a", {}],
+            "sheet": None,
+            "address": {"street": 4, "town": 1},
+        }
         with pytest.raises(RuleBroken) as caught:
             spec("appendRow").parse(wrong)
         for part in (
@@ -268,11 +297,14 @@ class TestParams:
         ):
             assert part in caught.value.message
 
-    @pytest.mark.parametrize(("wrong", "told"), [
-        ({"to": "a", "level": "mid"}, 'params.level must be one of "low", "high", not "mid"'),
-        ({"to": "a", "count": 0}, "params.count: Input should be greater than or equal to 1"),
-        ({"to": "a", "count": "1"}, 'params.count must be integer, not "1"'),
-    ])
+    @pytest.mark.parametrize(
+        ("wrong", "told"),
+        [
+            ({"to": "a", "level": "mid"}, 'params.level must be one of "low", "high", not "mid"'),
+            ({"to": "a", "count": 0}, "params.count: Input should be greater than or equal to 1"),
+            ({"to": "a", "count": "1"}, 'params.count must be integer, not "1"'),
+        ],
+    )
     def test_values_are_not_bent_to_fit(self, wrong: Any, told: str) -> None:
         with pytest.raises(RuleBroken) as caught:
             spec("notify").parse(wrong)
@@ -332,21 +364,40 @@ class Breaking(Connector):
 
 class TestResults:
     async def test_typed_results_become_json(self) -> None:
-        assert await spec("appendRow").invoke({"spreadsheetId": "a", "values": []}, Call()) == {"rowId": "a/1", "row": 1}
+        assert await spec("appendRow").invoke({"spreadsheetId": "a", "values": []}, Call()) == {
+            "rowId": "a/1",
+            "row": 1,
+        }
         assert await spec("draw").invoke({"x": 1}, Call()) == {"x": 1, "label": None}
         assert await spec("getRow").invoke({}, Call()) is None
         assert await spec("search", [Point(1)]).invoke({}, Call()) == [{"x": 1, "label": None}]
 
     async def test_a_page_keeps_its_fields(self) -> None:
-        page = await spec("listRows", Page([{"street": "x"}], lastCursor="c", n=Point(1))).invoke({"known": 1}, Call())
+        page = await spec("listRows", Page([{"street": "x"}], lastCursor="c", n=Point(1))).invoke(
+            {"known": 1}, Call()
+        )
         assert isinstance(page, Page)
-        assert (list(page), page.fields) == ([{"street": "x"}], {"lastCursor": "c", "n": {"x": 1, "label": None}})
+        assert (list(page), page.fields) == (
+            [{"street": "x"}],
+            {"lastCursor": "c", "n": {"x": 1, "label": None}},
+        )
 
-    @pytest.mark.parametrize(("operation", "answer"), [
-        ("search", object()), ("search", {"when": float("nan")}), ("search", {1: 2}), ("search", {"a": {1, 2}}),
-        ("search", 2**60), ("search", Page([object()])), ("search", Page([], field=object())),
-        ("getRow", {"row": 1}), ("getRow", "text"), ("listRows", Page([{"street": 5}])), ("listRows", "text"),
-    ])
+    @pytest.mark.parametrize(
+        ("operation", "answer"),
+        [
+            ("search", object()),
+            ("search", {"when": float("nan")}),
+            ("search", {1: 2}),
+            ("search", {"a": {1, 2}}),
+            ("search", 2**60),
+            ("search", Page([object()])),
+            ("search", Page([], field=object())),
+            ("getRow", {"row": 1}),
+            ("getRow", "text"),
+            ("listRows", Page([{"street": 5}])),
+            ("listRows", "text"),
+        ],
+    )
     async def test_a_result_out_of_shape_is_the_connectors_fault(self, operation: str, answer: Any) -> None:
         with pytest.raises(ConnectorBroke, match=f"sheets.{operation} returned what it did not declare"):
             await spec(operation, answer).invoke({"known": 1}, Call())

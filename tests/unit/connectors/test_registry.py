@@ -28,12 +28,18 @@ def test_an_unknown_type_suggests_the_nearest() -> None:
         make("quantum", "gmail", {})
 
 
-@pytest.mark.parametrize(("settings", "told"), [
-    ({}, ["'path' is missing"]),
-    ({"pth": "x", "create": "yes"}, ["'path' is missing", "did you mean 'path'?", "'create' must be true or false"]),
-    ({"path": 5, "name": "x"}, ["'path' must be a string, not 5", "'name' is unknown"]),
-    ({"path": True}, ["'path' must be a string"]),
-])
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({}, ["'path' is missing"]),
+        (
+            {"pth": "x", "create": "yes"},
+            ["'path' is missing", "did you mean 'path'?", "'create' must be true or false"],
+        ),
+        ({"path": 5, "name": "x"}, ["'path' must be a string, not 5", "'name' is unknown"]),
+        ({"path": True}, ["'path' must be a string"]),
+    ],
+)
 def test_wrong_settings_are_all_told(settings: dict[str, Any], told: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         make("local.mail", "gmail", settings)

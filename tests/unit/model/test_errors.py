@@ -27,7 +27,8 @@ EVERY = pytest.mark.parametrize("kind", list(tree()), ids=lambda kind: kind.__na
 def test_an_error_has_a_code_of_its_own_a_sentence_and_a_consequence(kind: type[KeepError]) -> None:
     assert re.fullmatch(r"[a-z_]+", kind.code)
     assert [other for other in tree() if other.code == kind.code] == [kind]
-    assert kind.__doc__ and kind.__doc__.strip().splitlines()[0].endswith(".")
+    assert kind.__doc__
+    assert kind.__doc__.strip().splitlines()[0].endswith(".")
     assert kind.consequence in Consequence
 
 
@@ -69,6 +70,8 @@ def test_a_refused_script_names_its_first_errors_and_counts_the_rest() -> None:
     warning = Finding("soft", "warning", 9, 9, "Hm.", "")
     refused = ScriptInvalid([*found, warning])
     assert refused.findings == [*found, warning]
-    assert "5 error(s)" in refused.message and "(and 2 more)" in refused.message
-    assert "1:1 error code-1: Wrong 1. Mend it." in refused.message and "soft" not in refused.message
+    assert "5 error(s)" in refused.message
+    assert "(and 2 more)" in refused.message
+    assert "1:1 error code-1: Wrong 1. Mend it." in refused.message
+    assert "soft" not in refused.message
     json.dumps(refused.message)

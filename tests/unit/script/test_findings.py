@@ -271,7 +271,7 @@ PREPARE = [
 CASES = [*TEXT, *STATE, *SHAPE, *TOPICS, *CALLS, *MUTATIONS, *PREPARE]
 
 #: Found by tests of their own.
-ELSEWHERE = {"too-large", "too-deep", "too-many-findings"}
+ELSEWHERE = {"too-large", "too-deep", "too-slow", "too-many-findings"}
 
 
 def test_the_clean_script_has_no_findings() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+from ...model.codec import encode
 from ...model.errors import (
     ConnectorError,
     OutcomeUnknown,
@@ -26,6 +27,9 @@ from ...model.errors import (
 from ..values import Call
 
 T = TypeVar("T")
+
+#: A page ends when it holds so much: hostile content must not make an answer that no script can take.
+PAGE_BYTES = 1 << 20
 
 REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
     errno.ENOENT: PreconditionFailed,
@@ -112,6 +116,11 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def size_of(item: object) -> int:
+    """The bytes of an item as JSON."""
+    return len(encode(item).encode())
 
 
 def told(error: OSError) -> str:

@@ -7,6 +7,7 @@ the second send of the same thing finds the first.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -21,7 +22,16 @@ from ...model.clock import Clock, SystemClock
 from ...model.errors import Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from . import maildir, message, query
-from .files import check_deadline, in_thread, may_have_happened, nothing_happened, sync_folder, write_new
+from .files import (
+    PAGE_BYTES,
+    check_deadline,
+    in_thread,
+    may_have_happened,
+    nothing_happened,
+    size_of,
+    sync_folder,
+    write_new,
+)
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
@@ -90,16 +100,16 @@ class LocalMail(Connector):
         def look() -> None:
             with nothing_happened("The mailbox cannot be used"):
                 maildir.index(self.path, maildir.entries(self.path))
-        await in_thread(look)
+        await asyncio.to_thread(look)
 
     @read
     async def search(self, params: Search, call: Call) -> Page[Found]:
         """Messages in the order of arrival; with `after`, those that came after that cursor.
 
-        `lastCursor` is never null. A page that `limit` cut short has `more: true`; searching after its
-        `lastCursor` goes on without a gap.
+        `lastCursor` is never null. A page that `limit`, or its size, cut short has `more: true`; searching
+        after its `lastCursor` goes on without a gap.
         """
-        return await in_thread(lambda: self._search(params))
+        return await asyncio.to_thread(self._search, params)
 
     @read(by_id=True)
     async def get(self, params: Get, call: Call) -> Whole | None:
@@ -108,7 +118,7 @@ class LocalMail(Connector):
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
                 return _whole(message.read(entry)) if entry else None
-        return await in_thread(look)
+        return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
     async def send(self, params: Send, call: Call) -> Sent:
@@ -127,7 +137,7 @@ class LocalMail(Connector):
             except OSError:
                 return Verdict.retry()
             return Verdict.applied({"id": found}) if found else Verdict.failed()
-        return await in_thread(look)
+        return await asyncio.to_thread(look)
 
     @send.preview
     def describe(self, params: Send) -> str:
@@ -145,10 +155,12 @@ class LocalMail(Connector):
             ids = maildir.index(self.path, present)
             passed = maildir.position(params.get("after"), ids)
             found: list[Found] = []
-            while passed < len(ids) and len(found) < limit:
+            size = 0
+            while passed < len(ids) and len(found) < limit and size < PAGE_BYTES:
                 mail = _readable(present.get(ids[passed]))
                 if mail is not None and fits(mail):
                     found.append(_found(mail))
+                    size += size_of(found[-1])
                 passed += 1
         return Page(found, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
 

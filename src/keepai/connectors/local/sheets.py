@@ -9,6 +9,7 @@ not, and may undo a row, as it may undo any other's.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import re
@@ -21,11 +22,13 @@ from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from . import table
 from .files import (
+    PAGE_BYTES,
     check_deadline,
     in_thread,
     locked,
     may_have_happened,
     nothing_happened,
+    size_of,
     sync_folder,
     write_all,
     write_new,
@@ -108,12 +111,12 @@ class LocalSheets(Connector):
             with nothing_happened("The workbook cannot be used"), locked(self._lock):
                 if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionDenied(f"{self.path} cannot be written.")
-        await in_thread(look)
+        await asyncio.to_thread(look)
 
     @read
     async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
-        """Rows from the top; `total` says how many there are."""
-        return await in_thread(lambda: self._get_rows(params))
+        """Rows from the top; `total` says how many there are, `more` whether some follow these."""
+        return await asyncio.to_thread(self._get_rows, params)
 
     @read(by_id=True)
     async def get_row(self, params: GetRow, call: Call) -> Shown | None:
@@ -122,7 +125,7 @@ class LocalSheets(Connector):
             with nothing_happened("The sheet cannot be read"):
                 found = _find(table.rows(self._text(params)), params["rowId"])
                 return _shown(*found) if found else None
-        return await in_thread(look)
+        return await asyncio.to_thread(look)
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
     async def append_row(self, params: AppendRow, call: Call) -> Written:
@@ -135,7 +138,7 @@ class LocalSheets(Connector):
         def look() -> Verdict:
             found = _find(table.rows(self._settled(params)), table.digest(call.idempotency_key))
             return Verdict.applied(_written(*found)) if found else Verdict.failed()
-        return await in_thread(lambda: _or_retry(look))
+        return await asyncio.to_thread(_or_retry, look)
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=0)
     async def update_row(self, params: UpdateRow, call: Call) -> Written:
@@ -152,7 +155,7 @@ class LocalSheets(Connector):
             if found is None or len(found[1].updates) >= table.UPDATES_MAX:
                 return Verdict.unknown("The row is gone, or has been updated too often since, to tell.")
             return Verdict.failed()
-        return await in_thread(lambda: _or_retry(look))
+        return await asyncio.to_thread(_or_retry, look)
 
     @property
     def _lock(self) -> Path:
@@ -164,8 +167,14 @@ class LocalSheets(Connector):
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
             present = table.rows(self._text(params))
-        part = present[offset : offset + limit]
-        return Page([_shown(n, row) for n, row in enumerate(part, offset + 1)], total=len(present))
+        found: list[Shown] = []
+        size = 0
+        for number, row in enumerate(present[offset : offset + limit], offset + 1):
+            found.append(_shown(number, row))
+            size += size_of(found[-1])
+            if size >= PAGE_BYTES:
+                break
+        return Page(found, total=len(present), more=offset + len(found) < len(present))
 
     def _append(self, params: AppendRow, call: Call) -> Written:
         id = table.digest(call.idempotency_key)

@@ -159,7 +159,7 @@
       const what = args.length > 1 ? `argument ${i + 1} of ctx.${name}` : `the argument of ctx.${name}`;
       text += (i ? "\n" : "") + (encode(args[i], what, stack, messageMax) ?? "null");
     }
-    return host("call", name, text, stack, `${id}`);
+    return host("call", `${id}\n${name}\n${text}`, stack);
   };
   const ask = (name, args) => {
     const id = ++calls;

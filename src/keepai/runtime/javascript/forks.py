@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...model.errors import HostFault
 from .frames import HEADER, Frame, Garbled, unpack
@@ -18,7 +21,7 @@ _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
 _READY_BYTES_MAX = 64 << 10
 #: What the server needs of the environment; nothing else of it, and so no secret, reaches a worker.
-_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "PATH", "LANG", "TMPDIR", "SYSTEMROOT")
+_ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
 
 
 class Lost(Exception):
@@ -62,9 +65,9 @@ class ForkServer:
     control: socket.socket
     _ready: asyncio.Future[None]
     _listener: asyncio.Task[None] | None = None
-    _forked: asyncio.Future[int] | None = None
+    _requests: dict[int, asyncio.Future[tuple[int, asyncio.Future[int]]]] = field(default_factory=dict)
     _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
-    _forking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
     async def start(cls) -> ForkServer:
@@ -94,17 +97,21 @@ class ForkServer:
     async def fork(self) -> Worker:
         """A new worker, locked in and ready. Raises `Lost`."""
         ours, theirs = socket.socketpair()
-        with theirs:
-            pid, ended = await self._request(theirs, ours)
-        ours.setblocking(False)
-        reader, writer = await asyncio.open_connection(sock=ours)
-        worker = Worker(pid, reader, writer, ended)
         try:
             async with asyncio.timeout(_FORK_S_MAX):
-                worker.protections = _protections(await worker.receive(_READY_BYTES_MAX))
-        except (TimeoutError, Garbled):
-            self.kill(worker)
+                with theirs:
+                    pid, ended = await self._request(theirs)
+                reader, writer = await asyncio.open_connection(sock=ours)
+                return await self._welcome(Worker(pid, reader, writer, ended))
+        except (TimeoutError, Garbled, OSError):
             raise Lost("a new worker did not answer") from None
+        except BaseException:
+            ours.close()
+            raise
+
+    async def _welcome(self, worker: Worker) -> Worker:
+        try:
+            worker.protections = _protections(await worker.receive(_READY_BYTES_MAX))
         except BaseException:
             self.kill(worker)
             raise
@@ -130,19 +137,16 @@ class ForkServer:
             self.process.kill()  # workers die with it (their sockets close, and they asked for the signal)
             await asyncio.to_thread(self.process.wait)
 
-    async def _request(self, theirs: socket.socket, ours: socket.socket) -> tuple[int, asyncio.Future[int]]:
-        loop = asyncio.get_running_loop()
-        async with self._forking:
-            self._forked = loop.create_future()
-            try:
-                if not self.alive:
-                    raise Lost("the fork server is gone")
-                socket.send_fds(self.control, [b"F\n"], [theirs.fileno()])
-                pid = await self._forked
-            except (OSError, Lost):
-                ours.close()
-                raise Lost("the fork server is gone") from None
-        return pid, self._ended.setdefault(pid, loop.create_future())
+    async def _request(self, theirs: socket.socket) -> tuple[int, asyncio.Future[int]]:
+        if not self.alive:
+            raise Lost("the fork server is gone")
+        number = next(self._numbers)
+        request = self._requests[number] = asyncio.get_running_loop().create_future()
+        try:
+            socket.send_fds(self.control, [f"F {number}\n".encode()], [theirs.fileno()])
+            return await request
+        finally:
+            del self._requests[number]
 
     async def _listen(self) -> None:
         buffer = b""
@@ -162,19 +166,23 @@ class ForkServer:
             self._ready.set_result(None)
         elif verb == "E":
             self._ready.set_exception(HostFault(rest))
-        elif verb == "P" and self._forked is not None and not self._forked.done():
-            pid = int(rest)
-            self._ended[pid] = asyncio.get_running_loop().create_future()
-            self._forked.set_result(pid)
+        elif verb == "P":
+            self._hear_forked(*map(int, rest.split()))
         elif verb == "X":
             pid, code = map(int, rest.split())
-            ended = self._ended.pop(pid, None)
-            if ended is not None and not ended.done():
-                ended.set_result(code)
+            self._ended.pop(pid).set_result(code)
+
+    def _hear_forked(self, number: int, pid: int) -> None:
+        ended = self._ended[pid] = asyncio.get_running_loop().create_future()
+        request = self._requests.get(number)
+        if request is not None and not request.done():
+            request.set_result((pid, ended))
+        # Else whoever asked was cancelled; its end of the socket is closed, and the worker ends by itself.
 
     def _hear_no_more(self) -> None:
-        for future in (self._ready, self._forked, *self._ended.values()):
-            if future is not None and not future.done():
+        futures: list[asyncio.Future[Any]] = [self._ready, *self._requests.values(), *self._ended.values()]
+        for future in futures:
+            if not future.done():
                 future.set_exception(Lost("the fork server is gone"))
                 future.exception()  # nobody may be waiting for it
 

@@ -86,7 +86,7 @@ def job_frame(job: Job, number: int) -> bytes:
         "args": job.args, "state": job.state,
         "operations": {name: dict(operations) for name, operations in job.surface.operations.items()},
         "allowed": sorted(job.allowed), "limits": asdict(job.limits),
-        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()],
+        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()], "begun_ms": job.begun_ms,
     })
 
 
@@ -101,4 +101,5 @@ def job_of(frame: Frame) -> Job:
         source=frame["source"], step=Step(frame["step"]), handler=frame["handler"], args=tuple(frame["args"]),
         state=frame["state"], surface=Surface(operations, {}), allowed=frozenset(map(Kind, frame["allowed"])),
         limits=Limits(**frame["limits"]), fixed=None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1])),
+        begun_ms=frame["begun_ms"],
     )

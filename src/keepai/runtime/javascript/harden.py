@@ -49,6 +49,12 @@ def protect(keep: Collection[int], before_seal: Callable[[], None]) -> tuple[Pro
     return tuple(report)
 
 
+def prepare() -> None:
+    """What all workers need and can be made once, before they are forked."""
+    if sys.platform == "linux":
+        linux.prepare()
+
+
 def _linux_only(name: str, act: Callable[[], None]) -> Protection:
     if sys.platform != "linux":
         return Protection(name, False, f"{sys.platform} has nothing like it that works without root")

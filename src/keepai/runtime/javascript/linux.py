@@ -7,6 +7,7 @@ threads; seccomp is last, because it forbids the calls that the others need.
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 import signal
@@ -15,6 +16,13 @@ import struct
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT, _LANDLOCK_VERSION = 444, 446, 1
 _NEW_USER, _NEW_NET, _NEW_IPC, _NEW_UTS = 0x10000000, 0x40000000, 0x08000000, 0x04000000
+
+
+def prepare() -> None:
+    """Load and build what the functions below need, so that forked processes find it."""
+    _libc()
+    if platform.machine() in _TABLES:
+        seccomp_program(platform.machine())
 
 
 def die_with_parent() -> None:
@@ -102,6 +110,7 @@ def few_system_calls() -> None:
     _checked(_libc().syscall(seccomp, _SECCOMP_FILTER, _SECCOMP_TSYNC, pointer), "seccomp")
 
 
+@functools.cache
 def seccomp_program(machine: str) -> bytes:
     """The filter: kill on a foreign architecture, on executable memory, and on every call not in the table."""
     arch, _, calls = _TABLES[machine]
@@ -142,5 +151,6 @@ def _checked(result: int, what: str) -> None:
         raise OSError(number, f"{what}: {os.strerror(number)}")
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)

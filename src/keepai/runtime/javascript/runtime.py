@@ -65,21 +65,16 @@ class JavaScriptRuntime:
         worker = await self._take_worker()
         session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker))
         try:
-            ended = await session.run()
+            return await session.run()
         except Lost:
             error = await self._cause_of_death(worker, job)
-            self._kill(worker)
             if again and error is None and not session.answered:
                 raise
             raise error or HostFault("The script's worker process died in the middle of a step.") from None
-        except KeepError:
-            raise
-        except BaseException:  # cancelled, or not ours: the worker may be anywhere in the script
-            self._kill(worker)
-            raise
         finally:
+            if not session.clean:  # met a limit, was refused or cancelled: it may be anywhere in the script
+                self._kill(worker)
             self._give_back(worker)
-        return ended
 
     async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError | None:
         try:

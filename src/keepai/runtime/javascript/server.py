@@ -4,8 +4,8 @@ Started by the runtime as `python -m keepai.runtime.javascript.server <fd>`. It 
 only then is forking safe, and it keeps its dead children until it has told about them, so that a process id
 is never reused under the runtime's hands. It ends when the runtime's end of the socket closes.
 
-Runtime → server:  F (with a socket: fork a worker for it) · K <pid> (kill)
-Server → runtime:  R (ready) · E <why> (cannot start) · P <pid> (forked) · X <pid> <status> (ended)
+Runtime → server:  F <number> (with a socket: fork a worker for it) · K <pid> (kill)
+Server → runtime:  R (ready) · E <why> (cannot start) · P <number> <pid> (forked) · X <pid> <status> (ended)
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from typing import NoReturn
 
 from ...model.errors import KeepError
 from . import cache
+from .cell import Image
 from .engine import Engine, compiled_path
-from .vm import Image, build_image
+from .harden import prepare
+from .image import build_image
 from .worker import serve
 
 
@@ -65,11 +67,11 @@ class Server:
     def _obey(self, line: str, sockets: list[int]) -> None:
         verb, _, rest = line.partition(" ")
         if verb == "F" and sockets:
-            self._fork(sockets.pop(0))
+            self._fork(int(rest), sockets.pop(0))
         elif verb == "K" and int(rest) in self._children:
             os.kill(int(rest), signal.SIGKILL)
 
-    def _fork(self, descriptor: int) -> None:
+    def _fork(self, number: int, descriptor: int) -> None:
         child = os.fork()
         if child == 0:
             signal.set_wakeup_fd(-1)
@@ -77,7 +79,7 @@ class Server:
             serve(socket.socket(fileno=descriptor), self._engine, self._image, self._keep)
         os.close(descriptor)
         self._children.add(child)
-        self._say(f"P {child}")
+        self._say(f"P {number} {child}")
 
     def _reap(self) -> None:
         with contextlib.suppress(ChildProcessError):
@@ -110,6 +112,7 @@ def main() -> NoReturn:
         raise SystemExit(1) from None
     # wasmtime maps fresh memories from the compiled file; workers must keep that descriptor.
     keep = frozenset(_open_descriptors() - before)
+    prepare()
     gc.collect()
     gc.freeze()  # so that a child's collector does not touch, and thereby copy, every page
     Server(control, engine, image, keep).run()

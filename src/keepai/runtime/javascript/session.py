@@ -50,6 +50,7 @@ class Session:
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
         self.answered = False  # whether the host has already done something for this job
+        self.clean = False  # whether the worker ended the job by itself and within its limits
 
     async def run(self) -> Ended:
         """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
@@ -135,7 +136,7 @@ class Session:
 
     async def _answer(self, number: int, operation: Operation) -> None:
         text = self._reply_text(operation, await self._host.answer(operation))
-        await self._worker.send(pack({"t": "reply", "id": number, "text": text}))
+        await self._worker.send(pack({"t": "reply", "n": self._number, "id": number, "text": text}))
 
     def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
         if done.cancelled():
@@ -183,7 +184,14 @@ class Session:
 
     def _finish(self, frame: Frame) -> Ended:
         if frame["t"] == "fail":
-            raise self._failure(frame)
+            failure = self._failure(frame)
+            self.clean = not isinstance(failure, LimitExceeded)
+            raise failure
+        ended = self._ended(frame)
+        self.clean = True
+        return ended
+
+    def _ended(self, frame: Frame) -> Ended:
         if frame["t"] == "mutation":
             return Ended(mutation=self._terminal(frame))
         if self._answers:
@@ -194,8 +202,6 @@ class Session:
         error = _ERRORS.get(str(frame.get("code")))
         if error is None:
             raise Garbled("an unknown failure")
-        if error is LimitExceeded:
-            self._kill()
         return error(_sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
 
     def _terminal(self, frame: Frame) -> Operation:

@@ -19,12 +19,12 @@ from ...model.errors import BadValue, Location, ScriptError, ScriptThrew
 from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
+from .cell import Cells, Size
 from .deadline import Deadline
-from .engine import Engine
 from .frames import Channel, Frame
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .places import Places
-from .vm import Image, Size, Thrown, Vm
+from .vm import Thrown, Vm
 
 _CLOCK = SystemClock()
 _STACK_MESSAGE = "RangeError: Maximum call stack size exceeded"
@@ -52,7 +52,7 @@ class StepRun:
     """Runs one job and tells the host over `channel`."""
 
     def __init__(
-        self, engine: Engine, image: Image, channel: Channel, deadline: Deadline, job: Job, number: int
+        self, cells: Cells, channel: Channel, deadline: Deadline, job: Job, number: int
     ) -> None:
         self._job, self._limits, self._number = job, job.limits, number
         self._channel, self._deadline = channel, deadline
@@ -61,6 +61,8 @@ class StepRun:
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
         self._calls = 0
+        begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
+        self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
         self._places = Places(job.source)
         self._log_left = job.limits.log_bytes_max
         self._ended: Frame | None = None
@@ -69,7 +71,8 @@ class StepRun:
             "bad": self._on_bad, "large": self._on_large, "missing": self._on_missing, "wrong": self._on_wrong,
         }
         size = Size(job.limits.memory_bytes, job.limits.stack_bytes, job.limits.message_bytes_max)
-        self._vm = Vm.restore(engine, image, size, self._host, self._now_ms)
+        self._cells = cells
+        self._vm = Vm.open(cells, size, self._host, self._now_ms)
 
     def run(self) -> Frame:
         """The frame that ends the job."""
@@ -85,7 +88,7 @@ class StepRun:
             return self._fail(self._broken(error))
         finally:
             self._deadline.pause()
-            self._vm.close()
+            self._cells.give_back()
 
     def _run(self) -> Frame:
         vm = self._vm
@@ -132,7 +135,8 @@ class StepRun:
     def _host(self, what: str, *args: str) -> str | None:
         return self._handlers[what](*args)  # type: ignore[no-any-return, operator]
 
-    def _on_call(self, name: str, args: str, stack: str, number: str) -> str | None:
+    def _on_call(self, head: str, stack: str) -> str | None:
+        number, name, args = head.split("\n", 2)
         at = self._places.find(stack)
         kind = self._job.surface.kind(name)
         if kind is None or kind not in self._job.allowed:
@@ -214,6 +218,8 @@ class StepRun:
     def _receive(self) -> Frame:
         self._deadline.pause()
         reply = self._channel.receive()
+        while reply["n"] != self._number:  # an answer that was on its way when the step before ended
+            reply = self._channel.receive()
         self._go_on()
         return reply
 
@@ -259,7 +265,10 @@ class StepRun:
         return json.dumps(list(struct.unpack("<4I", entropy[:16])))
 
     def _now_ms(self) -> int:
-        return self._job.fixed.now_ms if self._job.fixed else _CLOCK.now_ms()
+        """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
+        if self._job.fixed:
+            return self._job.fixed.now_ms
+        return self._ahead_ms + _CLOCK.steady_ms()
 
 
 def _texts(joined: str) -> list[str]:

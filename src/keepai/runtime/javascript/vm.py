@@ -1,30 +1,26 @@
 """One JavaScript VM: an instance of the interpreter with its limits, a clock, and strings in and out.
 
 A VM lives for one step and is thrown away. It starts as a copy of a memory image in which `bootstrap.js` has
-already run, because copying half a megabyte is cheaper than starting QuickJS. What the script asks for comes
-out of `host`, a function of strings; whatever that raises ends the script as a trap.
+already run (see `cell.py` and `image.py`). What the script asks for comes out of `host`, a function of strings;
+whatever that raises ends the script as a trap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-import wasmtime
-
-from .engine import Engine
-from .guest import GuestCrashed, OutOfMemory, pack_pointers
+from .cell import Cell, Cells, Size
+from .guest import OutOfMemory, pack_pointers
 from .places import SCRIPT_NAME
 
 HostCall = Callable[..., str | None]
 
-_ENTRY_POINTS = ("seed", "start", "settle", "describe")
 _MODULE = 1  # JS_EVAL_TYPE_MODULE
 _PENDING, _FULFILLED = 0, 1
-_SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 _REJECTIONS_MAX = 1000
-_PAGE = 4096
+#: The desk: a length, then pointers to arguments, then a short string.
+_ARGUMENTS_AT, _STRING_AT, _STRING_MAX = 16, 64, 4000
+DESK_BYTES = 4096
 
 
 class Thrown(Exception):
@@ -35,60 +31,26 @@ class Thrown(Exception):
         self.handle = handle
 
 
-@dataclass(frozen=True)
-class Image:
-    """How the memory of a VM at rest differs from a fresh one, and where in it our own functions are."""
-
-    memory_size: int
-    runs: tuple[tuple[int, bytes], ...]  # (address, bytes): writing only these saves most of the page faults
-    stack_pointer: int
-    runtime: int
-    context: int
-    entries: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class Size:
-    """What a VM may take."""
-
-    memory_bytes: int = 64 << 20
-    stack_bytes: int = 256 << 10
-    message_bytes: int = 4 << 20
-
-
 class Vm:
     """A script's whole world."""
 
-    def __init__(self, engine: Engine, size: Size, host: HostCall, now_ms: Callable[[], int]) -> None:
-        self._engine, self._size, self._host, self._now_ms = engine, size, host, now_ms
-        self._store = wasmtime.Store(engine.wasm)
-        limit = size.memory_bytes + size.message_bytes + _SLACK_BYTES
-        self._store.set_limits(memory_size=limit, instances=1, tables=2, memories=1)
-        self._store.set_epoch_deadline(1)
-        engine.running = self
-        self._guest = engine.instantiate(self._store)
-        self._call = self._guest.call
+    def __init__(self, cell: Cell, size: Size, host: HostCall, now_ms: Callable[[], int]) -> None:
+        self._size, self._host, self._now_ms = size, host, now_ms
+        self._guest, self._call = cell.guest, cell.guest.call
         self._entries: Mapping[str, int] = {}
-        self._length_pointer = 0
+        self._desk = self._undefined = 0
         self._unhandled: dict[int, int] = {}
+        cell.engine.running = self
 
     @classmethod
-    def restore(cls, engine: Engine, image: Image, size: Size, host: HostCall, now_ms: Callable[[], int]) -> Vm:
+    def open(cls, cells: Cells, size: Size, host: HostCall, now_ms: Callable[[], int]) -> Vm:
         """A VM as it was when the image was taken."""
-        vm = cls(engine, size, host, now_ms)
-        vm._guest.grow_to(image.memory_size)
-        for address, data in image.runs:
-            vm._guest.write(address, data)
-        vm._guest.stack_pointer = image.stack_pointer
+        vm, image = cls(cells.take(size), size, host, now_ms), cells.image
         vm._call("qjs_set_runtime_and_context", image.runtime, image.context)
-        vm._entries = image.entries
         vm._call("qjs_set_memory_limit", size.memory_bytes)
         vm._call("qjs_set_max_stack_size", size.stack_bytes)
+        vm._entries, vm._desk, vm._undefined = image.entries, image.desk, image.undefined
         return vm
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._store.close()
 
     def memory_full(self) -> bool:
         """Whether the guest has grown to its limit, as far as can be seen from outside."""
@@ -98,7 +60,7 @@ class Vm:
 
     def load(self, source: str) -> int:
         """Evaluate the script as a module; a handle of its namespace. Raises `Thrown`."""
-        promise = self._evaluate(source, SCRIPT_NAME, _MODULE)
+        promise = self.evaluate(source, SCRIPT_NAME, _MODULE)
         self.run_jobs()
         state = self._call("qjs_promise_state", promise)
         if state == _PENDING:
@@ -112,12 +74,11 @@ class Vm:
     def enter(self, name: str, *args: str | int) -> None:
         """Call one of bootstrap's functions with strings and handles."""
         handles = [self._string(arg) if isinstance(arg, str) else arg for arg in args]
-        array = self._allocate(pack_pointers(handles) or b"\0")
-        undefined = self._call("qjs_get_undefined")
-        result = self._checked(self._call("qjs_call", self._entries[name], undefined, len(handles), array))
-        for handle in (*handles, undefined, result):
+        self._guest.write(self._desk + _ARGUMENTS_AT, pack_pointers(handles))
+        arguments = self._desk + _ARGUMENTS_AT
+        result = self._call("qjs_call", self._entries[name], self._undefined, len(handles), arguments)
+        for handle in (*handles, self._checked(result)):
             self._call("qjs_free_value", handle)
-        self._call("wasm_free", array)
 
     def run_jobs(self) -> None:
         """Run microtasks until none is left."""
@@ -160,7 +121,8 @@ class Vm:
 
     # Strings and handles.
 
-    def _evaluate(self, code: str, name: str, flags: int) -> int:
+    def evaluate(self, code: str, name: str, flags: int) -> int:
+        """Run source; a handle of its value. Raises `Thrown`."""
         data = code.encode("utf-8", "surrogatepass")
         text, where = self._allocate(data + b"\0"), self._allocate(name.encode() + b"\0")
         handle = self._call("qjs_eval", text, len(data), where, flags)
@@ -185,76 +147,23 @@ class Vm:
 
     def _string(self, text: str) -> int:
         data = text.encode("utf-8", "surrogatepass")
-        pointer = self._allocate(data + b"\0")
-        handle = self._handle(self._call("qjs_new_string", pointer, len(data)))
+        if len(data) <= _STRING_MAX:  # most are short: no allocation for them
+            self._guest.write(self._desk + _STRING_AT, data)
+            return self._new_string(self._desk + _STRING_AT, len(data))
+        pointer = self._allocate(data)
+        handle = self._new_string(pointer, len(data))
         self._call("wasm_free", pointer)
-        if self._call("qjs_is_exception", handle):
+        return handle
+
+    def _new_string(self, pointer: int, length: int) -> int:
+        handle = self._handle(self._call("qjs_new_string", pointer, length))
+        if length > _STRING_MAX and self._call("qjs_is_exception", handle):
             raise OutOfMemory
         return handle
 
     def _text(self, handle: int) -> str:
-        self._length_pointer = length_at = self._length_pointer or self._allocate(bytes(4))
-        pointer = self._handle(self._call("qjs_get_string_len", handle, length_at))
-        length = int.from_bytes(self._guest.read(length_at, 4), "little")
+        pointer = self._handle(self._call("qjs_get_string_len", handle, self._desk))
+        length = int.from_bytes(self._guest.read(self._desk, 4), "little")
         data = self._guest.read(pointer, length)
         self._call("qjs_free_cstring", pointer)
         return data.decode("utf-8", "surrogatepass")
-
-    # Only while the image is built.
-
-    def _host_function(self) -> int:
-        name = self._allocate(b"host\0")
-        return self._handle(self._call("qjs_new_host_function", name, 4, 0))
-
-    def _set_global(self, name: str, handle: int) -> None:
-        self._call("qjs_set_prop_string", self._call("qjs_get_global"), self._allocate(name.encode() + b"\0"), handle)
-
-    def _property(self, owner: int, name: str) -> int:
-        return self._checked(self._call("qjs_get_prop_string", owner, self._allocate(name.encode() + b"\0")))
-
-
-def build_image(engine: Engine) -> Image:
-    """Start QuickJS, run our own scripts in it and keep its memory."""
-    vm = Vm(engine, Size(), _no_host, _epoch)
-    fresh = vm._guest.read(0, vm._guest.memory_size())
-    vm._call("_initialize")
-    if vm._call("qjs_init"):
-        raise GuestCrashed("QuickJS did not start")
-    vm._call("qjs_set_promise_rejection_handler", 1)
-    vm._set_global("__host", vm._host_function())
-    entries = vm._evaluate(_source("bootstrap.js"), "<keep>", 0)
-    vm._evaluate(_source("globals.js"), "<keep>", 0)
-    found = {name: vm._property(entries, name) for name in _ENTRY_POINTS}
-    guest = vm._guest
-    memory = guest.read(0, guest.memory_size())
-    image = Image(
-        len(memory), tuple(_changes(fresh, memory)), guest.stack_pointer,
-        vm._call("qjs_get_runtime_ptr"), vm._call("qjs_get_context_ptr"), found,
-    )
-    vm.close()
-    return image
-
-
-def _changes(before: bytes, after: bytes) -> Iterator[tuple[int, bytes]]:
-    """Runs of pages of `after` that differ from `before`, which is zero beyond its end."""
-    before = before.ljust(len(after), b"\0")
-    start = None
-    for page in range(0, len(after) + _PAGE, _PAGE):
-        differs = before[page : page + _PAGE] != after[page : page + _PAGE]
-        if differs and start is None:
-            start = page
-        elif not differs and start is not None:
-            yield start, after[start:page]
-            start = None
-
-
-def _source(name: str) -> str:
-    return Path(__file__).with_name(name).read_text("utf-8")
-
-
-def _no_host(*_args: str) -> None:
-    raise GuestCrashed("a host call while the image was built")
-
-
-def _epoch() -> int:
-    return 0

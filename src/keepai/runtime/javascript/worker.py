@@ -11,12 +11,12 @@ import socket
 from typing import NoReturn
 
 from ...model.errors import LimitExceeded
+from .cell import Cells, Image
 from .deadline import Deadline
 from .engine import Engine
 from .frames import Channel, job_of
 from .harden import protect
 from .step import StepRun
-from .vm import Image
 
 EXIT_UNEXPECTED, EXIT_OUT_OF_MEMORY = 70, 71
 
@@ -27,9 +27,9 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
     try:
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
-        channel = Channel(sock)
+        channel, cells = Channel(sock), Cells(engine, image)
         channel.send({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]})
-        while _one_job(channel, engine, image, deadline):
+        while _one_job(channel, cells, deadline):
             pass
         code = 0
     except (EOFError, OSError):
@@ -40,8 +40,10 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         os._exit(code)
 
 
-def _one_job(channel: Channel, engine: Engine, image: Image, deadline: Deadline) -> bool:
+def _one_job(channel: Channel, cells: Cells, deadline: Deadline) -> bool:
     frame = channel.receive()
-    end = StepRun(engine, image, channel, deadline, job_of(frame), frame["n"]).run()
+    while frame["t"] != "job":  # an answer that was on its way when the step before ended
+        frame = channel.receive()
+    end = StepRun(cells, channel, deadline, job_of(frame), frame["n"]).run()
     channel.send(end)
     return end.get("code") != LimitExceeded.code

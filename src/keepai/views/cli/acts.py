@@ -1,0 +1,135 @@
+"""What a person does, one command each. Every act goes through the host, or through the engine's own door."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from . import names
+from .session import Session, with_json, with_session
+from .text import count, echo, echo_json, plain
+
+_KINDS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
+_ANSWERS = ("try_again", "did_not_happen", "happened", "skip")
+
+
+def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = None) -> None:
+    if as_json:
+        echo_json({"act": act, "subject": subject, "result": result})
+    else:
+        echo(plain(sentence))
+
+
+def _on_workflow(act: str, sentence: str, doc: str) -> click.Command:
+    """A command that does one thing to a whole workflow."""
+
+    def run(session: Session, workflow: str, as_json: bool) -> None:
+        with session.look() as look:
+            row = names.workflow(look, workflow)
+        session.act(act, wf=row["id"])
+        _done(as_json, act, row["id"], f"{row['name']} {sentence}")
+
+    return _command(act, run, doc)
+
+
+def _on_run(act: str, sentence: Callable[[str, Any], str], doc: str) -> click.Command:
+    """A command that does one thing to a run."""
+
+    def run(session: Session, run: str, as_json: bool) -> None:
+        with session.look() as look:
+            _, run_id = names.thing(look, run, ("run",))
+        result = session.act(act, run_id=run_id)
+        _done(as_json, act, run_id, sentence(run_id, result), result)
+
+    return _command(act, run, doc, "run")
+
+
+def _command(name: str, function: Callable[..., None], doc: str, argument: str = "workflow") -> click.Command:
+    function.__doc__ = doc
+    wrapped = click.argument(argument, metavar=argument.upper())(with_json(with_session(function)))
+    return click.command(name)(wrapped)
+
+
+pause = _on_workflow(
+    "pause", "is paused: nothing of it starts until `keep resume`.", "Start nothing more of a workflow for now.")
+resume = _on_workflow("resume", "is active.", "Let a paused or stopped workflow run again.")
+stop = _on_workflow("stop", "is stopped. What it did stays on record.", "End a workflow.")
+retry = _on_run("retry", lambda _, new: f"{new} carries on.", "Try a stopped run again now.")
+finish = _on_run(
+    "finish", lambda run_id, _: f"{run_id} is finished: its events are consumed, nothing was published.",
+    "End a run whose mutation happened and whose `next` cannot run.")
+
+
+@click.command("run-now")
+@click.argument("workflow", metavar="WORKFLOW")
+@with_json
+@with_session
+def run_now(session: Session, workflow: str, as_json: bool) -> None:
+    """Queue every producer of a workflow."""
+    with session.look() as look:
+        row = names.workflow(look, workflow)
+    queued = session.act("run_now", wf=row["id"])
+    told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers."
+    _done(as_json, "run_now", row["id"], told, queued)
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("capability")
+@click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True)
+@with_json
+@with_session
+def grant(session: Session, workflow: str, capability: str, mode: str, as_json: bool) -> None:
+    """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on."""
+    with session.look() as look:
+        row = names.workflow(look, workflow)
+    session.act("grant", wf=row["id"], capability=capability, mode=mode)
+    verb = {"allow": "may use", "ask": "must ask before it uses", "deny": "may not use"}[mode]
+    _done(as_json, "grant", row["id"], f"{row['name']} {verb} {capability}.", {"capability": capability, "mode": mode})
+
+
+@click.command()
+@click.argument("id", metavar="ID")
+@with_json
+@with_session
+def skip(session: Session, id: str, as_json: bool) -> None:
+    """Decide that nothing more shall come of a run, an event or an input."""
+    with session.look() as look:
+        kind, whole = names.thing(look, id, _KINDS)
+    result = session.act(_KINDS[kind], id=whole)
+    also = f", and {count(len(result), 'event')} with it" if result else ""
+    _done(as_json, _KINDS[kind], whole, f"{whole} is skipped{also}.", result)
+
+
+@click.command()
+@click.argument("mutation", metavar="MUTATION")
+@click.argument("answer", type=click.Choice(_ANSWERS))
+@click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
+@with_json
+@with_session
+def resolve(session: Session, mutation: str, answer: str, result: str | None, as_json: bool) -> None:
+    """Say what became of a mutation that nobody could verify.
+
+    try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
+    RESULT; skip goes on without it.
+    """
+    value = _json(result, answer)
+    with session.look() as look:
+        _, whole = names.thing(look, mutation, ("mutation",))
+    session.act("resolve", mutation_id=whole, answer=answer, result=value)
+    _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; the run goes on from there.")
+
+
+def _json(text: str | None, answer: str) -> Any:
+    if text is None:
+        return None
+    if answer != "happened":
+        raise click.BadParameter(f"it belongs to happened, not to {answer}.", param_hint="--result")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"this is not JSON: {error}.", param_hint="--result") from None
+

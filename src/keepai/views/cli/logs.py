@@ -1,0 +1,78 @@
+"""`keep logs`: what the runs of a workflow called, logged and were warned of, as it was kept with them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import names
+from .session import Look, Session, with_json, with_session
+from .text import clock, echo, echo_json, echo_json_line, line, say, width
+
+if TYPE_CHECKING:
+    from ...model.records import Traced
+
+POLL_S = 0.2
+Entry = tuple[tuple[int, int], str, "Traced"]
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--last", metavar="N", type=click.IntRange(min=1), default=200, show_default=True,
+              help="Begin with at most so many lines, the newest.")
+@with_json
+@with_session
+def logs(session: Session, workflow: str, follow: bool, last: int, as_json: bool) -> None:
+    """What a workflow's runs did, line by line."""
+    with session.look() as look:
+        workflow_id = names.workflow(look, workflow)["id"]
+        entries = look.views.logs(workflow_id)
+        if as_json and not follow:
+            echo_json([_data(*entry) for entry in entries[-last:]])
+            return
+        _print(entries[-last:], as_json)
+        if not entries and not follow:
+            say("Nothing has run yet.")
+        if follow:
+            _follow(look, workflow_id, entries[-1][0] if entries else (0, 0), as_json)
+
+
+def _follow(look: Look, workflow_id: str, place: tuple[int, int], as_json: bool) -> None:
+    seen = None
+    try:
+        while True:
+            change = look.change()
+            if change != seen:
+                seen = change
+                entries = look.views.logs(workflow_id, place)
+                _print(entries, as_json)
+                place = entries[-1][0] if entries else place
+            time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        return
+
+
+def _print(entries: list[Entry], as_json: bool) -> None:
+    for entry in entries:
+        if as_json:
+            echo_json_line(_data(*entry))
+        else:
+            echo(line(f"{clock(entry[2].at)} {entry[1]}.{entry[2].step} {told(entry[2])}", width()))
+
+
+def _data(place: tuple[int, int], handler: str, traced: Traced) -> dict[str, Any]:
+    from ...model.clock import iso
+
+    return {**traced.to_json(), "handler": handler, "at": iso(traced.at)}
+
+
+def told(traced: Traced) -> str:
+    """One thing that a run did, on one line."""
+    if traced.kind != "call":
+        return f"{traced.kind} {traced.name}: {traced.answer or ''}"
+    took = f"  {traced.duration_ms} ms" if traced.duration_ms is not None else ""
+    answer = f"failed: {traced.error}" if traced.error else f"→ {traced.answer}"
+    return f"{traced.name}({traced.args or ''}) {answer}{took}"

@@ -1,0 +1,117 @@
+"""The entry of the command `keep`: its global options, the table of its commands, and what errors become."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from ...model.errors import ConfigError, KeepError, ScriptInvalid
+from .session import Session
+
+#: What a command's exit code says.
+OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
+
+#: Command → the module and the function that it is, in the order in which people meet them.
+COMMANDS = {
+    "demo": "demo:demo",
+    "check": "scripts:check",
+    "deploy": "scripts:deploy",
+    "dev": "dev:dev",
+    "status": "status:status",
+    "inputs": "accounts:inputs",
+    "outputs": "accounts:outputs",
+    "runs": "accounts:runs",
+    "show": "show:show",
+    "logs": "logs:logs",
+    "pause": "acts:pause",
+    "resume": "acts:resume",
+    "stop": "acts:stop",
+    "run-now": "acts:run_now",
+    "grant": "acts:grant",
+    "retry": "acts:retry",
+    "skip": "acts:skip",
+    "finish": "acts:finish",
+    "resolve": "acts:resolve",
+}
+
+
+class Commands(click.Group):
+    """Imports a command when it is asked for, and turns Keep's errors into a sentence and an exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str],
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from .names import did_you_mean
+
+            ctx.fail(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except KeepError as error:
+            complain(error)
+            ctx.exit(exit_code(error))
+
+
+def complain(error: KeepError) -> None:
+    """Say on stderr what is wrong; a message may come from outside."""
+    from .text import plain
+
+    prefix = "" if isinstance(error, ConfigError) else "keep: "
+    click.echo(prefix + plain(error.message), err=True)
+
+
+def exit_code(error: KeepError) -> int:
+    """What an error means to a calling program."""
+    if isinstance(error, ConfigError):
+        return USAGE
+    return FINDINGS if isinstance(error, ScriptInvalid) else FAILED
+
+
+def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from importlib.metadata import version
+
+        click.echo(f"keep {version('keepai')}")
+        ctx.exit()
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", help="The keep.toml to use; without it, the one here, if any.")
+@click.option("--db", metavar="FILE", help="The ledger's file; without it, what keep.toml says, or keep.db.")
+@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,
+              help="Show the version.")
+@click.pass_context
+def keep(ctx: click.Context, config: str | None, db: str | None) -> None:
+    """Keep runs automations that a language model wrote, durably.
+
+    Start with `keep demo`, or with a script and a keep.toml: `keep check`, `keep deploy`, `keep dev`,
+    then `keep inputs`.
+
+    Every command takes --json. Exit codes: 0 it is done, 1 it failed, 2 the command or keep.toml is
+    wrong, 3 the script has errors, 4 a person must act.
+    """
+    ctx.obj = Session(config, db)
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    keep(prog_name="keep")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""From what a person typed to the one thing that is meant: a name, an id, or the beginning of one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ...model.errors import NotFound
+
+if TYPE_CHECKING:
+    from ...ledger.base import Row
+    from .session import Look
+
+#: The beginning of an id → what it is, and the statements that find one by its id and list all of a workflow.
+KINDS = {
+    "run_": ("run", "run_by_id", "run_id", "look_runs"),
+    "inp_": ("input", "input_by_id", "input_id", "look_inputs"),
+    "evt_": ("event", "event_by_id", "event_id", "look_events"),
+    "mut_": ("mutation", "mutation_by_id", "mutation_id", "look_mutations"),
+}
+ROWS_MAX = 100_000
+LISTED_MAX = 5
+
+
+def workflow(look: Look, typed: str) -> Row:
+    """The workflow of that name or id, or of which it is the only beginning."""
+    rows = look.read.all("workflow_all")
+    exact = [row for row in rows if typed in (row["id"], row["name"])]
+    found = exact or [row for row in rows if typed and row["name"].startswith(typed)]
+    found = found or [row for row in rows if typed.startswith("wf_") and row["id"].startswith(typed)]
+    if len(found) == 1:
+        return found[0]
+    names = [str(row["name"]) for row in found or rows]
+    if found:
+        raise NotFound(f"{typed!r} could be {_listed(names)}. Write the whole name.")
+    if not rows:
+        raise NotFound(f"There is no workflow {typed!r}: none is deployed yet. `keep deploy FILE` deploys one.")
+    raise NotFound(f"There is no workflow {typed!r}. {did_you_mean(typed, names)}")
+
+
+def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
+    """What an id, or the only beginning of one, means: its kind and the whole id."""
+    wanted = {prefix: entry for prefix, entry in KINDS.items() if entry[0] in kinds}
+    prefix = typed[:4]
+    if prefix not in wanted:
+        shown = " or ".join(f"{p}…" for p in wanted)
+        raise NotFound(f"{typed!r} is not an id of {_a(entry[0] for entry in wanted.values())}: it begins with {shown}.")
+    kind, by_id, parameter, listing = wanted[prefix]
+    if look.read.one(by_id, **{parameter: typed}) is not None:
+        return kind, typed
+    found = _beginning_with(look, typed, listing)
+    if len(found) == 1:
+        return kind, found[0]
+    if found:
+        raise NotFound(f"{typed!r} could be {len(found)} {kind}s: {_listed(found)}. Write more of it.")
+    where = {"run": "keep runs", "input": "keep inputs", "mutation": "keep outputs"}.get(kind, "keep show RUN")
+    argument = "" if kind == "event" else " WORKFLOW"
+    raise NotFound(f"There is no {kind} {typed}. `{where}{argument}` lists them.")
+
+
+def _beginning_with(look: Look, typed: str, listing: str) -> list[str]:
+    more = {"look_inputs": {"search": None}, "look_events": {"topic": None, "status": None}}.get(listing, {})
+    found = []
+    for row in look.read.all("workflow_all"):
+        rows = look.read.all(listing, workflow_id=row["id"], limit=ROWS_MAX, **more)
+        found += [str(r["id"]) for r in rows if str(r["id"]).startswith(typed)]
+    return found
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """Advice on a word that is not known."""
+    known = list(known)
+    close = difflib.get_close_matches(typed, known, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else f"There are: {_listed(known, 30)}."
+
+
+def _listed(names: list[str], most: int = LISTED_MAX) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _a(kinds: Iterable[str]) -> str:
+    named = [f"an {kind}" if kind[0] in "aeiou" else f"a {kind}" for kind in kinds]
+    return " or ".join(named)

@@ -1,0 +1,129 @@
+"""`keep check` and `keep deploy`: from a file to findings, or to an active version."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ConfigError, Finding, ScriptInvalid
+from .session import Session, with_json, with_session
+from .text import count, echo, echo_json, paint, plain, say
+
+if TYPE_CHECKING:
+    from ...model.operations import Surface
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
+@click.command()
+@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=_FILE)
+@with_json
+@with_session
+def check(session: Session, files: Sequence[str], as_json: bool) -> None:
+    """Find mistakes in scripts without running anything.
+
+    With a keep.toml, calls of connectors are judged too. Exit code 3 if there are errors.
+    """
+    from ...script.check import check as check_script
+
+    surface, by_id = _surface(session)
+    checked = {file: check_script(_read(file), surface, mutate_reads=by_id) for file in files}
+    findings = [(file, finding) for file in files for finding in checked[file].findings]
+    errors = sum(len(each.errors) for each in checked.values())
+    if as_json:
+        echo_json([{"file": file, **vars(finding)} for file, finding in findings])
+    else:
+        echo(*(_shown(file, finding) for file, finding in findings))
+        warnings = len(findings) - errors
+        say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
+        if surface is None:
+            say("Without a keep.toml no connector is known, so calls such as ctx.gmail.search were not judged.")
+    sys.exit(3 if errors else 0)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--grant", "grants", multiple=True, metavar="all|CAPABILITY[=MODE]",
+              help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny.")
+@click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
+@with_json
+@with_session
+def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_json: bool) -> None:
+    """Store a script and make it the active version. Runs nothing.
+
+    A script with the name of a workflow that exists is a new version of it.
+    """
+    wanted = _grants(grants)
+    try:
+        done = session.act("deploy", source=_read(file), grants=wanted, strand=strand)
+    except ScriptInvalid as error:
+        _refused(file, error, as_json)
+        sys.exit(3)
+    if as_json:
+        echo_json(done)
+        return
+    for finding in done["findings"]:
+        say(_shown(file, Finding(**finding)))
+    echo(*_deployed(done))
+
+
+def _deployed(done: dict[str, Any]) -> list[str]:
+    name = plain(done["name"])
+    word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
+    lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
+    granted = [each for each in done["capabilities"] if each not in done["not_granted"]]
+    lines += [f"  may use      {', '.join(granted)}"] if granted else []
+    lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
+    lines += [f"  allow it     keep grant {name} {each}" for each in done["not_granted"]]
+    return lines
+
+
+def _refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
+    if as_json:
+        echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
+        return
+    for finding in error.findings:
+        say(_shown(file, finding))
+    errors = sum(1 for finding in error.findings if finding.severity == "error")
+    say(f"Nothing was deployed: the script has {count(errors, 'error')}.")
+
+
+def _shown(file: str, finding: Finding) -> str:
+    place = f"{file}:{finding.line}:{finding.column}"
+    told = plain(f"{finding.message} {finding.fix}".rstrip())
+    return f"{place} {paint(finding.severity)} {finding.code}: {told}"
+
+
+def _surface(session: Session) -> tuple[Surface | None, bool]:
+    """What scripts may call here, and whether policy lets mutate read; without a keep.toml nobody knows."""
+    settings = session.settings(connectors=True)
+    if settings.file is None:
+        return None, settings.policy.mutate_reads == "by_id"
+    from ...connectors.base import surface
+
+    return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
+
+
+def _read(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the script as UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:
+    if not texts:
+        return None
+    if "all" in texts:
+        if len(texts) > 1:
+            raise click.BadParameter("write either --grant all, or single capabilities.", param_hint="--grant")
+        return "all"
+    return {capability: mode or "allow" for capability, _, mode in (text.partition("=") for text in texts)}

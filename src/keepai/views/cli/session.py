@@ -1,0 +1,179 @@
+"""What every command starts from: the settings, a read-only look at the ledger, and a way to act.
+
+A look opens the ledger read-only and needs no lock. An act goes to the running host; without one, this
+process takes the ledger's lock and is the host for that one act.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ...model.errors import LedgerUnusable, NotFound
+
+if TYPE_CHECKING:
+    from ...app import Keep
+    from ...config import Settings
+    from ...ledger.base import Reader
+    from ..read import Views
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Look:
+    """An open ledger that can only be read."""
+
+    path: Path
+    views: Views
+    read: Reader
+    now_ms: int
+    change: Callable[[], int]  # a number that changes whenever somebody commits
+
+
+@dataclass(frozen=True)
+class Session:
+    """The global options of one call of `keep`."""
+
+    config: str | None = None
+    db: str | None = None
+
+    def settings(self, *, connectors: bool = False) -> Settings:
+        """The settings that hold; with `connectors`, these are made, and mistakes in them told."""
+        from ...config import load
+
+        if not connectors:
+            return load(self.config, self.db, os.environ)
+        from .wiring import make
+
+        return load(self.config, self.db, os.environ, make)
+
+    @contextmanager
+    def look(self) -> Iterator[Look]:
+        """The ledger, to be read."""
+        import apsw
+
+        from ...ledger.sqlite.connection import unusable
+
+        settings = self.settings()
+        try:
+            with open_look(settings) as look:
+                yield look
+        except apsw.Error as error:
+            raise unusable(error, settings.path) from None
+
+    def act(self, act: str, **params: Any) -> Any:
+        """Have the host do something, or do it here if there is none."""
+        from .. import control
+
+        settings = self.settings()
+        try:
+            return control.ask(settings.path, act, params)
+        except control.NoHost:
+            return self._act_here(act, params)
+
+    def _act_here(self, act: str, params: Mapping[str, Any]) -> Any:
+        import asyncio
+
+        from .. import control
+
+        settings = self.settings(connectors=True)
+
+        async def perform() -> Any:
+            async with host(settings) as keep:
+                return await control.perform(keep, act, params)
+
+        try:
+            return asyncio.run(perform())
+        except LedgerUnusable:
+            try:  # a host that was just starting listens by now
+                return control.ask(settings.path, act, params)
+            except control.NoHost:
+                pass
+            raise
+
+
+def host(settings: Settings) -> Keep:
+    """A host with these settings, to be entered; what it does is done in the name of this user."""
+    from ...app import Keep
+
+    return Keep(settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor())
+
+
+def _actor() -> str:
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "person"
+
+
+@contextmanager
+def open_look(settings: Settings) -> Iterator[Look]:
+    """A read-only look at the ledger of these settings; it creates nothing."""
+    from ...ledger.sqlite.connection import Statements, open_reader
+    from ...model.clock import SystemClock
+    from ..read import Views
+
+    _check_file(settings.path)
+    connection = open_reader(settings.path)
+    try:
+        _check_schema(connection, settings.path)
+        read = Statements(connection)
+        views = Views(read, settings.policy.stale_s)
+        yield Look(settings.path, views, read, SystemClock().now_ms(), lambda: int(connection.pragma("data_version")))
+    finally:
+        connection.close()
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise LedgerUnusable(f"{path} is a folder. Name the ledger's file with --db or in keep.toml.")
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        size = 0
+    except OSError as error:
+        raise LedgerUnusable(f"{path} cannot be opened: {error.strerror}.") from None
+    if not size:
+        raise NotFound(f"There is no ledger at {path} yet. `keep deploy FILE` makes one; --db names another.")
+
+
+def _check_schema(connection: Any, path: Path) -> None:
+    from ...ledger.sqlite.connection import APPLICATION_ID
+    from ...ledger.sqlite.migrate import migrations
+
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise LedgerUnusable(f"{path} is a SQLite database of some other program. Name another file.")
+    have, want = int(connection.pragma("user_version")), max(migrations())
+    if have > want:
+        raise LedgerUnusable(
+            f"{path} was written by a newer Keep (schema {have}; this one knows {want}). Nothing was touched. "
+            "Upgrade Keep (pip install -U keepai)."
+        )
+    if have < want:
+        raise LedgerUnusable(f"{path} was written by an older Keep. `keep dev` brings it up to date, with a backup.")
+
+
+def with_json(function: F) -> F:
+    """Give a command the option `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def with_session(function: F) -> F:
+    """Give a command the session as its first argument."""
+
+    @click.pass_obj
+    @wraps(function)
+    def wrapped(session: Session, /, *args: Any, **kwargs: Any) -> Any:
+        return function(session, *args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]

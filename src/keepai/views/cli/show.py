@@ -1,0 +1,170 @@
+"""`keep show`: everything that is known of one thing, with the history of its moves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import names
+from .logs import told
+from .session import Look, Session, with_json, with_session
+from .text import ago, clock, echo, echo_json, line, paint, plain
+
+if TYPE_CHECKING:
+    from ...ledger.base import Row
+
+Data = dict[str, Any]
+_KINDS = ("run", "input", "event", "mutation")
+
+
+@click.command()
+@click.argument("id", metavar="ID")
+@with_json
+@with_session
+def show(session: Session, id: str, as_json: bool) -> None:
+    """Everything about a run, input, event, mutation or workflow; the beginning of its id is enough."""
+    with session.look() as look:
+        if id[:4] in names.KINDS:
+            kind, whole = names.thing(look, id, _KINDS)
+        else:
+            kind, whole = "workflow", str(names.workflow(look, id)["id"])
+        data = {"kind": kind, **_SHOWN[kind](look, whole)}
+    if as_json:
+        echo_json(data)
+    else:
+        echo(*_lines(data))
+
+
+def _workflow(look: Look, id: str) -> Data:
+    from .stops import stopped
+
+    record = next(w for w in look.views.workflows(look.now_ms) if w.id == id)
+    stop = stopped(look, id, record.name)
+    grants = {r["capability"]: r["mode"] for r in look.read.all("grant_all", workflow_id=id)}
+    versions = [f"{r['major']}.{r['minor']}" for r in look.read.all("script_all", workflow_id=id)]
+    return {
+        **record.to_json(), "blocked": stop.to_json() if stop else None, "grants": grants, "versions": versions,
+        "history": _history(look, id, id), "acts": _acts(look, id),
+    }
+
+
+def _run(look: Look, id: str) -> Data:
+    run = look.views.run(id)
+    mutation = look.read.one("mutation_of_run", workflow_id=run.workflow_id, run_id=id)
+    reserved = look.read.all("reservation_of_run", workflow_id=run.workflow_id, run_id=id)
+    return {
+        **run.to_json(), "reserved": [r["event_id"] for r in reserved],
+        "mutation": look.views.mutation(mutation["id"]).to_json() if mutation else None,
+        "trace": [{**t.to_json(), "at": _iso(t.at), "told": told(t)} for t in look.views.trace(id)],
+        "history": _history(look, run.workflow_id, id), "acts": _acts(look, run.workflow_id, id),
+    }
+
+
+def _input(look: Look, id: str) -> Data:
+    found = look.views.input(id)
+    return {
+        **found.to_json(), "history": _history(look, found.workflow_id, id),
+        "acts": _acts(look, found.workflow_id, id),
+    }
+
+
+def _event(look: Look, id: str) -> Data:
+    event = look.views.event(id)
+    return {
+        **event.to_json(), "causes": [look.views.input(each).title for each in event.caused_by],
+        "history": _history(look, event.workflow_id, id), "acts": _acts(look, event.workflow_id, id),
+    }
+
+
+def _mutation(look: Look, id: str) -> Data:
+    mutation = look.views.mutation(id)
+    causes = [r["input_id"] for r in look.read.all("look_inputs_of_mutation", mutation_id=id)]
+    return {
+        **mutation.to_json(),
+        "inputs": [{"id": each, "title": look.views.input(each).title} for each in causes],
+        "history": _history(look, mutation.workflow_id, id), "acts": _acts(look, mutation.workflow_id, id),
+    }
+
+
+_SHOWN: Mapping[str, Callable[[Look, str], Data]] = {
+    "workflow": _workflow, "run": _run, "input": _input, "event": _event, "mutation": _mutation,
+}
+
+
+def _history(look: Look, workflow_id: str, subject: str) -> list[Data]:
+    rows = look.views.history(workflow_id, subject)
+    return [{"machine": r["machine"], "from": r["source"], "to": r["target"], "at": _iso(r["at"])} for r in rows]
+
+
+def _acts(look: Look, workflow_id: str, subject: str | None = None) -> list[Data]:
+    rows = look.read.all("action_all", workflow_id=workflow_id)
+    return [_act(row) for row in rows if subject in (None, row["subject"])]
+
+
+def _act(row: Row) -> Data:
+    return {"act": row["act"], "subject": row["subject"], "actor": row["actor"], "at": _iso(row["at"]),
+            "detail": json.loads(row["detail"])}
+
+
+def _iso(ms: int) -> str:
+    from ...model.clock import iso
+
+    return iso(ms)
+
+
+# -- as text ---------------------------------------------------------------------------------------
+
+
+def _lines(data: Data) -> list[str]:
+    lines = [f"{data['kind']} {data['id']}"]
+    lists = ("history", "trace", "acts", "outputs", "events", "inputs", "gaps")
+    for name, value in data.items():
+        if name not in ("kind", "id", *lists) and value not in (None, [], {}, ""):
+            lines += _field(name, value)
+    lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
+    lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])
+    lines += _section("caused by", [f"{i['id']}  {i['title']}" for i in data.get("inputs") or []])
+    lines += _section("trace", [f"{_time(t['at'])} {t['step']} {t['told']}" for t in data.get("trace") or []])
+    lines += _section("history", _moves(data["history"]))
+    acts = [f"{_time(a['at'])} {a['actor']}: {a['act']} {a['subject']}" for a in data.get("acts") or []]
+    return lines + _section("acts of people", acts)
+
+
+def _field(name: str, value: Any) -> list[str]:
+    if name == "error" and isinstance(value, dict):
+        place = f" (line {value['line']}, in {value['step']})" if value.get("line") else ""
+        return _folded("error", f"{value['code']}: {value['message']}{place}")
+    if name == "mutation":
+        return _folded("mutation", _of_mutation(value))
+    if isinstance(value, dict | list):
+        return _folded(name, json.dumps(value, ensure_ascii=False))
+    return _folded(name, str(value))
+
+
+def _folded(name: str, text: str) -> list[str]:
+    first, *rest = plain(text).split("\n")
+    label = name.replace("_", " ")
+    return [f"  {label:<18} {paint(first)}"] + [f"  {'':<18} {each}" for each in rest]
+
+
+def _section(title: str, entries: list[str]) -> list[str]:
+    return [f"  {title}", *(f"    {line(entry)}" for entry in entries)] if entries else []
+
+
+def _of_mutation(mutation: Data) -> str:
+    title = mutation["title"] or line(mutation["preview"])
+    return f"{mutation['id']}  {mutation['status']}  {title}"
+
+
+def _moves(history: list[Data]) -> list[str]:
+    return [f"{_time(h['at'])} {h['machine']}: {h['from'] + ' → ' if h['from'] else ''}{h['to']}" for h in history]
+
+
+def _time(at: str) -> str:
+    from ...model.clock import SystemClock, parse_iso
+
+    then = parse_iso(at)
+    return f"{clock(then)} ({ago(then, SystemClock().now_ms())})"

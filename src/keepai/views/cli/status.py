@@ -1,0 +1,72 @@
+"""`keep status`: how every workflow stands, and what a person must do."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .session import Look, Session, with_json, with_session
+from .stops import Stopped, stopped
+from .text import ago, count, echo, echo_json, line, paint, plain, width
+
+if TYPE_CHECKING:
+    from ...model.records import Gap, Workflow
+
+
+@click.command()
+@with_json
+@with_session
+def status(session: Session, as_json: bool) -> None:
+    """How every workflow stands. Exit code 4 if one waits for a person."""
+    from ..control import is_running
+
+    with session.look() as look:
+        entries = [(w, stopped(look, w.id, w.name)) for w in look.views.workflows(look.now_ms)]
+        running = is_running(look.path)
+        if as_json:
+            echo_json({"host": running, "workflows": [_data(*entry) for entry in entries]})
+        else:
+            _print(look, entries, running)
+    sys.exit(4 if any(stop and stop.needs_you for _, stop in entries) else 0)
+
+
+def _data(workflow: Workflow, stop: Stopped | None) -> dict[str, Any]:
+    return {**workflow.to_json(), "blocked": stop.to_json() if stop else None}
+
+
+def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: bool) -> None:
+    for workflow, stop in entries:
+        echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
+        for label, text in _facts(look, workflow, stop, running):
+            room = width()
+            echo(f"  {label:<9}{line(text, max(20, room - 11) if room else None)}")
+    if not entries:
+        echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
+    echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
+
+
+def _facts(look: Look, workflow: Workflow, stop: Stopped | None, running: bool) -> list[tuple[str, str]]:
+    facts = []
+    if stop:
+        word = "needs you" if stop.needs_you else "waits"
+        facts.append((word, f"{stop.run.handler} is {stop.run.status}{_line_of(stop)}: {stop.why}"))
+        facts += [("  type", command) for command in stop.commands]
+    if workflow.pending:
+        old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
+        facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))
+    facts += [("gap", _gap(look, gap)) for gap in workflow.gaps]
+    if workflow.next_due_at is not None:
+        due = ago(workflow.next_due_at, look.now_ms) if workflow.next_due_at > look.now_ms else "now"
+        facts.append(("next", due if running or due != "now" else "as soon as a host runs"))
+    return facts
+
+
+def _line_of(stop: Stopped) -> str:
+    return f" at line {stop.run.error.line}" if stop.run.error and stop.run.error.line else ""
+
+
+def _gap(look: Look, gap: Gap) -> str:
+    lasted = ago(gap.since_at, gap.until_at).removesuffix(" ago")
+    return f"{gap.handler} did not look for {lasted}, until {ago(gap.until_at, look.now_ms)}"

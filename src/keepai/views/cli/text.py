@@ -1,0 +1,150 @@
+"""How things look on a terminal: aligned, cut to the width, with nothing hidden in what came from outside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+
+#: State → how it is shown on a terminal; what is not here is plain.
+COLOURS = {
+    "done": "green", "applied": "green", "committed": "green", "active": "green", "consumed": "green",
+    "pending": "yellow", "paused": "yellow", "in_flight": "yellow", "needs_reconcile": "yellow",
+    "failed": "red", "indeterminate": "red", "crashed": "red", "stopped": "red", "error": "red", "warning": "yellow",
+}
+WIDTH_LEAST = 20
+
+
+def plain(text: str) -> str:
+    """`text` with everything visible that a terminal would act on; line feeds stay."""
+    from ...connectors.visible import visible
+
+    return visible(text)
+
+
+def line(text: str, width: int | None = None) -> str:
+    """`text` on one line, with everything visible, cut with … to `width` cells."""
+    return cut(plain(" ".join(text.split())), width)
+
+
+def cut(text: str, width: int | None) -> str:
+    """At most `width` cells of `text`."""
+    if width is None or cells(text) <= width:
+        return text
+    kept, used = "", 1
+    for character in text:
+        used += cells(character)
+        if used > width:
+            break
+        kept += character
+    return kept.rstrip() + "…"
+
+
+def cells(text: str) -> int:
+    """How wide `text` is on a terminal."""
+    if text.isascii():
+        return len(text)
+    return sum(_wide(character) for character in text)
+
+
+def _wide(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def width() -> int | None:
+    """The terminal's width; None where nobody looks, so that nothing is cut."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
+        return max(WIDTH_LEAST, shutil.get_terminal_size().columns)
+    return None
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], flexible: int) -> list[str]:
+    """Aligned lines; the column number `flexible` gives way if the terminal is narrow."""
+    shown = [[line(cell) for cell in row] for row in rows]
+    every = [list(header), *shown]
+    wide = [max(cells(row[i]) for row in every) for i in range(len(header))]
+    room = width()
+    if room is not None:
+        others = sum(wide) - wide[flexible] + 2 * (len(header) - 1)
+        wide[flexible] = min(wide[flexible], max(WIDTH_LEAST, room - others))
+    for row in every:
+        row[flexible] = cut(row[flexible], wide[flexible])
+    return [click.style(_joined(every[0], wide), dim=True)] + [_joined(row, wide, True) for row in shown]
+
+
+def _joined(row: Sequence[str], wide: Sequence[int], painted: bool = False) -> str:
+    padded = [cell + " " * (space - cells(cell)) for cell, space in zip(row, wide, strict=True)]
+    padded[-1] = row[-1]
+    return "  ".join(paint(cell) if painted else cell for cell in padded)
+
+
+def paint(cell: str) -> str:
+    """A state in its colour."""
+    word = cell.strip().partition(":")[0]
+    return click.style(cell, fg=COLOURS[word]) if word in COLOURS else cell
+
+
+def ago(then_ms: int, now_ms: int) -> str:
+    """A time as people say it: `3 min ago`, `in 2 h`."""
+    seconds = abs(now_ms - then_ms) / 1000
+    if seconds < 1:
+        return "now"
+    told = next(f"{int(seconds / size)} {unit}" for size, unit in _UNITS if seconds >= size)
+    if told.endswith("days") and told.startswith("1 "):
+        told = "1 day"
+    return f"in {told}" if then_ms > now_ms else f"{told} ago"
+
+
+_UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+def clock(then_ms: int) -> str:
+    """The time of day here, with the date if it is another day's."""
+    from datetime import datetime
+
+    return datetime.fromtimestamp(then_ms / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def echo_json(value: Any) -> None:
+    """Data for programs, on stdout; times in it are ISO."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str).encode("utf-8", "replace").decode())
+
+
+def echo_json_line(value: Any) -> None:
+    """One line of a stream."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str).encode("utf-8", "replace").decode())
+
+
+def echo(*lines: str) -> None:
+    """What a command answers, on stdout."""
+    for each in lines:
+        click.echo(each)
+
+
+def say(text: str) -> None:
+    """A remark, on stderr."""
+    click.echo(text, err=True)
+
+
+def count(number: int, noun: str) -> str:
+    """`1 event`, `2 events`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def short(ids: Iterable[str]) -> dict[str, str]:
+    """Each id by as many characters as tell it from the others here, and two more."""
+    every = sorted(set(ids))
+    need = max((_same(a, b) for a, b in zip(every, every[1:], strict=False)), default=0)
+    return {each: each[: max(need + 3, 14)] for each in every}
+
+
+def _same(a: str, b: str) -> int:
+    return len(os.path.commonprefix([a, b]))

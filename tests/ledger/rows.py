@@ -1,0 +1,122 @@
+"""Rows to put into a real ledger: a workflow with an input, an event, a run and a mutation."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from keepai.ledger.base import Tx
+from keepai.ledger.transitions import runs, workflows
+from keepai.ledger.transitions.events import Publication, Registration
+from keepai.ledger.transitions.mutations import Intent
+from keepai.ledger.transitions.runs import Begin, ConsumerEnd
+from keepai.ledger.transitions.workflows import Version
+from keepai.model.records import Mutation, Run
+from keepai.model.states import Phase
+
+_numbers = itertools.count(1)
+
+
+def version(name: str = "demo") -> Version:
+    return Version(
+        name=name, source="", hash="h", manifest="{}", author="person", impact="safe",
+        topics={"in": "take", "out": None}, handlers={"poll": "producer", "take": "consumer"},
+        grants={"sheets.appendRow": "allow"},
+    )
+
+
+def deploy(tx: Tx, name: str = "demo") -> str:
+    return workflows.deploy(tx, None, version(name), (1, 0))
+
+
+def produce(tx: Tx, workflow_id: str, *messages: str) -> Run:
+    """A producer's run that brought events, each with an input of its own."""
+    run = runs.begin(tx, Begin(workflow_id, "poll", "producer", (1, 0), Phase.EXECUTING, "schedule"))
+    inputs = [Registration(tx.new_id("inp"), "gmail", "email", message, message) for message in messages]
+    events = [Publication("in", message, '{"n":1}', (entry.input_id,)) for message, entry in zip(messages, inputs, strict=True)]
+    runs.commit_producer(tx, run, inputs, events, '{"cursor":1}', tx.now + 300_000, [])
+    return run
+
+
+def prepare(tx: Tx, workflow_id: str, *messages: str) -> Run:
+    """A consumer's run that has reserved events."""
+    run = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
+    return runs.prepare(tx, run, '{"data":{}}', [("in", message) for message in messages], [])
+
+
+def mutating(tx: Tx, workflow_id: str, *messages: str) -> Run:
+    return runs.advance(tx, prepare(tx, workflow_id, *messages), Phase.MUTATING)
+
+
+def intent(key: str = "key") -> Intent:
+    return Intent(
+        mutation_key=key, idempotency_key=f"{key}-1", connector="sheets", operation="appendRow", target="sheet",
+        identity="{}", payload="{}", params="{}", subkey=None, title=None, preview="Append a row", deadline_at=0,
+    )
+
+
+def send(tx: Tx, run: Run, key: str = "key") -> Mutation:
+    from keepai.ledger.transitions import mutations
+
+    return mutations.send(tx, run, intent(key), [])
+
+
+def finish(tx: Tx, run: Run, *published: str) -> None:
+    """The run commits."""
+    emitting = runs.advance(tx, run, Phase.EMITTING, '{"status":"none"}')
+    events = tuple(Publication("out", message, "{}") for message in published)
+    runs.commit_consumer(tx, emitting, ConsumerEnd(publications=events))
+
+
+@contextmanager
+def raw(path: Path) -> Iterator[apsw.Connection]:
+    """The file itself, past all verbs: only what the database refuses is refused."""
+    connection = apsw.Connection(str(path))
+    connection.execute("pragma foreign_keys = on")
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def scalar(connection: apsw.Connection, text: str, *values: Any) -> Any:
+    row = connection.execute(text, values).fetchone()
+    return row[0] if row else None
+
+
+def insert(connection: apsw.Connection, table: str, **values: object) -> str:
+    """Insert one row; what is not given is filled with something that fits."""
+    row = {**_defaults(table, next(_numbers)), **values}
+    names = ", ".join(row)
+    connection.execute(f"insert into {table} ({names}) values ({', '.join(':' + name for name in row)})", row)
+    return str(row["id"])
+
+
+def _defaults(table: str, number: int) -> dict[str, object]:
+    times: dict[str, object] = {"created_at": 1, "updated_at": 1}
+    keyed = {"workflow_id": "wf", "seq": number, "id": f"{table}-{number}", **times}
+    return {
+        "workflow": {"id": f"wf-{number}", "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times},
+        "input": {
+            **keyed, "source": "gmail", "type": "email", "external_id": str(number), "title": "t", "status": "active",
+            "created_by": "run",
+        },
+        "event": {
+            **keyed, "topic": "in", "message_id": str(number), "payload": "{}", "status": "pending", "created_by": "run",
+        },
+        "run": {
+            **keyed, "handler": "take", "kind": "consumer", "major": 1, "minor": 0, "trigger": "event", "lineage": "run",
+            "attempt": 1, "phase": "preparing", "status": "active", "observed": 0, "host": "hst", "epoch": 1,
+        },
+        "mutation": {
+            **keyed, "run_id": "run", "ordinal": number, "lineage": "run", "mutation_key": str(number),
+            "idempotency_key": str(number), "connector": "sheets", "operation": "appendRow", "target": "t",
+            "identity": "{}", "payload": "{}", "params": "{}", "preview": "p", "status": "in_flight", "attempts": 1,
+            "sender": "hst", "epoch": 1, "first_sent_at": 1, "deadline_at": 1,
+        },
+    }[table]

@@ -1,0 +1,134 @@
+"""Durability: a barrier is on disk before its caller goes on, groups share one sync, the rest follows within a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from keepai.ledger.sqlite import writer
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.testing import ManualClock
+from tests.ledger.disk import Disk
+from tests.ledger.test_write import note
+
+ROUNDS = 8
+
+
+@pytest.fixture
+async def counted(path: Path, disk: Disk) -> AsyncIterator[SqliteLedger]:
+    ledger = SqliteLedger(path, ManualClock(), vfs=disk.name)
+    await ledger.write(note, "first", barrier=True)  # the first frame of a log syncs its head, too
+    disk.syncs.clear()
+    yield ledger
+    await ledger.close()
+
+
+async def lanes(ledger: SqliteLedger, count: int) -> None:
+    """So many runs side by side, each with its barriers one after the other."""
+    async def lane(number: int) -> None:
+        for step in range(ROUNDS):
+            await ledger.write(note, f"{number}.{step}", barrier=True)
+
+    ledger.crew = count
+    await asyncio.gather(*(lane(number) for number in range(count)))
+
+
+async def test_each_barrier_of_a_single_run_is_synced(counted: SqliteLedger, disk: Disk) -> None:
+    await lanes(counted, 1)
+    assert len(disk.syncs) == ROUNDS
+
+
+async def test_barriers_of_many_runs_share_their_syncs(counted: SqliteLedger, disk: Disk) -> None:
+    await lanes(counted, 32)
+    assert ROUNDS <= len(disk.syncs) <= 2 * ROUNDS, f"{32 * ROUNDS} barriers took {len(disk.syncs)} syncs"
+
+
+async def test_a_barrier_returns_only_after_its_sync(counted: SqliteLedger, disk: Disk) -> None:
+    for crew in (1, 4):
+        counted.crew = crew
+        seen = len(disk.syncs)
+        await asyncio.gather(*(counted.write(note, n, barrier=True) for n in range(crew)))
+        assert len(disk.syncs) > seen
+
+
+async def test_a_barrier_that_waits_for_others_in_vain_still_comes(counted: SqliteLedger, disk: Disk) -> None:
+    counted.crew = 32
+    async with asyncio.timeout(5):
+        await counted.write(note, "alone", barrier=True)
+    assert len(disk.syncs) == 1
+
+
+async def test_other_commits_are_not_synced_at_once(counted: SqliteLedger, disk: Disk) -> None:
+    for crew in (1, 8):
+        counted.crew = crew
+        await asyncio.gather(*(counted.write(note, n) for n in range(20)))
+    assert disk.syncs == []
+
+
+async def test_barrier_syncs_what_was_committed_before(counted: SqliteLedger, disk: Disk) -> None:
+    await counted.write(note, "plain")
+    await counted.barrier()
+    assert disk.syncs == ["keep.db-wal"]
+    await counted.barrier()
+    assert len(disk.syncs) == 1, "with nothing new there is nothing to sync"
+    await counted.write(note, "plain")
+    await counted.barrier()
+    assert len(disk.syncs) == 2
+
+
+async def test_barrier_waits_for_commits_of_the_group_too(counted: SqliteLedger, disk: Disk) -> None:
+    counted.crew = 16
+    await asyncio.gather(*(counted.write(note, n) for n in range(16)))
+    await counted.barrier()
+    assert len(disk.syncs) >= 1
+
+
+async def test_flush_timer_syncs_what_nobody_waited_for(
+    counted: SqliteLedger, disk: Disk, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert writer._FLUSH_S <= 1.0
+    monkeypatch.setattr(writer, "_FLUSH_S", 0.02)
+    loop, synced = asyncio.get_running_loop(), asyncio.Event()
+    disk.on_sync = lambda: loop.call_soon_threadsafe(synced.set) and None
+    for crew in (1, 8):
+        counted.crew = crew
+        synced.clear()
+        await counted.write(note, "plain")
+        async with asyncio.timeout(5):
+            await synced.wait()
+
+
+async def test_close_syncs_what_is_left(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path, vfs=disk.name)
+    await ledger.write(note, "plain")
+    disk.syncs.clear()
+    await ledger.close()
+    assert disk.syncs
+    assert not path.with_name("keep.db-wal").exists(), "the log was brought into the file"
+
+
+@pytest.mark.parametrize("crew", [1, 8])
+async def test_a_refused_barrier_syncs_nothing_and_a_later_one_does(
+    counted: SqliteLedger, disk: Disk, crew: int,
+) -> None:
+    from tests.ledger.test_write import refuse
+
+    counted.crew = crew
+    await counted.write(note, "plain")
+    with pytest.raises(ValueError, match="odd"):
+        await counted.write(refuse, 1, ValueError("odd"), barrier=True)
+    await counted.barrier()
+    assert len(disk.syncs) == 1, "the plain commit before the refusal was still not on disk"
+
+
+async def test_a_long_log_is_brought_into_the_file(path: Path, disk: Disk) -> None:
+    ledger = SqliteLedger(path, vfs=disk.name)
+    for number in range(60):
+        await ledger.write(note, f"{number}" * 100_000)
+    await ledger.write(note, "end", barrier=True)
+    assert path.with_name("keep.db-wal").stat().st_size < 100 << 20
+    assert "keep.db" in disk.syncs
+    await ledger.close()

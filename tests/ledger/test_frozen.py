@@ -1,0 +1,215 @@
+"""What is written for good: nothing is deleted, and what was committed, sent or applied never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.transitions import mutations, workflows
+from keepai.model.errors import Conflict
+from keepai.model.states import IllegalMove
+from tests.ledger import rows
+from tests.ledger.rows import raw, scalar
+
+KEPT = ["workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation", "transition", "action"]
+
+
+@pytest.fixture
+async def full(path: Path) -> Path:
+    """A ledger with a row in every table that is kept for good, closed."""
+    ledger = SqliteLedger(path)
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1", "m2")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await ledger.write(rows.send, run)
+    run = await ledger.write(mutations.apply, run, mutation, '{"rowId":1}', '{"status":"applied"}', [])
+    await ledger.write(rows.finish, run, "o1")
+    await ledger.close()
+    return path
+
+
+@pytest.fixture
+def file(full: Path) -> Iterator[apsw.Connection]:
+    with raw(full) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("table", KEPT)
+def test_no_row_can_be_deleted(file: apsw.Connection, table: str) -> None:
+    count = scalar(file, f"select count(*) from {table}")
+    assert count
+    with pytest.raises(apsw.ConstraintError, match=f"{table} is never deleted"):
+        file.execute(f"delete from {table}")
+    assert scalar(file, f"select count(*) from {table}") == count
+
+
+def test_no_row_can_be_replaced(file: apsw.Connection) -> None:
+    # Without recursive triggers, REPLACE deletes without asking the delete trigger: the keys must be guarded, too.
+    for table in KEPT:
+        before = list(file.execute(f"select * from {table}"))
+        file.execute("begin")
+        try:
+            file.execute(f"replace into {table} select * from {table}")
+        except apsw.ConstraintError:
+            pass
+        assert list(file.execute(f"select * from {table}")) == before
+        file.execute("rollback")
+
+
+@pytest.mark.parametrize("table", ["transition", "action", "reservation", "script"])
+def test_rows_that_tell_what_happened_never_change(file: apsw.Connection, table: str) -> None:
+    for column in [row[1] for row in file.execute(f"pragma table_info({table})")]:
+        with pytest.raises(apsw.ConstraintError, match=f"{table} is never changed"):
+            file.execute(f"update {table} set {column} = {column}")
+
+
+def test_a_committed_run_never_changes(file: apsw.Connection) -> None:
+    for column in [row[1] for row in file.execute("pragma table_info(run)")]:
+        with pytest.raises(apsw.ConstraintError, match="a committed run never changes"):
+            file.execute(f"update run set {column} = {column} where status = 'committed'")
+
+
+@pytest.mark.parametrize("change", [
+    "status = 'failed'", "status = 'needs_reconcile'", "result = '{}'", "result = null",
+    "params = '{}'", "mutation_key = 'k'", "idempotency_key = 'k'", "connector = 'c'", "operation = 'o'",
+])
+def test_an_applied_mutation_keeps_its_status_result_and_what_was_sent(file: apsw.Connection, change: str) -> None:
+    assert scalar(file, "select status from mutation") == "applied"
+    with pytest.raises(apsw.ConstraintError, match="never changes"):
+        file.execute(f"update mutation set {change}")
+
+
+@pytest.mark.parametrize("column", ["payload", "identity", "target", "run_id", "lineage", "first_sent_at", "sender"])
+def test_what_identifies_a_send_never_changes(file: apsw.Connection, column: str) -> None:
+    with pytest.raises(apsw.ConstraintError, match="never changes"):
+        file.execute(f"update mutation set {column} = {column} || 'x'")
+
+
+def test_evidence_may_still_be_added_to_an_applied_mutation(file: apsw.Connection) -> None:
+    file.execute("update mutation set evidence = '{}'")
+    assert scalar(file, "select evidence from mutation") == "{}"
+
+
+def test_an_applied_mutation_has_a_result(file: apsw.Connection) -> None:
+    rows.insert(file, "workflow", id="wf", name="wf")
+    rows.insert(file, "run", id="run", seq=0)
+    subject = rows.insert(file, "mutation")
+    with pytest.raises(apsw.ConstraintError, match="mutation_result_when_applied"):
+        file.execute("update mutation set status = 'applied' where id = ?", (subject,))
+
+
+def test_a_cause_names_an_input_and_an_event_that_exist(file: apsw.Connection) -> None:
+    workflow_id = scalar(file, "select id from workflow")
+    event_id = scalar(file, "select id from event")
+    with pytest.raises(apsw.ConstraintError):
+        file.execute("insert into event_cause values (?, ?, 'inp_none')", (workflow_id, event_id))
+    with pytest.raises(apsw.ConstraintError):
+        file.execute("insert into event_cause values (?, 'evt_none', 'inp_none')", (workflow_id,))
+
+
+def test_only_a_pending_event_can_be_reserved(file: apsw.Connection) -> None:
+    run_id = scalar(file, "select id from run")
+    with pytest.raises(apsw.ConstraintError, match="event_reserved_only_while_pending"):
+        file.execute("update event set reserved_by = ? where status = 'consumed'", (run_id,))
+
+
+# One at a time
+
+
+async def test_a_workflow_has_one_open_run(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    other = await ledger.write(rows.deploy, "other")
+    await ledger.write(rows.produce, workflow_id, "m1", "m2")
+    await ledger.write(rows.produce, other, "m1")
+    await ledger.write(rows.prepare, workflow_id, "m1")
+    for _ in range(3):
+        with pytest.raises(Conflict):
+            await ledger.write(rows.prepare, workflow_id, "m2")
+    await ledger.write(rows.prepare, other, "m1")
+    assert len(ledger.read().all("run_open_all")) == 2
+
+
+async def test_a_workflow_has_one_open_mutation(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    await ledger.write(rows.send, run, "one")
+    with pytest.raises(Conflict):
+        await ledger.write(rows.send, run, "two")
+    assert len(ledger.read().all("look_mutations", workflow_id=workflow_id, limit=9)) == 1
+
+
+async def test_a_deed_is_applied_once(file: apsw.Connection) -> None:
+    rows.insert(file, "workflow", id="wf", name="wf")
+    rows.insert(file, "run", id="run", seq=0)
+    for expected in (None, apsw.ConstraintError):
+        subject = rows.insert(file, "mutation", mutation_key="same")
+        act = "update mutation set status = 'applied', result = '{}' where id = ?"
+        if expected:
+            with pytest.raises(expected, match="UNIQUE"):
+                file.execute(act, (subject,))
+        else:
+            file.execute(act, (subject,))
+
+
+async def test_an_illegal_move_by_a_verb_is_an_illegal_move(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await ledger.write(rows.send, run)
+
+    def jump(tx: object) -> None:
+        mutations.resolve(tx, mutation, "skipped", "by hand")  # type: ignore[arg-type]
+
+    with pytest.raises(IllegalMove):
+        await ledger.write(jump)
+    assert [row["status"] for row in ledger.read().all("look_mutations", workflow_id=workflow_id, limit=9)] == ["in_flight"]
+
+
+async def test_a_move_from_another_state_than_expected_is_a_conflict(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await ledger.write(rows.send, run)
+    await ledger.write(mutations.apply, run, mutation, "{}", '{"status":"applied"}', [])
+    for verb in (mutations.apply,):
+        with pytest.raises(Conflict, match="no longer in_flight"):
+            await ledger.write(verb, run, mutation, "{}", '{"status":"applied"}', [])
+
+
+async def test_a_verb_of_another_epoch_changes_nothing(path: Path) -> None:
+    first = SqliteLedger(path)
+    workflow_id = await first.write(rows.deploy)
+    await first.write(rows.produce, workflow_id, "m1")
+    run = await first.write(rows.prepare, workflow_id, "m1")
+    await first.close()
+    second = SqliteLedger(path)
+    try:
+        assert second.epoch > first.epoch
+        with pytest.raises(Conflict, match="under this host"):
+            await second.write(rows.finish, run, "o1")
+        assert second.read().one("event_find", workflow_id=workflow_id, topic="out", message_id="o1") is None
+    finally:
+        await second.close()
+
+
+async def test_an_event_is_reserved_by_one_run_or_none_is(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1", "m2")
+    with pytest.raises(Exception, match="there is no such event"):
+        await ledger.write(rows.prepare, workflow_id, "m1", "m2", "m3")
+    assert ledger.read().all("run_open_all") == []
+    assert [e["reserved_by"] for e in ledger.read().all("look_events", workflow_id=workflow_id, topic=None, status=None, limit=9)] == [None, None]
+    with pytest.raises(Exception, match="it is reserved by run_"):
+        await ledger.write(rows.prepare, workflow_id, "m1", "m1")
+
+
+async def test_acts_of_people_are_kept_with_who_and_what(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(workflows.grant, workflow_id, "gmail.send", "ask", "ann")
+    acts = [(a["act"], a["actor"], a["subject"]) for a in ledger.read().all("action_all", workflow_id=workflow_id)]
+    assert acts == [("deploy", "person", f"{workflow_id} 1.0"), ("grant", "ann", "gmail.send")]

@@ -1,0 +1,235 @@
+"""Every pair of states of every machine: Python's tables and the real SQLite file refuse the same moves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from importlib.resources import files
+from pathlib import Path
+
+import apsw
+import pytest
+
+from keepai.ledger.sqlite import triggers
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.model import states
+from keepai.model.states import MACHINES, Machine, Phase, Reason, Status
+from tests.ledger.rows import insert, raw, scalar
+
+SCHEMA = files("keepai.ledger.sqlite").joinpath("schema.sql").read_text("utf-8")
+BOUND = [MACHINES[name] for name in triggers.BINDINGS]
+PAIRS = [(machine, s, t) for machine in BOUND for s in machine.states for t in machine.states if s is not t]
+REASON = {Status.PAUSED: Reason.TRANSIENT, Status.FAILED: Reason.LOGIC}
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
+    """A real ledger with one workflow and one run that the rows of a test may refer to."""
+    path: Path = tmp_path_factory.mktemp("ledger") / "keep.db"
+    ledger = SqliteLedger(path)
+    ledger._connection.close()
+    ledger._reader.close()
+    assert ledger._lock
+    ledger._lock.release()
+    with raw(path) as connection:
+        insert(connection, "workflow", id="wf", name="wf")
+        insert(connection, "run", id="run", seq=0)
+        connection.execute("update run set status = 'crashed' where id = 'run'")
+        yield connection
+
+
+@pytest.fixture
+def connection(file: apsw.Connection) -> Iterator[apsw.Connection]:
+    file.execute("begin")
+    yield file
+    file.execute("rollback")
+
+
+def columns(machine: Machine, state: StrEnum) -> dict[str, object]:
+    """What a row must hold beside its state so that only the move can be what is refused."""
+    extra: dict[str, object] = {}
+    if machine is states.STATUS:
+        extra["reason"] = REASON.get(Status(state))
+        if state is Status.COMMITTED:
+            extra["phase"] = Phase.COMMITTED
+    if machine is states.PHASE and state is Phase.COMMITTED:
+        extra["status"] = Status.COMMITTED
+    if machine is states.MUTATION and state == "applied":
+        extra["result"] = "{}"
+    return extra
+
+
+def move(connection: apsw.Connection, machine: Machine, subject: str, target: StrEnum) -> None:
+    table, column, key, _ = triggers.BINDINGS[machine.name]
+    values = {column: str(target), **columns(machine, target)}
+    settings = ", ".join(f"{name} = :{name}" for name in values)
+    connection.execute(f"update {table} set {settings} where {key} = :subject", {**values, "subject": subject})
+
+
+def born(connection: apsw.Connection, machine: Machine, state: StrEnum) -> str:
+    table, column, _, _ = triggers.BINDINGS[machine.name]
+    first: dict[str, object] = {"phase": "emitting"} if machine is states.STATUS else {}
+    return insert(connection, table, **{**first, column: str(state), **columns(machine, state)})
+
+
+def walk(connection: apsw.Connection, machine: Machine, goal: StrEnum) -> str:
+    """A real row in the state `goal`, brought there by legal moves alone."""
+    paths = {state: [state] for state in machine.initial}
+    left = list(paths)
+    while left:
+        state = left.pop(0)
+        for target in machine.moves[state]:
+            if target not in paths:
+                paths[target] = [*paths[state], target]
+                left.append(target)
+    first, *rest = paths[goal]
+    subject = born(connection, machine, first)
+    for state in rest:
+        move(connection, machine, subject, state)
+    return subject
+
+
+@pytest.mark.parametrize(("machine", "source", "target"), PAIRS, ids=lambda part: getattr(part, "name", part))
+def test_python_and_the_file_agree_on_a_move(
+    connection: apsw.Connection, machine: Machine, source: StrEnum, target: StrEnum,
+) -> None:
+    subject = walk(connection, machine, source)
+    table, column, key, _ = triggers.BINDINGS[machine.name]
+    legal = target in machine.moves[source]
+    if legal:
+        states.check(machine, source, target)
+        move(connection, machine, subject, target)
+    else:
+        with pytest.raises(states.IllegalMove):
+            states.check(machine, source, target)
+        with pytest.raises(apsw.ConstraintError, match="illegal move|never changes"):
+            move(connection, machine, subject, target)
+    assert scalar(connection, f"select {column} from {table} where {key} = ?", subject) == (target if legal else source)
+    moves = list(connection.execute(
+        "select source, target from transition where machine = ? and subject = ? order by seq", (machine.name, subject),
+    ))
+    assert ((source, target) in moves) == legal, "the history holds what happened and nothing else"
+    assert moves[0][0] is None
+    assert all(one[1] == other[0] for one, other in zip(moves, moves[1:], strict=False)), "the history is a chain"
+
+
+@pytest.mark.parametrize("machine", BOUND, ids=lambda machine: machine.name)
+def test_a_row_begins_only_in_a_first_state(connection: apsw.Connection, machine: Machine) -> None:
+    for state in machine.states:
+        if state in machine.initial:
+            connection.execute("savepoint one")
+            subject = born(connection, machine, state)
+            history = "select source, target from transition where machine = ? and subject = ?"
+            assert list(connection.execute(history, (machine.name, subject))) == [(None, state)]
+            connection.execute("rollback to one")
+        else:
+            with pytest.raises(apsw.ConstraintError, match="illegal first state"):
+                born(connection, machine, state)
+
+
+@pytest.mark.parametrize("machine", BOUND, ids=lambda machine: machine.name)
+def test_to_stay_is_no_move_and_leaves_no_history(connection: apsw.Connection, machine: Machine) -> None:
+    for state in machine.initial:
+        connection.execute("savepoint one")
+        subject = born(connection, machine, state)
+        count = "select count(*) from transition where subject = ?"
+        before = scalar(connection, count, subject)
+        move(connection, machine, subject, state)
+        assert scalar(connection, count, subject) == before
+        connection.execute("rollback to one")
+
+
+def test_approvals_obey_their_table_too(tmp_path: Path) -> None:
+    machine = states.APPROVAL
+    connection = apsw.Connection(str(tmp_path / "scratch.db"))
+    connection.execute("create table scratch (id integer primary key, state text not null)")
+    for name, body in triggers.moves(machine, "scratch", "state"):
+        connection.execute(f"create trigger {name} {body}")
+    for state in machine.states:
+        add = "insert into scratch (state) values (?)"
+        if state in machine.initial:
+            connection.execute(add, (str(state),))
+        else:
+            with pytest.raises(apsw.ConstraintError, match="illegal first state of approval"):
+                connection.execute(add, (str(state),))
+    for source in machine.states:
+        for target in machine.states:
+            connection.execute("begin")
+            connection.execute("drop trigger scratch_state_first; delete from scratch")
+            connection.execute("insert into scratch values (1, ?)", (str(source),))
+            allowed = source is target or target in machine.moves[source]
+            try:
+                connection.execute("update scratch set state = ?", (str(target),))
+                assert allowed, (source, target)
+            except apsw.ConstraintError:
+                assert not allowed, (source, target)
+            connection.execute("rollback")
+    connection.close()
+
+
+# What schema.sql says
+
+
+def known(name: str) -> set[str]:
+    """The words that the check `<name>_known` lists."""
+    found = re.search(rf"constraint {name}_known check \(\w+ in\s*\(([^)]*)\)\)", SCHEMA)
+    assert found, f"schema.sql has no check {name}_known"
+    return set(re.findall(r"'(\w+)'", found[1]))
+
+
+@pytest.mark.parametrize(("name", "kind"), [
+    ("run_phase", states.Phase), ("run_status", states.Status), ("run_reason", states.Reason),
+    ("mutation_status", states.MutationStatus), ("event_status", states.EventStatus),
+    ("input_status", states.InputStatus), ("workflow_status", states.WorkflowStatus),
+])
+def test_checks_list_exactly_the_states(name: str, kind: type[StrEnum]) -> None:
+    assert known(name) == set(kind)
+
+
+def test_every_column_that_a_machine_moves_has_a_check() -> None:
+    for table, column, _, _ in triggers.BINDINGS.values():
+        known(f"{table}_{column}")
+
+
+@pytest.mark.parametrize("name", ["author", "impact"])
+def test_words_of_a_script_are_those_of_the_design(name: str) -> None:
+    words = {"author": {"person", "planner", "maintainer"}, "impact": {"safe", "potentially_impactful"}}
+    assert known(f"script_{name}") == words[name]
+
+
+@pytest.mark.parametrize(("index", "expected"), [("run_one_open", states.OPEN), ("mutation_one_open", states.DOUBTFUL)])
+def test_unique_indexes_cover_exactly_what_is_open(index: str, expected: frozenset[StrEnum]) -> None:
+    found = re.search(rf"create unique index {index} on \w+ \(workflow_id\)\s+where status in \(([^)]*)\)", SCHEMA)
+    assert found
+    assert set(re.findall(r"'(\w+)'", found[1])) == expected
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_status_takes_only_its_reasons(connection: apsw.Connection, status: Status) -> None:
+    for reason in [None, *Reason]:
+        connection.execute("savepoint one")
+        subject = born(connection, states.STATUS, Status.ACTIVE)
+        phase = "committed" if status is Status.COMMITTED else "emitting"
+        fits = reason in states.REASONS[status] if status in states.REASONS else reason is None
+        act = "update run set status = ?, reason = ?, phase = ? where id = ?"
+        values = (str(status), str(reason) if reason else None, phase, subject)
+        if fits and (status is Status.ACTIVE or status in states.STATUS.moves[Status.ACTIVE]):
+            connection.execute(act, values)
+        else:
+            with pytest.raises(apsw.ConstraintError, match="run_reason_fits|illegal move"):
+                connection.execute(act, values)
+        connection.execute("rollback to one")
+
+
+@pytest.mark.parametrize(("status", "phase"), [("committed", "emitting"), ("active", "committed")])
+def test_status_and_phase_commit_together(connection: apsw.Connection, status: str, phase: str) -> None:
+    subject = born(connection, states.STATUS, Status.ACTIVE)
+    with pytest.raises(apsw.ConstraintError, match="run_commits_whole"):
+        connection.execute("update run set status = ?, phase = ? where id = ?", (status, phase, subject))
+
+
+@pytest.mark.parametrize("table", ["run", "mutation", "event", "input", "workflow"])
+def test_a_word_that_is_no_state_is_refused(connection: apsw.Connection, table: str) -> None:
+    with pytest.raises(apsw.ConstraintError):
+        insert(connection, table, status="odd")

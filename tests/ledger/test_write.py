@@ -1,0 +1,163 @@
+"""Writing: a verb is whole or nothing, alone or in a group, and readers see only what is committed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from keepai.ledger.base import Tx
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.transitions import workflows
+from keepai.model import points
+from keepai.model.errors import Conflict, Refused
+from tests.ledger import rows
+from tests.ledger.rows import raw
+
+
+def note(tx: Tx, subject: object) -> str:
+    workflows.note(tx, None, "test", str(subject), "ann", None)
+    return str(subject)
+
+
+def refuse(tx: Tx, subject: object, error: Exception) -> None:
+    note(tx, subject)
+    raise error
+
+
+def clash(tx: Tx, subject: object, name: str) -> None:
+    """Writes a row, then breaks a unique constraint."""
+    note(tx, subject)
+    tx.run("workflow_insert", workflow_id=tx.new_id("wf"), name=name, major=1, minor=0, now=tx.now)
+
+
+def noted(path: Path) -> list[str]:
+    with raw(path) as file:
+        return [row[0] for row in file.execute("select subject from action where act = 'test' order by seq")]
+
+
+@pytest.mark.parametrize("crew", [0, 1, 50])
+async def test_a_refused_verb_is_undone_and_the_others_of_its_group_stand(
+    ledger: SqliteLedger, path: Path, crew: int,
+) -> None:
+    await ledger.write(rows.deploy, "taken")
+    ledger.crew = crew
+    acts = []
+    for number in range(50):
+        if number % 5 == 1:
+            acts.append(ledger.write(refuse, number, Refused("No."), barrier=True))
+        elif number % 5 == 2:
+            acts.append(ledger.write(clash, number, "taken", barrier=number % 2 == 0))
+        elif number % 5 == 3:
+            acts.append(ledger.write(refuse, number, ValueError("odd"), barrier=False))
+        else:
+            acts.append(ledger.write(note, number, barrier=number % 2 == 0))
+    answers = await asyncio.gather(*acts, return_exceptions=True)
+    kinds = {1: Refused, 2: Conflict, 3: ValueError}
+    for number, answer in enumerate(answers):
+        assert isinstance(answer, kinds[number % 5]) if number % 5 in kinds else answer == str(number)
+    assert sorted(map(int, noted(path))) == [n for n in range(50) if n % 5 not in kinds]
+    assert ledger.stopped() is None
+
+
+async def test_a_group_of_refusals_writes_nothing(ledger: SqliteLedger, path: Path) -> None:
+    ledger.crew = 4
+    answers = await asyncio.gather(
+        *(ledger.write(refuse, n, Refused("No."), barrier=True) for n in range(4)), return_exceptions=True,
+    )
+    assert [type(answer) for answer in answers] == [Refused] * 4
+    assert noted(path) == []
+    assert await ledger.write(note, "after") == "after"
+
+
+async def test_a_group_commits_in_the_order_in_which_it_was_asked(ledger: SqliteLedger, path: Path) -> None:
+    ledger.crew = 30
+    await asyncio.gather(*(ledger.write(note, number, barrier=True) for number in range(30)))
+    assert noted(path) == [str(n) for n in range(30)]
+
+
+async def test_a_verb_whose_caller_gave_up_is_still_whole(ledger: SqliteLedger, path: Path) -> None:
+    ledger.crew = 3
+    first = asyncio.ensure_future(ledger.write(note, "left", barrier=True))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, *(ledger.write(note, n, barrier=True) for n in range(2)), return_exceptions=True)
+    assert set(noted(path)) in ({"left", "0", "1"}, {"0", "1"})
+
+
+async def test_plain_commits_do_not_wait_for_a_group_of_barriers(ledger: SqliteLedger) -> None:
+    ledger.crew = 64
+    waiting = asyncio.ensure_future(ledger.write(note, "barrier", barrier=True))
+    await asyncio.sleep(0)
+    for number in range(3):
+        assert await ledger.write(note, number) == str(number)
+    assert await waiting == "barrier"
+
+
+async def test_a_verb_sees_the_moment_the_host_and_its_own_writes(ledger: SqliteLedger) -> None:
+    def look(tx: Tx) -> tuple[object, ...]:
+        workflow_id = rows.deploy(tx)
+        return tx.now, tx.host, tx.epoch, tx.tick(workflow_id), tx.tick(workflow_id)
+
+    now, host, epoch, *ticks = await ledger.write(look)
+    assert (host, epoch) == (ledger.host, ledger.epoch)
+    assert now == 1_767_603_600_000
+    assert ticks == [1, 2]
+
+
+async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) -> None:
+    def look(tx: Tx) -> tuple[int, int]:
+        rows.deploy(tx)
+        return len(tx.all("workflow_all")), len(ledger.read().all("workflow_all"))
+
+    assert await ledger.write(look) == (1, 0)
+    assert len(ledger.read().all("workflow_all")) == 1
+
+
+async def test_readers_do_not_wait_for_the_writer(ledger: SqliteLedger) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold(tx: Tx) -> None:
+        rows.deploy(tx)
+        inside.set()
+        assert leave.wait(10)
+
+    ledger.crew = 2
+    held = asyncio.ensure_future(ledger.write(hold))
+    await asyncio.to_thread(inside.wait, 10)
+    assert ledger.read().all("workflow_all") == []
+    leave.set()
+    await held
+    assert len(ledger.read().all("workflow_all")) == 1
+
+
+async def test_the_writer_does_not_wait_for_readers(ledger: SqliteLedger, path: Path) -> None:
+    await ledger.write(rows.deploy)
+    with raw(path) as reader:
+        reader.execute("begin")
+        assert reader.execute("select count(*) from workflow").fetchall() == [(1,)]
+        async with asyncio.timeout(5):
+            for number in range(20):
+                await ledger.write(rows.deploy, f"more-{number}", barrier=True)
+        assert reader.execute("select count(*) from workflow").fetchall() == [(1,)], "a reader's view stands still"
+        reader.execute("rollback")
+
+
+async def test_looking_cannot_write(ledger: SqliteLedger) -> None:
+    with pytest.raises(Exception, match="attempt to write a readonly database"):
+        ledger.read().all("host_insert", id="x", machine="m", pid=1, now=1)
+    assert ledger.stopped() is None
+
+
+async def test_points_are_named_after_their_verbs(ledger: SqliteLedger) -> None:
+    heard: list[str] = []
+    points.listen(heard.append)
+    try:
+        await ledger.write(note, 1)
+        with pytest.raises(Refused):
+            await ledger.write(refuse, 1, Refused("No."))
+    finally:
+        points.listen(None)
+    assert heard == ["before:note", "after:note"], "a verb that was undone has no points"

@@ -1,0 +1,268 @@
+"""Causality: every event and every mutation leads back to the inputs behind it, and forward from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keepai import OutcomeUnknown, Transient
+from tests.harness import NOTHING, Story, consumer, producer, take_all, take_first, workflow
+
+FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
+
+
+def passing_on(topic: str) -> str:
+    """A `next` that publishes what was taken."""
+    return f'await ctx.publish("{topic}", {{ messageId: `${{prepared.data.messageId}}`, payload: mutationResult }});'
+
+
+async def causes(story: Story, wf: str) -> dict[tuple[str, str], set[str]]:
+    """Per event the ids outside of the inputs behind it; each cause is an input and stands once."""
+    names = {i.id: i.external_id for i in await story.keep.inputs(wf)}
+    events = await story.events(wf)
+    assert all(len(set(e.caused_by)) == len(e.caused_by) for e in events)
+    return {(e.topic, e.message_id): {names[c] for c in e.caused_by} for e in events}
+
+
+async def test_every_hop_leads_back_to_the_same_input(tmp_path: Path) -> None:
+    """R053, R056, R057, R059, R061: I1 → E1 → E2 → E3, each caused by I1 and by no event."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            topics=["in", "two", "three"], producers={"poll": producer()}, consumers={
+                "first": consumer(publishes=["two"], next=passing_on("two")),
+                "second": consumer(subscribe=["two"], publishes=["three"], next=passing_on("three")),
+                "third": consumer(subscribe=["three"]),
+            },
+        ))
+        story.feed.put("a")
+        story.feed.put("b")
+        await story.run()
+        assert await causes(story, wf) == {
+            (topic, id): {id} for topic in ("in", "two", "three") for id in ("a", "b")
+        }
+        one = await story.keep.input((await story.inputs(wf))["a"].id)
+        assert one.events is not None
+        assert [(e.topic, e.message_id) for e in one.events] == [("in", "a"), ("two", "a"), ("three", "a")]
+
+
+async def test_an_event_made_from_several_is_caused_by_all_their_inputs_once(tmp_path: Path) -> None:
+    """R056, R058: fan-in of different inputs, and of two ways from one input."""
+    poll = """
+      const [x, y] = ["x", "y"].map(id => ctx.registerInput({ source: "feed", type: "item", id, title: id }));
+      await ctx.publish(["in", "side"], { messageId: "x", inputId: x, payload: 1 });
+      await ctx.publish("in", { messageId: "y", inputId: y, payload: 1 });
+    """
+    emit = 'await ctx.publish("out", { messageId: "sum", payload: prepared.data.events.length });'
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            topics=["in", "side", "out"], producers={"poll": producer(poll, publishes=["in", "side"])},
+            consumers={"sum": consumer(take_all("in", "side"), subscribe=["in", "side"], publishes=["out"], next=emit)},
+        ))
+        await story.run()
+        found = await causes(story, wf)
+        assert found["out", "sum"] == {"x", "y"}
+        assert found["in", "x"] == found["side", "x"] == {"x"}
+        assert (await story.event(wf, "out", "sum")).payload == 3
+
+
+async def test_an_event_is_caused_by_what_its_run_reserved_and_not_by_what_it_saw(tmp_path: Path) -> None:
+    """R056: peeking is no cause; with nothing reserved there is none."""
+    look = 'await ctx.peek("in"); return { reservations: [], data: { messageId: "seen" } };'
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()},
+            consumers={"look": consumer(look, publishes=["out"], next=passing_on("out"))},
+        ))
+        story.feed.put("a")
+        await story.run()
+        assert await causes(story, wf) == {("in", "a"): {"a"}, ("out", "seen"): set()}
+
+
+BAD_INPUT_IDS = {"missing": "undefined", "null": "null", "made up": '"inp_1"', "number": "7", "empty": '""'}
+
+
+async def test_a_producer_must_name_an_input_of_its_own_workflow(tmp_path: Path) -> None:
+    """R054, R055, R074: missing, made up, an event's id, or another workflow's input."""
+    body = """
+      const entry = {{ messageId: "m", payload: 1, inputId: {} }};
+      try {{ await ctx.publish("in", entry); }} catch (e) {{}}
+    """
+    async with Story(tmp_path) as story:
+        other = await story.deploy(workflow("other", producers={"poll": producer()}))
+        story.feed.put("a")
+        await story.run()
+        [event], [foreign] = await story.events(other), await story.keep.inputs(other)
+        tries = {**BAD_INPUT_IDS, "foreign": f'"{foreign.id}"', "an event": f'"{event.id}"'}
+        ids = {
+            name: await story.deploy(workflow(name, producers={"poll": producer(body.format(text))}))
+            for name, text in tries.items()
+        }
+        await story.run()
+        for name, wf in ids.items():
+            run = await story.last(wf)
+            assert (name, run.status) == (name, "failed:logic")
+            assert run.error is not None
+            assert "inputId" in run.error.message, name
+            assert await story.events(wf) == [], name
+
+
+async def test_an_input_of_an_earlier_run_may_be_named_again(tmp_path: Path) -> None:
+    """R055: registered in this workflow, not necessarily in this run."""
+    poll = """
+      const inputId = state ?? ctx.registerInput({ source: "feed", type: "item", id: "i", title: "I" });
+      await ctx.publish("in", { messageId: state ? "second" : "first", inputId, payload: 1 });
+      return inputId;
+    """
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(poll)}))
+        await story.run()
+        await story.run(minutes=5)
+        assert await causes(story, wf) == {("in", "first"): {"i"}, ("in", "second"): {"i"}}
+
+
+async def test_next_cannot_choose_its_causes(tmp_path: Path) -> None:
+    """R060: neither by inputId nor by the host's own name for it; another input's id is not believed."""
+    emit = """
+      const more = { inputId: prepared.data.payload, caused_by: [prepared.data.payload], causedBy: [] };
+      await ctx.publish("out", { messageId: prepared.data.messageId, payload: 1, ...more });
+    """
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()}, consumers={"take": consumer(publishes=["out"], next=emit)},
+        ))
+        story.feed.put("a")
+        await story.run()
+        story.feed.put("b", (await story.inputs(wf))["a"].id)
+        await story.run(minutes=5)
+        assert (await causes(story, wf))["out", "b"] == {"b"}
+
+
+async def test_publishing_again_unites_causes_and_never_drops_one(tmp_path: Path) -> None:
+    """DESIGN 2, I20: in one run, over runs, with the same payload, and after the event was consumed."""
+    poll = """
+      for (const item of await ctx.feed.list({})) {
+        const inputId = ctx.registerInput({ source: "feed", type: "item", id: item.id, title: item.id });
+        await ctx.publish("in", { messageId: "shared", inputId, payload: 1 });
+      }
+    """
+    async with Story(tmp_path) as story:
+        source = {"producers": {"poll": producer(poll)}}
+        wf = await story.deploy(workflow(consumers={"take": consumer(NOTHING)}, **source))
+        story.feed.put("a")
+        story.feed.put("b")
+        await story.run()
+        assert await causes(story, wf) == {("in", "shared"): {"a", "b"}}
+        story.feed.items = [{"id": "c"}]
+        await story.run(minutes=5)
+        assert await causes(story, wf) == {("in", "shared"): {"a", "b", "c"}}
+        await story.deploy(workflow(consumers={"take": consumer()}, **source))
+        await story.run()
+        story.feed.items = [{"id": "d"}]
+        await story.run(minutes=5)
+        assert await causes(story, wf) == {("in", "shared"): {"a", "b", "c", "d"}}
+        assert {i.status for i in await story.keep.inputs(wf)} == {"done"}
+
+
+async def test_an_inputs_outputs_are_all_its_mutations_and_no_others(tmp_path: Path) -> None:
+    """R062: over hops, over retries, and only of runs that reserved its events."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            topics=["in", "two"], producers={"poll": producer()}, consumers={
+                "first": consumer(publishes=["two"], mutate=FIRE, next=passing_on("two")),
+                "second": consumer(subscribe=["two"], mutate=FIRE.replace("id:", "hop: 2, id:")),
+            },
+        ))
+        story.feed.put("a")
+        story.feed.put("b")
+        story.world.on("webhook.fire").fail(Transient("busy"))
+        await story.run()
+        await story.run(seconds=30)
+        inputs = await story.inputs(wf)
+        outputs = {id: (await story.keep.input(entry.id)).outputs for id, entry in inputs.items()}
+        told = {id: [(m.params, m.status) for m in found or ()] for id, found in outputs.items()}
+        assert told == {
+            "a": [({"id": "a"}, "failed"), ({"id": "a"}, "applied"), ({"hop": 2, "id": "a"}, "applied")],
+            "b": [({"id": "b"}, "applied"), ({"hop": 2, "id": "b"}, "applied")],
+        }
+        backwards = [(o.mutation.params["id"], [i.external_id for i in o.inputs]) for o in await story.keep.outputs(wf)]
+        assert len(backwards) == 5
+        assert all(behind == [id] for id, behind in backwards)
+
+
+async def test_a_mutation_for_several_events_is_an_output_of_each_input(tmp_path: Path) -> None:
+    """R062, R058."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()},
+            consumers={"all": consumer(take_all(), mutate="await ctx.webhook.fire({});")},
+        ))
+        story.feed.put("a")
+        story.feed.put("b")
+        await story.run()
+        [output] = await story.keep.outputs(wf)
+        assert sorted(i.external_id for i in output.inputs) == ["a", "b"]
+        for entry in await story.keep.inputs(wf):
+            assert [m.id for m in (await story.keep.input(entry.id)).outputs or ()] == [output.mutation.id]
+
+
+async def test_an_input_is_pending_until_its_last_descendant_is_done(tmp_path: Path) -> None:
+    """R063: pending while reserved too; what nobody subscribes to is a result, not work."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            topics=["in", "two", "result"], producers={"poll": producer()}, consumers={
+                "first": consumer(publishes=["two"], next=passing_on("two")),
+                "second": consumer(subscribe=["two"], publishes=["result"], mutate=FIRE, next=passing_on("result")),
+            },
+        ))
+        story.feed.put("a")
+        story.world.on("webhook.fire").fail(Transient("busy"))
+        await story.run()
+        assert [(e.topic, e.status) for e in await story.events(wf)] == [("in", "consumed"), ("two", "pending")]
+        assert (await story.event(wf, "two", "a")).reserved_by is not None
+        [entry] = await story.keep.inputs(wf)
+        assert (entry.status, (await story.keep.input(entry.id)).status) == ("pending", "pending")
+        await story.run(seconds=30)
+        [entry] = await story.keep.inputs(wf)
+        assert (entry.status, (await story.keep.input(entry.id)).status) == ("done", "done")
+        assert await story.ids(wf, "result", "pending") == ["a"]
+
+
+@pytest.mark.parametrize("how", ["resolve", "skip_run"])
+async def test_causes_are_inherited_also_after_a_skip(tmp_path: Path, how: str) -> None:
+    """R064: next is told "skipped", publishes, and its event has the same causes."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()},
+            consumers={"take": consumer(publishes=["out"], mutate=FIRE, next=passing_on("out"))},
+        ))
+        story.feed.put("a")
+        story.world.on("webhook.fire").fail(OutcomeUnknown("lost"))
+        await story.run()
+        [mutation] = await story.keep.mutations(wf)
+        assert mutation.status == "indeterminate"
+        if how == "resolve":
+            await story.keep.resolve(mutation.id, "skip")
+        else:
+            await story.keep.skip_run((await story.last(wf, "take")).id)
+        await story.run()
+        assert await causes(story, wf) == {("in", "a"): {"a"}, ("out", "a"): {"a"}}
+        assert (await story.event(wf, "out", "a")).payload == {"status": "skipped"}
+        assert (await story.event(wf, "in", "a")).status == "skipped"
+
+
+async def test_causes_are_inherited_also_when_a_mended_next_runs_again(tmp_path: Path) -> None:
+    """R064, R157: the retry of next in a new version, after a crash on top."""
+    async with Story(tmp_path) as story:
+        def version(emit: str) -> str:
+            return workflow(producers={"poll": producer()}, consumers={
+                "take": consumer(take_first(), publishes=["out"], mutate=FIRE, next=emit),
+            })
+        wf = await story.deploy(version('throw new Error("no");'))
+        story.feed.put("a")
+        await story.run()
+        await story.deploy(version(passing_on("out")))
+        await story.crash("before:commit_consumer")
+        await story.run()
+        assert await causes(story, wf) == {("in", "a"): {"a"}, ("out", "a"): {"a"}}
+        assert len(story.world.effects) == 1

@@ -1,0 +1,264 @@
+"""The input ledger: what came in, once, in a person's words, whatever the script does with it later."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from keepai.ledger.transitions import events
+from keepai.ledger.transitions.events import Publication, Registration
+from keepai.model.clock import parse_iso
+from keepai.testing import World
+from keepai.testing.world import WorldMail
+from tests.harness import NOTHING, START, Feed, Story, consumer, js, producer, take_first, workflow
+
+
+def registering(entry: str, then: str = "") -> str:
+    """A producer that registers `entry` in a way that `check` cannot see through."""
+    return producer(f"""
+      const entry = {entry};
+      let inputId;
+      try {{ inputId = ctx.registerInput({{ ...entry }}); }} catch (e) {{ inputId = "caught"; }}
+      console.log(typeof inputId, inputId);
+      {then}
+      return {{ inputId }};
+    """)
+
+
+async def test_a_registered_input_is_kept_whole_and_its_id_comes_back_at_once(tmp_path: Path) -> None:
+    """R038, R039: registerInput is synchronous; the id is the host's."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={
+            "poll": registering('{ source: "feed", type: "item", id: "i-1", title: "Order 1" }'),
+        }))
+        await story.run()
+        run, [entry] = await story.last(wf), await story.keep.inputs(wf)
+        assert story.logs(run) == [f"string {entry.id}"]
+        assert entry.id.startswith("inp_")
+        assert (entry.source, entry.type, entry.external_id, entry.title) == ("feed", "item", "i-1", "Order 1")
+        assert (entry.created_by, entry.created_at) == (run.id, parse_iso(START))
+        assert entry.status == "done", "nothing waits because of it"
+
+
+async def test_the_same_thing_registered_again_is_the_same_input_with_its_first_title(tmp_path: Path) -> None:
+    """R040, R041: within a run, in a later run, after a crash and after a restart."""
+    poll = """
+      const register = title => ctx.registerInput({ source: "feed", type: "item", id: "i", title });
+      const nth = (state?.nth ?? 0) + 1;
+      console.log([register(`A${nth}`), register(`B${nth}`)].join());
+      return { nth };
+    """
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(poll)}))
+        await story.run()
+        await story.crash("before:commit_producer", minutes=5)
+        await story.run()
+        await story.reopen()
+        await story.run(minutes=5)
+        [entry] = await story.keep.inputs(wf)
+        assert entry.title == "A1"
+        assert entry.created_by == (await story.runs(wf))[0].id
+        seen = {log for run in await story.runs(wf) for log in story.logs(run)}
+        assert seen == {f"{entry.id},{entry.id}"}
+        assert await story.keep.state(wf, "poll") == {"nth": 3}
+
+
+async def test_inputs_differ_by_workflow_source_type_and_id(tmp_path: Path) -> None:
+    """R042, R043: no part of the key stands for another."""
+    entries = [
+        ("feed", "item", "a"), ("feed", "note", "a"), ("feed", "item", "b"), ("gmail", "email", "a"),
+        ("gmail", "thread", "a"), ("system", "schedule", "a"), ("system", "random", "a"), ("feed", "item", "A"),
+    ]
+    body = f"""
+      for (const [source, type, id] of {js(entries)}) ctx.registerInput({{ source, type, id, title: "T" }});
+    """
+    async with Story(tmp_path) as story:
+        one = await story.deploy(workflow("one", producers={"poll": producer(body)}))
+        two = await story.deploy(workflow("two", producers={"poll": producer(body)}))
+        await story.run()
+        of_one, of_two = await story.keep.inputs(one), await story.keep.inputs(two)
+        assert [(i.source, i.type, i.external_id) for i in of_one] == entries  # R047 among them
+        assert [(i.source, i.type, i.external_id) for i in of_two] == entries
+        assert len({i.id for i in of_one + of_two}) == 2 * len(entries)
+
+
+REFUSED = {
+    "source": ('{ source: "fax", type: "item", id: "i", title: "T" }', "fax"),
+    "nobody's": ('{ type: "item", id: "i", title: "T" }', "source"),
+    "the host's own": ('{ source: "workflow", type: "in", id: "i", title: "T" }', "workflow"),
+    "a prototype's": ('{ source: "constructor", type: "name", id: "i", title: "T" }', "constructor"),
+    "type": ('{ source: "feed", type: "fax", id: "i", title: "T" }', "fax"),
+    "another's type": ('{ source: "feed", type: "email", id: "i", title: "T" }', "email"),
+    "no type": ('{ source: "webhook", type: "item", id: "i", title: "T" }', "webhook"),
+    "system type": ('{ source: "system", type: "item", id: "i", title: "T" }', "system"),
+    "no id": ('{ source: "feed", type: "item", title: "T" }', "id"),
+    "empty id": ('{ source: "feed", type: "item", id: "", title: "T" }', "id"),
+    "NUL id": ('{ source: "feed", type: "item", id: "a\\0", title: "T" }', "id"),
+    "no title": ('{ source: "feed", type: "item", id: "i" }', "title"),
+    "blank title": ('{ source: "feed", type: "item", id: "i", title: " " }', "title"),
+    "no word": ('{ source: "feed", type: "item", id: "i", title: { a: 1 } }', "title"),
+}
+
+
+async def test_an_input_without_a_known_source_and_type_an_id_and_a_title_is_refused(tmp_path: Path) -> None:
+    """R044, R045, R049: whatever was registered before stays out too; the script cannot catch it."""
+    async with Story(tmp_path) as story:
+        fine = 'ctx.registerInput({ source: "feed", type: "item", id: "fine", title: "Fine" });'
+        ids = {
+            name: await story.deploy(workflow(name, producers={
+                "poll": registering(f"({{}}, (() => {{ {fine} return {entry}; }})())"),
+            })) for name, (entry, _) in REFUSED.items()
+        }
+        await story.run()
+        for name, (_, word) in REFUSED.items():
+            run = await story.last(ids[name])
+            assert (name, run.status) == (name, "failed:logic")
+            assert run.error is not None
+            assert word in run.error.message, name
+            assert story.logs(run) == [], name
+            assert await story.keep.inputs(ids[name]) == [], name
+
+
+async def test_a_connectors_own_name_and_types_are_its_source(tmp_path: Path) -> None:
+    """R046: a connector that the host was given, under the name that it was given."""
+    world = World()
+    async with Story(tmp_path, connectors=[WorldMail(world, name="work")]) as story:
+        wf = await story.deploy(workflow(producers={
+            "poll": registering('{ source: "work", type: "thread", id: "i", title: "T" }'),
+        }))
+        await story.run()
+        assert [(i.source, i.type) for i in await story.keep.inputs(wf)] == [("work", "thread")]
+        assert Feed.input_types == ("item", "note")
+
+
+@pytest.mark.parametrize("step", ["prepare", "mutate", "next"])
+async def test_only_producers_register_inputs(tmp_path: Path, step: str) -> None:
+    """R050: elsewhere it is a phase violation that no catch can hold, with its line."""
+    call = """
+      const how = ["register", "Input"].join("");
+      try { ctx[how]({ source: "feed", type: "item", id: "x", title: "X" }); } catch (e) {}
+    """
+    bodies = {"prepare": take_first(), "mutate": "", "next": ""}
+    bodies[step] = call + bodies[step]
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
+            "take": consumer(bodies["prepare"], mutate=bodies["mutate"], next=bodies["next"]),
+        }))
+        story.feed.put("a")
+        await story.run()
+        run = await story.last(wf, "take")
+        assert run.status == "failed:logic"
+        assert run.error is not None
+        assert (run.error.code, run.error.step) == ("phase_violation", step)
+        assert run.error.line is not None
+        assert list(await story.inputs(wf)) == ["a"]
+
+
+async def test_a_producer_that_fails_late_leaves_no_input(tmp_path: Path) -> None:
+    """R052."""
+    async with Story(tmp_path) as story:
+        entry = '{ source: "feed", type: "item", id: "i", title: "T" }'
+        wf = await story.deploy(workflow(producers={"poll": registering(entry, 'throw new Error("late");')}))
+        await story.run()
+        assert (await story.last(wf)).status == "failed:logic"
+        assert await story.keep.inputs(wf) == []
+
+
+async def test_a_published_title_without_input_id_registers_the_input_of_the_older_dialect(tmp_path: Path) -> None:
+    """DESIGN 2: source workflow, type = topic, id = messageId; check warns and shows the newer form."""
+    body = """
+      for (const item of await ctx.feed.list({}))
+        await ctx.publish("in", { messageId: item.id, title: item.title, payload: item.payload });
+    """
+    async with Story(tmp_path) as story:
+        story.feed.put("a", 1, title="First words")
+        done = await story.keep.deploy(workflow(producers={"poll": producer(body)}), grants="all")
+        wf = done.workflow_id
+        assert "input-by-title" in {f.code for f in done.findings if f.severity == "warning"}
+        assert any("registerInput" in f.fix for f in done.findings)
+        await story.run()
+        story.feed.put("a", 2, title="Other words")
+        await story.run(minutes=5)
+        [entry], [event] = await story.keep.inputs(wf), await story.events(wf)
+        assert (entry.source, entry.type, entry.external_id) == ("workflow", "in", "a")
+        assert entry.title == "First words"
+        assert event.caused_by == (entry.id,)
+        assert event.payload == 2
+
+
+async def test_inputs_are_found_by_status_and_by_the_words_of_their_title(tmp_path: Path) -> None:
+    """DESIGN 14: oldest first; the search takes its text literally, in any case."""
+    titles = {
+        "a": "Order 50% off", "b": "Order 50 pieces", "c": "Ärger mit Ölheizung", "d": "under_score",
+        "e": "underXscore",
+    }
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
+            "take": consumer(take_first().replace('await ctx.peek("in")', 'await ctx.getByIds("in", ["a"])')),
+        }))
+        for id, title in titles.items():
+            story.feed.put(id, title=title)
+        await story.run()
+        async def found(**how: str) -> list[str]:
+            return [i.external_id for i in await story.keep.inputs(wf, **how)]
+        assert await found() == ["a", "b", "c", "d", "e"]
+        assert await found(status="done") == ["a"]
+        assert await found(status="pending") == ["b", "c", "d", "e"]
+        assert await found(search="order") == ["a", "b"]
+        assert await found(search="ORDER", status="pending") == ["b"]
+        assert await found(search="50%") == ["a"]
+        assert await found(search="r_s") == ["d"]
+        assert await found(search="Ärger") == ["c"]
+        assert await found(search="ÖLHEIZUNG") == ["c"]
+        assert await found(search="nothing") == []
+
+
+async def test_skipping_an_input_skips_what_waits_because_of_it_alone(tmp_path: Path) -> None:
+    """DESIGN 6: an event with another cause that is not skipped goes on."""
+    poll = """
+      const [one, two] = ["1", "2"].map(id => ctx.registerInput({ source: "feed", type: "item", id, title: id }));
+      await ctx.publish("in", { messageId: "only", inputId: one, payload: 1 });
+      await ctx.publish("in", { messageId: "both", inputId: one, payload: 1 });
+      await ctx.publish("in", { messageId: "both", inputId: two, payload: 1 });
+    """
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(poll)}, consumers={"take": consumer(NOTHING)}))
+        await story.run()
+        inputs = await story.inputs(wf)
+        await story.keep.skip_input(inputs["1"].id)
+        assert [(e.message_id, e.status) for e in await story.events(wf)] == [("only", "skipped"), ("both", "pending")]
+        with pytest.raises(Exception, match="skipped"):
+            await story.keep.skip_input(inputs["1"].id)
+        await story.keep.skip_input(inputs["2"].id)
+        assert await story.ids(wf, status="skipped") == ["only", "both"]
+        assert {i.status for i in await story.keep.inputs(wf)} == {"skipped"}
+
+
+async def test_the_status_of_twenty_thousand_inputs_is_there_at_once(tmp_path: Path) -> None:
+    """R063 over months of work: neither the list, nor one input, nor the workflow may get slow."""
+    take = """
+      const events = await ctx.peek("in", { limit: 500 });
+      return { reservations: state ? [] : [{ topic: "in", ids: events.map(e => e.messageId) }], data: {} };
+    """
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()}, consumers={"take": consumer(take, next="return 1;")},
+        ))
+        await story.run()
+        run, write = await story.last(wf, "poll"), story.keep.parts.ledger.write
+        numbers = range(20_000)
+        await write(events.register, wf, run.id, [
+            Registration(f"inp_{n}", "feed", "item", str(n), f"Item {n}") for n in numbers
+        ])
+        await write(events.publish, wf, run.id, [Publication("in", str(n), "1", (f"inp_{n}",)) for n in numbers])
+        await story.run()
+        started = time.perf_counter()
+        pending = await story.keep.inputs(wf, status="pending")
+        done = await story.keep.inputs(wf, status="done")
+        one = await story.keep.input("inp_19999")
+        whole = await story.workflow(wf)
+        took = time.perf_counter() - started
+        assert (len(pending), len(done), one.status, whole.pending) == (19_500, 500, "pending", 19_500)
+        assert took < 2.0
