@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 
@@ -55,12 +56,12 @@ class Keep:
         """Let runs end, then let go of the ledger."""
         if self._parts is None or self._host is None:
             return
-        try:
-            await self._host.close()
-            await self._parts.runtime.close()
-        finally:
-            await self._parts.ledger.close()
-            self._parts = self._host = None
+        parts, host = self._parts, self._host
+        self._parts = self._host = None
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(parts.ledger.close)
+            stack.push_async_callback(parts.runtime.close)
+            stack.push_async_callback(host.close)
 
     # -- running -----------------------------------------------------------------------------------
 

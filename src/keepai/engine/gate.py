@@ -28,11 +28,8 @@ class Gathered:
 
     inputs: dict[tuple[str, str, str], Registration] = field(default_factory=dict)
     publications: dict[tuple[str, str], Publication] = field(default_factory=dict)
+    input_ids: set[str] = field(default_factory=set)
     published: int = 0
-
-    @property
-    def input_ids(self) -> set[str]:
-        return {entry.input_id for entry in self.inputs.values()}
 
 
 class Gate:
@@ -146,6 +143,7 @@ class Gate:
             )
             input_id = str(known["id"]) if known else self._parts.ids.new("inp")
             self.gathered.inputs[key] = Registration(input_id, source, kind, external_id, title)
+            self.gathered.input_ids.add(input_id)
         return self.gathered.inputs[key].input_id
 
     def _publish(self, topics: Json, entry: Json) -> None:

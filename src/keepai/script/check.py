@@ -25,7 +25,7 @@ from .reading import Reading
 from .scope import Scopes
 from .syntax import check_dialect, check_syntax
 from .topic_rules import check_topics
-from .tree import DEPTH_MAX, build, parse
+from .tree import DEPTH_MAX, build, parse, place
 
 SOURCE_BYTES_MAX = 1_000_000
 
@@ -65,8 +65,8 @@ def _read(source: str, report: Report) -> Reading | None:
         return None
     tree, given_up = parse(data)
     if given_up is not None:
-        report.add("too-slow", At(data[:given_up].count(b"\n") + 1, 1), "Reading the script was given up here.",
-                   "Mend the errors of syntax above this line.")
+        report.add("too-slow", At(*place(data, given_up)), "Reading the script was given up here.",
+                   "Mend the errors of syntax above this place.")
         return None
     check_syntax(tree, data, report)
     if report.failed:

@@ -51,7 +51,8 @@ class Declaration:
 
     name: str | None
     topics: Topics | None
-    handlers: list[Declared]
+    handlers: list[Declared] = field(default_factory=list)
+    producers: set[str] = field(default_factory=set)  # their names
 
     def to_manifest(self, capabilities: tuple[str, ...]) -> Manifest | None:
         """The manifest, if there is enough for one."""
@@ -105,7 +106,7 @@ def read_workflow(reading: Reading, node: Node) -> tuple[Declaration, dict[str, 
                     "Add `producers` and `consumers`.")
     name = _name(reading, members["name"].value) if "name" in members else None
     topics = _topics(reading, members["topics"].value) if "topics" in members else None
-    return Declaration(name, topics, []), members
+    return Declaration(name, topics), members
 
 
 def _name(reading: Reading, node: Node) -> str | None:

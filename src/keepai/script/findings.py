@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from types import MappingProxyType
 from typing import Protocol
 
@@ -149,12 +150,12 @@ class Report:
 
     def add(self, code: str, at: Place, message: str, fix: str) -> None:
         """Note a finding; its severity comes from the table."""
-        if len(self._findings) >= _KEPT_MAX and self.failed:
+        severity = CODES[code].severity
+        if len(self._findings) >= _KEPT_MAX and (self.failed or severity == WARNING):
             return
+        self.failed = self.failed or severity == ERROR
         line, column = at.place
-        finding = Finding(code, CODES[code].severity, line, column, message, fix)
-        self._findings.setdefault(finding)
-        self.failed = self.failed or finding.severity == ERROR
+        self._findings.setdefault(Finding(code, severity, line, column, message, fix))
 
     def sorted(self) -> tuple[Finding, ...]:
         """All findings by place, cut off at `FINDINGS_MAX`."""
@@ -190,7 +191,7 @@ def quote(name: str) -> str:
     return '"' + "".join(c if c.isprintable() else "�" for c in shown) + '"'
 
 
-def listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str], otherwise: str = "none") -> str:
     """Names as words for a sentence, the first ten of them."""
-    quoted = [quote(name) for name in names]
-    return (", ".join(quoted[:10]) + (", …" if len(quoted) > 10 else "")) or "none"
+    quoted = [quote(name) for name in islice(names, 11)]
+    return (", ".join(quoted[:10]) + (", …" if len(quoted) > 10 else "")) or otherwise

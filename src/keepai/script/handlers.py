@@ -38,6 +38,7 @@ def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[s
 def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
     what = f"Producer `{name}`"
     handler = Declared(name, HandlerKind.PRODUCER, entry.at)
+    declaration.producers.add(name)
     resolved = reading.literals.resolve(entry.value)
     declaration.handlers.append(handler)
     if reading.literals.type_of(resolved) == "a function":
@@ -63,7 +64,7 @@ def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: st
 def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
     what = f"Consumer `{name}`"
     handler = Declared(name, HandlerKind.CONSUMER, entry.at)
-    if any(other.name == name for other in declaration.handlers):
+    if name in declaration.producers:
         reading.add("handler-name-twice", entry.at, f"A producer is called `{name}` too.",
                     "Give every handler a name of its own.")
     declaration.handlers.append(handler)

@@ -105,11 +105,13 @@ def _check_source(
 
 def check_dialect_of_handlers(reading: Reading, declaration: Declaration, calls: Collection[Call]) -> None:
     """Warn of handlers in the older dialect, and show each as it would be written now."""
+    published: dict[str, dict[str, None]] = {}
+    for call in calls:
+        if call.name == "publish" and call.args:
+            topics = published.setdefault(call.handler.name, {})
+            topics.update((topic, None) for topic, _ in literal_topics(reading, call.args[0]))
     for handler in declaration.handlers:
-        published = dict.fromkeys(
-            topic for call in calls if call.handler is handler and call.name == "publish" and call.args
-            for topic, _ in literal_topics(reading, call.args[0]))
-        publishes = f"publishes: [{', '.join(quote(topic) for topic in published)}]"
+        publishes = f"publishes: [{listed(published.get(handler.name, ()), otherwise='')}]"
         if handler.bare:
             reading.add("bare-producer", handler.at,
                         f"Producer `{handler.name}` is a bare function: it runs at the default interval and "

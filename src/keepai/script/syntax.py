@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .findings import At, Report, quote
-from .tree import Node, characters, enclosing_function, raw_nodes, walk
+from .tree import Node, enclosing_function, place, raw_nodes, walk
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -101,7 +101,6 @@ def _unexpected(node: tree_sitter.Node, source: bytes, report: Report) -> None:
 
 
 def _at(node: tree_sitter.Node, source: bytes) -> At:
-    row, column = node.start_point
-    return At(row + 1, characters(source, node.start_byte, column) + 1)
+    return At(*place(source, node.start_byte))
 
 

@@ -30,14 +30,14 @@ _PUNCTUATION = frozenset("(){}[],;.:\"'`") | {"=>", "${", "...", "?.", "function
 class Node:
     """One named node: what it is, where it stands, what it holds."""
 
-    __slots__ = ("_source", "children", "column", "end", "field", "kind", "parent", "row", "start", "tokens")
+    __slots__ = ("_source", "children", "end", "field", "kind", "parent", "start", "tokens")
 
-    def __init__(self, kind: str, field: str | None, span: tuple[int, int], point: tuple[int, int],
+    def __init__(self, kind: str, field: str | None, start: int, end: int,
                  parent: Node | None, source: bytes) -> None:
         self.kind = kind
         self.field = field  # its role in the parent
-        self.start, self.end = span
-        self.row, self.column = point  # counted from zero, in bytes
+        self.start = start  # in bytes
+        self.end = end
         self.parent = parent
         self.children: list[Node] = []
         self.tokens: list[str] = []  # words and operators: "async", "const", "&&"
@@ -51,7 +51,7 @@ class Node:
     @property
     def place(self) -> tuple[int, int]:
         """Line and column, counted from one; columns count characters."""
-        return self.row + 1, characters(self._source, self.start, self.column) + 1
+        return place(self._source, self.start)
 
     def get(self, field: str) -> Node | None:
         """The first child in that role."""
@@ -61,9 +61,11 @@ class Node:
         return f"<{self.kind} {self.place[0]}:{self.place[1]}>"
 
 
-def characters(source: bytes, offset: int, column: int) -> int:
-    """How many characters stand in the line before `offset`, which is `column` bytes into it."""
-    return len(source[offset - column:offset].decode("utf-8", "replace"))
+def place(source: bytes, offset: int) -> tuple[int, int]:
+    """The line and column of an offset, counted from one; columns count characters."""
+    line_start = source.rfind(b"\n", 0, offset) + 1
+    column = len(source[line_start:offset].decode("utf-8", "replace"))
+    return source.count(b"\n", 0, offset) + 1, column + 1
 
 
 @cache
@@ -117,7 +119,7 @@ def build(tree: tree_sitter.Tree, source: bytes) -> Node | None:
         del path[depth:]
         parent = path[-1] if path else None
         if raw.is_named:
-            node = Node(raw.type, cursor.field_name, raw.byte_range, raw.start_point, parent, source)
+            node = Node(raw.type, cursor.field_name, raw.start_byte, raw.end_byte, parent, source)
             if parent is not None and node.kind != "comment":
                 parent.children.append(node)
             path.append(node)

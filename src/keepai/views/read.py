@@ -35,11 +35,8 @@ class Views:
 
     def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
         """What came in, oldest first."""
-        rows = self._read.all(
-            "look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX,
-            search=f"%{search.lower()}%" if search else None,
-        )
-        found = [_input(row) for row in rows]
+        rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
+        found = [_input(row) for row in rows if search is None or _matches(row, search)]
         return [i for i in found if status is None or i.status == status]
 
     def input(self, input_id: str) -> Input:
@@ -164,6 +161,11 @@ class Views:
             next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
             created_at=row["created_at"],
         )
+
+
+def _matches(row: Row, search: str) -> bool:
+    wanted = search.casefold()
+    return any(wanted in str(row[name]).casefold() for name in ("title", "external_id", "id"))
 
 
 def _input(row: Row, outputs: tuple[Mutation, ...] | None = None, events: tuple[Event, ...] | None = None) -> Input:

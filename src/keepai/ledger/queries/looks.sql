@@ -13,7 +13,6 @@ select i.*,
           and m.status = 'indeterminate'))) as needs_you
 from input i
 where i.workflow_id = :workflow_id
-  and (:search is null or lower(i.title) like :search or lower(i.external_id) like :search)
 order by i.seq limit :limit;
 
 -- name: look_input

@@ -87,7 +87,8 @@ def runs(session: Session, workflow: str, last: int, as_json: bool) -> None:
         shown = short(each.id for each in found)
         header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
         rows = [
-            (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown)) for r in found
+            (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown))
+            for r in found
         ]
         if rows:
             echo(*table(header, rows, 5))

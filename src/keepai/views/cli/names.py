@@ -44,8 +44,8 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
     wanted = {prefix: entry for prefix, entry in KINDS.items() if entry[0] in kinds}
     prefix = typed[:4]
     if prefix not in wanted:
-        shown = " or ".join(f"{p}…" for p in wanted)
-        raise NotFound(f"{typed!r} is not an id of {_a(entry[0] for entry in wanted.values())}: it begins with {shown}.")
+        shown, meant = " or ".join(f"{p}…" for p in wanted), _a(entry[0] for entry in wanted.values())
+        raise NotFound(f"{typed!r} is not the id of {meant}, which begins with {shown}.")
     kind, by_id, parameter, listing = wanted[prefix]
     if look.read.one(by_id, **{parameter: typed}) is not None:
         return kind, typed

@@ -8,6 +8,7 @@ import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -142,9 +143,9 @@ def count(number: int, noun: str) -> str:
 def short(ids: Iterable[str]) -> dict[str, str]:
     """Each id by as many characters as tell it from the others here, and two more."""
     every = sorted(set(ids))
-    need = max((_same(a, b) for a, b in zip(every, every[1:], strict=False)), default=0)
+    need = max((_same(a, b) for a, b in pairwise(every)), default=0)
     return {each: each[: max(need + 3, 14)] for each in every}
 
 
 def _same(a: str, b: str) -> int:
-    return len(os.path.commonprefix([a, b]))
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

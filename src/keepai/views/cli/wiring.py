@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import connectors
 
+if TYPE_CHECKING:
+    from ...connectors.base import Connector
 
-def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> connectors.Connector:
+
+def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
     """One connector; raises `ConfigError`."""
     paths = _paths(connectors.load(type_name))
     placed = {key: _placed(value, folder) if key in paths else value for key, value in settings.items()}

@@ -1,0 +1,143 @@
+"""`keep dev`: a host in the foreground that tells what it does, until it is told to end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from .session import Look, Session, host, open_look, with_json, with_session
+from .text import clock, count, cut, echo, echo_json_line, line, say, width
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ...app import Keep
+    from ...config import Settings
+    from .narrator import Narrator, Told
+
+POLL_S = 0.2
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="Run what is due now and what it causes, then end.")
+@with_json
+@with_session
+def dev(session: Session, once: bool, as_json: bool) -> None:
+    """Run the workflows here, and tell what happens, until Ctrl-C.
+
+    With --once the exit code is 4 if a workflow waits for a person.
+    """
+    import asyncio
+
+    _crash_if_told()
+    settings = session.settings(connectors=True)
+    needs_you = asyncio.run(_run(settings, once, as_json))
+    sys.exit(4 if once and needs_you else 0)
+
+
+def _crash_if_told() -> None:
+    """The demo and the tests kill a host at a named place."""
+    if os.environ.get("KEEP_CRASH_AT"):
+        from ...testing.crash import install_from_env
+
+        install_from_env()
+
+
+async def _run(settings: Settings, once: bool, as_json: bool) -> bool:
+    from ..control import Control
+    from .narrator import Narrator
+
+    narrator = Narrator()
+    _take_as_told(settings, narrator)
+    with ExitStack() as opened:
+        async with host(settings) as keep, Control(keep, settings.path):
+            look = opened.enter_context(open_look(settings))
+            _greet(settings, look, once)
+            await _until_told(keep, look, narrator, once, as_json)
+            _tell(narrator.news(look), as_json)
+            needs_you = _waits_for_a_person(look)
+    say("Nothing more is due now." if once else "Ended.")
+    return needs_you
+
+
+async def _until_told(keep: Keep, look: Look, narrator: Narrator, once: bool, as_json: bool) -> None:
+    """Let the host work, telling what it does; end when it is idle, or at the first signal."""
+    import asyncio
+
+    told_to_end = asyncio.Event()
+    _on_signals(told_to_end)
+    work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
+    ending = asyncio.ensure_future(told_to_end.wait())
+    warned = False
+    while not work.done() and not ending.done():
+        _tell(narrator.news(look), as_json)
+        why = keep.parts.ledger.stopped()
+        if why and not warned:
+            say(why)
+            warned = True
+        await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    if ending.done():
+        say("Ending: runs under way may finish first; once more Ctrl-C ends at once, and loses nothing.")
+        await keep.host.close()
+    ending.cancel()
+    await work
+
+
+def _on_signals(told_to_end: asyncio.Event) -> None:
+    """The first signal asks to end, the second does not ask: the ledger is made for that."""
+    import asyncio
+
+    def end() -> None:
+        if told_to_end.is_set():
+            os._exit(130)
+        told_to_end.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+
+
+def _take_as_told(settings: Settings, narrator: Narrator) -> None:
+    """Remember how things stood before this host touched them, so that it tells what it takes over."""
+    import apsw
+
+    from ...model.errors import KeepError
+
+    try:
+        with open_look(settings) as look:
+            narrator.catch_up(look)
+    except (KeepError, apsw.Error):
+        return  # there is no ledger yet, or the host will say what is wrong with it
+
+
+def _greet(settings: Settings, look: Look, once: bool) -> None:
+    names = ", ".join(connector.name for connector in settings.connectors) or "none"
+    workflows = count(len(look.read.all("workflow_all")), "workflow")
+    say(f"Keep runs {workflows} from {settings.path}; connectors: {names}." + ("" if once else " Ctrl-C ends it."))
+
+
+def _tell(news: list[Told], as_json: bool) -> None:
+    for told in news:
+        if as_json:
+            echo_json_line(told.to_json())
+        else:
+            text = f"{clock(told.at)} {line(told.workflow)}/{line(told.handler)}  {line(told.text)}"
+            echo(_painted(cut(text, width()), told))
+    sys.stdout.flush()
+
+
+def _painted(text: str, told: Told) -> str:
+    if told.kind == "needs_you":
+        return click.style(text, fg="red")
+    return click.style(text, fg="green") if told.state == "applied" else text
+
+
+def _waits_for_a_person(look: Look) -> bool:
+    from .stops import stopped
+
+    stops = [stopped(look, row["id"], row["name"]) for row in look.read.all("workflow_all")]
+    return any(stop and stop.needs_you for stop in stops)

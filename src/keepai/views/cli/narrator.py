@@ -1,0 +1,141 @@
+"""Tells what a host does, line by line, from what it commits: it only reads the ledger, so it cannot disturb.
+
+It remembers how each unfinished run stood and tells what changed since. A run that ended between two looks
+is told by its end alone; one that found nothing to do is not told at all.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .stops import stop_of
+from .text import ago
+
+if TYPE_CHECKING:
+    from ...model.records import Mutation, Run
+    from .session import Look
+
+_BATCH = 64
+_OPEN = ("active", "paused", "failed")
+
+
+@dataclass(frozen=True)
+class Told:
+    """One line."""
+
+    at: int
+    workflow: str
+    handler: str
+    run_id: str
+    kind: str  # "run", "mutation" or "needs_you"
+    state: str
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        from ...model.clock import iso
+
+        return {**vars(self), "at": iso(self.at)}
+
+
+@dataclass
+class _Known:
+    """What was told of one workflow."""
+
+    seq: int = 0
+    runs: dict[str, tuple[str, str | None, int | None]] = field(default_factory=dict)  # unfinished ones
+
+
+class Narrator:
+    """Call `news` whenever something may have changed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Known] = {}
+        self._change: int | None = None
+
+    def catch_up(self, look: Look) -> None:
+        """Take everything up to now as told."""
+        self.news(look)
+        self._change = None  # it is the number of one connection
+
+    def news(self, look: Look) -> list[Told]:
+        """What happened since the last time, in the order of the runs."""
+        change = look.change()
+        if change == self._change:
+            return []
+        self._change = change
+        told: list[Told] = []
+        for row in look.read.all("workflow_all"):
+            known = self._known.setdefault(row["id"], _Known())
+            for run in self._changed(look, row["id"], known):
+                told += self._about(look, run, row["name"], known)
+        return told
+
+    def _changed(self, look: Look, workflow_id: str, known: _Known) -> list[Run]:
+        """New runs and unfinished ones, oldest first."""
+        old = [look.views.run(run_id) for run_id in known.runs]
+        limit, new = _BATCH, look.views.runs(workflow_id, _BATCH)
+        while len(new) == limit and new[0].seq > known.seq + 1:
+            limit *= 4
+            new = look.views.runs(workflow_id, limit)
+        fresh = [run for run in new if run.seq > known.seq]
+        known.seq = max((run.seq for run in fresh), default=known.seq)
+        return old + fresh
+
+    def _about(self, look: Look, run: Run, name: str, known: _Known) -> list[Told]:
+        from ...ledger.rows import mutation_record
+
+        row = look.read.one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+        mutation = mutation_record(row) if row else None
+        before = known.runs.pop(run.id, None)
+        now = (run.status, mutation.status.value if mutation else None, run.retry_at)
+        if run.state.value in _OPEN:
+            known.runs[run.id] = now
+        told = []
+        if mutation and (before is None or before[1] != now[1]):
+            told.append((mutation.updated_at, "mutation", mutation.status.value, _of_mutation(mutation)))
+        if before is None or (before[0], before[2]) != (now[0], now[2]):
+            told += _of_run(look, run, mutation, name)
+        return [Told(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
+
+
+_Line = tuple[int, str, str, str]
+
+
+def _of_mutation(mutation: Mutation) -> str:
+    what = f"{mutation.connector}.{mutation.operation}: {mutation.title or mutation.preview}"
+    return {
+        "in_flight": f"sending {what}",
+        "applied": f"applied {what}",
+        "failed": f"did not happen: {what}",
+        "needs_reconcile": f"unknown whether it happened, asking {mutation.connector}: {what}",
+        "indeterminate": f"nobody can tell whether it happened: {what}",
+        "skipped": f"skipped {what}",
+    }[mutation.status.value]
+
+
+def _of_run(look: Look, run: Run, mutation: Mutation | None, name: str) -> list[_Line]:
+    state, why = run.state.value, run.error.message if run.error else ""
+    if state == "active":
+        return [(run.created_at, "run", run.status, f"started ({run.trigger})")]
+    if state in ("superseded", "abandoned") or _idle(run):
+        return []
+    if state == "crashed":
+        return [(run.updated_at, "run", run.status, f"its host died while it was {run.phase}; another run carries on")]
+    if state == "committed":
+        return [(run.updated_at, "run", run.status, "committed")]
+    stop = stop_of(look, run, name)
+    if stop.needs_you:
+        lines: list[_Line] = [(run.updated_at, "needs_you", run.status, f"{run.status}: {why}")]
+        return lines + [(run.updated_at, "needs_you", run.status, f"  type: {command}") for command in stop.commands]
+    again = f" Again {ago(run.retry_at, run.updated_at)}." if run.retry_at and run.retry_at > run.updated_at else ""
+    return [(run.updated_at, "run", run.status, f"{run.status}: {why}{again}")]
+
+
+def _idle(run: Run) -> bool:
+    """Whether a consumer's run committed without having had anything to do."""
+    if run.kind != "consumer" or run.state.value != "committed" or not run.prepare_result:
+        return False
+    return not json.loads(run.prepare_result).get("reservations")

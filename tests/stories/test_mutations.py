@@ -1,0 +1,864 @@
+"""The ledger of side effects: what is unknown is asked for, never repeated on a guess, and never forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepai import (
+    Call,
+    Connector,
+    OutcomeUnknown,
+    PermissionDenied,
+    Policy,
+    PreconditionFailed,
+    Rejected,
+    Transient,
+    Verdict,
+    mutation,
+)
+from keepai.model.errors import Refused
+from keepai.model.records import Mutation
+from tests.harness import Story, consumer, producer, workflow
+
+SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
+FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
+TOLD = "ctx.log(JSON.stringify(mutationResult));"
+
+
+def acting(mutate: str = SEND, *, name: str = "story", next: str = TOLD) -> str:
+    """A workflow that polls the feed and acts on its events."""
+    return workflow(name, producers={"poll": producer()}, consumers={"act": consumer(mutate=mutate, next=next)})
+
+
+async def only(story: Story, wf: str) -> Mutation:
+    """The one mutation of a workflow."""
+    [row] = await story.keep.mutations(wf)
+    return row
+
+
+async def moves(story: Story, wf: str, subject: str) -> list[str]:
+    """Every state that a mutation was in."""
+    return [str(r["target"]) for r in story.keep.views.history(wf, subject) if r["machine"] == "mutation"]
+
+
+# -- definite answers --------------------------------------------------------------------------------
+
+
+async def test_a_mutation_that_was_applied_is_final(tmp_path: Path) -> None:
+    # R136, R200, R202, R317
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        await story.run()
+        row = await only(story, wf)
+        assert (row.status, row.result, row.error, row.attempts) == ("applied", {"id": "sent-1"}, None, 1)
+        assert await moves(story, wf, row.id) == ["in_flight", "applied"]
+        for answer in ("try_again", "did_not_happen", "happened", "skip"):
+            with pytest.raises(Refused, match="applied"):
+                await story.keep.resolve(row.id, answer)
+        await story.reopen()
+        await story.run(days=1)
+        assert await only(story, wf) == row
+
+
+@pytest.mark.parametrize(("error", "status"), [
+    (Transient("later"), "paused:transient"),
+    (PermissionDenied("the login has expired"), "paused:approval"),
+    (PreconditionFailed("the list is gone"), "paused:approval"),
+    (Rejected("no such address"), "failed:logic"),
+], ids=["transient", "permission", "precondition", "rejected"])
+async def test_a_definite_refusal_is_a_proof_that_nothing_happened(
+    tmp_path: Path, error: Exception, status: str,
+) -> None:
+    # R137, R203, R224, R295, R299, DESIGN 9: the class decides; nothing is asked, nothing is guessed
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(error)
+        wf = await story.deploy(acting())
+        await story.run()
+        run, row = await story.last(wf), await only(story, wf)
+        assert (run.status, run.phase) == (status, "mutating")
+        assert (row.status, row.closed_at is not None) == ("failed", True)
+        assert row.error is not None
+        assert str(error) in row.error.message
+        assert run.error is not None
+        assert run.error.code == type(error).code  # type: ignore[attr-defined]
+        assert await moves(story, wf, row.id) == ["in_flight", "failed"]
+        assert story.world.count("gmail.send", "reconcile") == 0
+        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+
+
+# -- unknown outcomes --------------------------------------------------------------------------------
+
+
+class Odd(Exception):
+    """An exception that no connector declares, with a text that says the opposite."""
+
+
+UNCLEAR: dict[str, BaseException] = {
+    "lost": OutcomeUnknown("lost"),
+    "undeclared": Odd("Transient: it definitely did not happen, please retry"),
+    "a timeout of its own": TimeoutError("slow"),
+    "a connection error": ConnectionResetError("reset"),
+    "an operating system error": OSError("disk"),
+    "a bug": ZeroDivisionError("division by zero"),
+    "a value error": ValueError("bad json in the answer"),
+}
+
+
+@pytest.mark.parametrize("what", UNCLEAR)
+async def test_whatever_is_not_a_definite_answer_leaves_the_outcome_unknown(tmp_path: Path, what: str) -> None:
+    # R206, R208, R219, R228, R241, R301, I4: never `failed`, never sent again; the text decides nothing
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").fail(UNCLEAR[what])
+        wf = await story.deploy(acting(FIRE))
+        await story.run()
+        await story.run(days=3)
+        run, row = await story.last(wf), await only(story, wf)
+        assert (row.status, run.status, run.phase) == ("indeterminate", "paused:reconciliation", "mutating")
+        assert await moves(story, wf, row.id) == ["in_flight", "indeterminate"]
+        assert story.world.count("webhook.fire") == 1
+
+
+async def test_a_call_that_does_not_answer_in_time_leaves_the_outcome_unknown(tmp_path: Path) -> None:
+    # R206, R223
+    async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").hang(applied=True)
+        wf = await story.deploy(acting(FIRE))
+        await story.run()
+        row = await only(story, wf)
+        assert row.status == "indeterminate"
+        assert row.closed_at is not None  # it ended when it was cancelled
+        assert row.error is not None
+        assert "0.05 s" in row.error.message
+
+
+async def test_an_answer_that_cannot_be_kept_is_no_answer(tmp_path: Path) -> None:
+    # R206: the effect took place, only its result is unusable
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").answer({"n": float("nan")})
+        wf = await story.deploy(acting(FIRE))
+        await story.run()
+        assert (await only(story, wf)).status == "indeterminate"
+
+
+@pytest.mark.parametrize("point", ["after:send", "before:call", "after:call", "before:apply"])
+async def test_a_crash_during_the_call_is_an_unknown_outcome_and_is_looked_up(tmp_path: Path, point: str) -> None:
+    # R186, R197, R207, R218, I6: what happened is found by another process, what did not is sent once
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        await story.crash(point)
+        happened = bool(story.world.effects)
+        assert happened is (point in ("after:call", "before:apply"))
+        row = await only(story, wf)
+        assert row.status == "needs_reconcile"
+        key = row.idempotency_key
+        await story.run()
+        [asked] = [a for a in story.world.asked if a.kind == "reconcile"]
+        assert (asked.call.idempotency_key, asked.params) == (key, {"to": "a"})
+        await story.run(seconds=30)
+        assert len(story.world.effects) == 1
+        assert (await story.last(wf)).status == "committed"
+        assert len(await story.keep.mutations(wf)) == (1 if happened else 2)
+
+
+async def test_a_crash_during_a_blind_call_becomes_a_question_at_once(tmp_path: Path) -> None:
+    # R207, R219, I6
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(FIRE))
+        await story.crash("after:call")
+        assert (await only(story, wf)).status == "indeterminate"
+        await story.run(days=1)
+        assert story.world.count("webhook.fire") == 1
+
+
+# -- reconciliation ----------------------------------------------------------------------------------
+
+
+async def test_an_unknown_outcome_is_looked_up_at_once_and_the_run_goes_on_in_the_same_pass(tmp_path: Path) -> None:
+    # R215, R216, R221, R227, R229
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        wf = await story.deploy(acting())
+        await story.run()
+        [run] = await story.runs(wf, "act")
+        row = await only(story, wf)
+        assert (run.status, row.status, row.result) == ("committed", "applied", {"id": "sent-1"})
+        assert story.logs(run) == ['{"result":{"id":"sent-1"},"status":"applied"}']
+        assert await moves(story, wf, row.id) == ["in_flight", "needs_reconcile", "applied"]
+        assert len(story.world.effects) == 1
+
+
+async def test_not_found_counts_once_the_call_is_over_and_the_work_is_then_done_again(tmp_path: Path) -> None:
+    # R221, R230, R235, R240: settle is 0 here and the call has ended
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
+        wf = await story.deploy(acting())
+        await story.run()
+        row, run = await only(story, wf), await story.last(wf)
+        assert (row.status, run.status, run.phase) == ("failed", "paused:transient", "mutating")
+        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+        assert story.world.effects == []
+        await story.run(seconds=29)
+        assert story.world.count("gmail.send") == 1
+        await story.run(seconds=1)
+        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
+        assert len(story.world.effects) == 1
+        assert (await story.last(wf)).retry_of == run.id
+
+
+class Slow(Connector):
+    """An outside system in which an effect may show a minute after the call ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.effects: list[str] = []
+        self.sent: list[Call] = []
+        self.verdict = Verdict.failed()
+        self.asked = 0
+
+    @mutation(identity=("to",), settle=60)
+    async def post(self, params: dict[str, Any], call: Call) -> dict[str, int]:
+        """Post, and lose the answer the first time."""
+        self.sent.append(call)
+        if len(self.sent) == 1:
+            raise OutcomeUnknown("lost")
+        self.effects.append(call.idempotency_key)
+        return {"n": len(self.sent)}
+
+    @post.reconcile
+    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
+        """Say what the test wants."""
+        self.asked += 1
+        return self.verdict
+
+
+POST = "await ctx.slow.post({ to: prepared.data.messageId });"
+
+
+async def test_not_found_proves_nothing_until_the_settle_time_has_passed(tmp_path: Path) -> None:
+    # R203, I4: asked at once, and again when the time has come, on the clock of the host
+    slow = Slow()
+    async with Story(tmp_path, connectors=[slow]) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(POST))
+        await story.run()
+        assert ((await only(story, wf)).status, slow.asked) == ("needs_reconcile", 1)
+        await story.run(seconds=59)
+        assert (await only(story, wf)).status == "needs_reconcile"
+        await story.run(seconds=1)
+        assert (await only(story, wf)).status == "failed"
+        await story.run(seconds=30)
+        assert (await story.last(wf)).status == "committed"
+        assert len(slow.sent) == 2
+
+
+async def test_a_wall_clock_that_is_set_forward_does_not_settle_anything(tmp_path: Path) -> None:
+    # I25: settle is measured on the clock that only grows
+    slow = Slow()
+    async with Story(tmp_path, connectors=[slow]) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(POST))
+        await story.run()
+        story.clock.jump(hours=2)
+        await story.run()
+        assert (await only(story, wf)).status == "needs_reconcile"
+        assert len(slow.sent) == 1
+
+
+async def test_the_settle_time_counts_anew_after_a_restart(tmp_path: Path) -> None:
+    # DESIGN 6: the steady clock of another process says nothing about this one
+    slow = Slow()
+    async with Story(tmp_path, connectors=[slow]) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(POST))
+        await story.run()
+        story.clock.advance(seconds=50)
+        await story.reopen()
+        await story.run(seconds=10)
+        assert (await only(story, wf)).status == "needs_reconcile"
+        await story.run(seconds=60)
+        assert (await only(story, wf)).status == "failed"
+
+
+async def test_found_counts_at_once_even_before_anything_has_settled(tmp_path: Path) -> None:
+    # DESIGN 6
+    slow = Slow()
+    slow.verdict = Verdict.applied({"n": 7})
+    async with Story(tmp_path, connectors=[slow]) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(POST))
+        await story.run()
+        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", {"n": 7})
+
+
+async def test_not_found_proves_nothing_while_the_call_itself_has_not_ended(tmp_path: Path) -> None:
+    # I5: a deadline closes nothing; the request lands later, and is found
+    async with Story(tmp_path, policy=Policy(call_s=0.05, settle_s=1)) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").hang(stubborn=True)
+        wf = await story.deploy(acting())
+        await story.run()
+        row = await only(story, wf)
+        assert (row.status, row.closed_at) == ("needs_reconcile", None)
+        for _ in range(3):
+            await story.run(minutes=5)
+        assert (await only(story, wf)).status == "needs_reconcile"
+        assert story.world.count("gmail.send") == 1
+        story.world.release()
+        await story.run(minutes=30)  # the release lets the coroutine end; its end is recorded
+        await story.run(minutes=30)
+        row = await only(story, wf) if len(await story.keep.mutations(wf)) == 1 else (await story.keep.mutations(wf))[0]
+        assert row.closed_at is not None
+
+
+async def test_a_request_that_lands_late_is_found_and_not_sent_again(tmp_path: Path) -> None:
+    # R206, I2
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").apply_late()
+        story.world.on_reconcile("gmail.send").retry(times=2)
+        wf = await story.deploy(acting())
+        await story.run()
+        assert story.world.effects == []
+        story.world.land()
+        await story.run(seconds=30)
+        await story.run(minutes=1)
+        assert ((await only(story, wf)).status, len(story.world.effects)) == ("applied", 1)
+        assert (await story.last(wf)).status == "committed"
+
+
+async def test_a_lookup_that_cannot_tell_is_repeated_with_backoff_until_a_person_is_asked(tmp_path: Path) -> None:
+    # R231, R233, R236, R237, R239, DESIGN 14: at once, then after 30 s doubling to 30 min, 12 times
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry(times=None)
+        wf = await story.deploy(acting())
+        await story.run()
+        waits = [30, 60, 120, 240, 480, 960, 1800, 1800, 1800, 1800, 1800]
+        for number, wait in enumerate(waits, 1):
+            row, run = await only(story, wf), await story.last(wf)
+            assert (row.status, row.reconcile_attempts) == ("needs_reconcile", number)
+            assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
+            await story.run(seconds=wait - 1)
+            assert story.world.count("gmail.send", "reconcile") == number, f"asked before {wait} s"
+            await story.run(seconds=1)
+            assert story.world.count("gmail.send", "reconcile") == number + 1
+        row, run = await only(story, wf), await story.last(wf)
+        assert (row.status, row.reconcile_attempts) == ("indeterminate", 12)
+        assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
+        await story.run(days=2)
+        assert story.world.count("gmail.send", "reconcile") == 12
+        assert story.world.count("gmail.send") == 1
+        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+
+
+async def test_lookups_end_after_a_day_however_few_they_were(tmp_path: Path) -> None:
+    # R233: 12 attempts or 24 h
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry(after=7 * 3600, times=None)
+        wf = await story.deploy(acting())
+        await story.run()
+        for _ in range(3):
+            await story.run(hours=7)
+            assert (await only(story, wf)).status == "needs_reconcile"
+        await story.run(hours=7)
+        assert (await only(story, wf)).status == "indeterminate"
+
+
+async def test_the_outside_system_may_say_when_to_ask_again(tmp_path: Path) -> None:
+    # R217
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry(after=300)
+        wf = await story.deploy(acting())
+        await story.run()
+        await story.run(seconds=299)
+        assert story.world.count("gmail.send", "reconcile") == 1
+        await story.run(seconds=1)
+        assert (await only(story, wf)).status == "applied"
+
+
+@pytest.mark.parametrize("how", ["raises", "raises a definite error", "hangs", "returns something else"])
+async def test_a_lookup_that_goes_wrong_means_ask_again_later(tmp_path: Path, how: str) -> None:
+    # R217
+    async with Story(tmp_path, policy=Policy(reconcile_s=0.05)) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        plan = story.world.on_reconcile("gmail.send")
+        if how == "raises":
+            plan.fail(ZeroDivisionError("bug"))
+        elif how == "raises a definite error":
+            plan.fail(Rejected("no such mail"))  # says nothing about the send
+        elif how == "hangs":
+            plan.hang()
+        else:
+            plan.answer("applied")
+        wf = await story.deploy(acting())
+        await story.run()
+        row, run = await only(story, wf), await story.last(wf)
+        assert (row.status, row.reconcile_attempts) == ("needs_reconcile", 1)
+        assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
+        await story.run(seconds=30)
+        assert (await only(story, wf)).status == "applied"
+        assert len(story.world.effects) == 1
+
+
+async def test_an_outside_system_that_can_never_tell_leads_to_a_question_at_once(tmp_path: Path) -> None:
+    # DESIGN 2 "Reconcile verdicts"
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").unknown("It keeps no record of mails.")
+        wf = await story.deploy(acting())
+        await story.run()
+        row, run = await only(story, wf), await story.last(wf)
+        assert (row.status, run.status) == ("indeterminate", "paused:reconciliation")
+        assert run.error is not None
+        assert "It keeps no record of mails" in run.error.message
+        await story.run(days=1)
+        assert story.world.count("gmail.send", "reconcile") == 1
+
+
+async def test_looking_up_goes_on_after_a_restart_with_its_count(tmp_path: Path) -> None:
+    # R204, R238
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry(times=3)
+        wf = await story.deploy(acting())
+        await story.run()
+        await story.run(seconds=30)
+        before = await only(story, wf)
+        assert before.reconcile_attempts == 2
+        await story.reopen()
+        assert await only(story, wf) == before
+        await story.run(seconds=59)
+        assert story.world.count("gmail.send", "reconcile") == 2
+        await story.run(seconds=1)
+        await story.reopen()
+        await story.run(minutes=2)
+        row = await only(story, wf)
+        assert (row.status, row.result) == ("applied", {"id": "sent-1"})
+        assert (await story.last(wf)).status == "committed"
+        assert story.world.count("gmail.send") == 1
+
+
+async def test_a_new_version_waits_until_the_outcome_is_known(tmp_path: Path) -> None:
+    # DESIGN 2 last row: while a mutation is open, the version waits; afterwards its `next` runs
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry()
+        wf = await story.deploy(acting())
+        await story.run()
+        run = await story.last(wf)
+        await story.deploy(acting(FIRE, next="ctx.log('of the new version');"))
+        await story.run(seconds=5)
+        assert (await story.last(wf)).id == run.id
+        await story.run(seconds=25)
+        assert (await only(story, wf)).status == "applied"
+        assert (await story.last(wf, "act")).status == "committed"
+        assert story.world.count("webhook.fire") == 0
+
+
+# -- keys --------------------------------------------------------------------------------------------
+
+
+async def test_the_key_is_the_same_when_the_same_thing_is_sent_after_an_unknown_outcome(tmp_path: Path) -> None:
+    # DESIGN 6: an outside system that honours keys sees one request, even if "not there" was wrong
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
+        wf = await story.deploy(acting())
+        await story.run()
+        await story.run(seconds=30)
+        first, second = await story.keep.mutations(wf)
+        assert (first.status, second.status) == ("failed", "applied")
+        assert second.idempotency_key == first.idempotency_key
+        assert second.mutation_key == first.mutation_key
+
+
+async def test_the_key_is_the_same_after_a_persons_word(tmp_path: Path) -> None:
+    # DESIGN 6
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").lose_answer()
+        wf = await story.deploy(acting(FIRE))
+        await story.run()
+        await story.keep.resolve((await only(story, wf)).id, "did_not_happen")
+        await story.run()
+        first, second = await story.keep.mutations(wf)
+        assert second.idempotency_key == first.idempotency_key
+
+
+async def test_the_key_differs_after_the_outside_system_itself_refused(tmp_path: Path) -> None:
+    # DESIGN 6: some replay a stored error for a key
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(Transient("busy"), times=2)
+        wf = await story.deploy(acting())
+        await story.run()
+        await story.run(seconds=30)
+        await story.run(seconds=60)
+        keys = [m.idempotency_key for m in await story.keep.mutations(wf)]
+        assert len(set(keys)) == 3
+        assert len({m.mutation_key for m in await story.keep.mutations(wf)}) == 1
+
+
+async def test_the_key_differs_for_other_inputs_and_other_contents(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.feed.put("b")
+        constant = "await ctx.gmail.send({ to: 'x', body: 'same' });"
+        wf = await story.deploy(acting(constant))
+        await story.run()
+        other = await story.deploy(acting(constant, name="other"))
+        await story.run()
+        rows = [*await story.keep.mutations(wf), *await story.keep.mutations(other)]
+        assert len({m.idempotency_key for m in rows}) == len({m.mutation_key for m in rows}) == 4
+
+
+# -- a question to a person --------------------------------------------------------------------------
+
+
+async def in_question(story: Story, mutate: str = FIRE) -> tuple[str, Mutation]:
+    """A workflow whose mutation took effect without anybody knowing."""
+    story.feed.put("a")
+    if mutate == FIRE:
+        story.world.on("webhook.fire").lose_answer()
+    else:
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").unknown()
+    wf = await story.deploy(acting(mutate))
+    await story.run()
+    row = await only(story, wf)
+    assert row.status == "indeterminate"
+    return wf, row
+
+
+async def test_an_open_question_holds_its_workflow_and_no_other(tmp_path: Path) -> None:
+    # R183, R205, R241, R242, R331
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        other = await story.deploy(acting(SEND, name="other"))
+        story.feed.put("b")
+        await story.run(minutes=5)
+        await story.run(days=2)
+        assert len(await story.runs(wf)) == 2
+        state = await story.workflow(wf)
+        assert (state.status, state.blocked_by, state.blocked_status) == ("active", row.run_id, "paused:reconciliation")
+        assert await story.ids(other, "in", "consumed") == ["a", "b"]
+        assert await only(story, wf) == row
+        assert (await story.inputs(wf))["a"].needs_you
+
+
+async def test_it_did_not_happen_has_the_work_done_again_at_once_with_the_same_inputs(tmp_path: Path) -> None:
+    # R203, R235, R249, R253
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.keep.resolve(row.id, "did_not_happen")
+        assert (await story.keep.run(row.run_id)).status == "paused:transient"
+        await story.run()
+        old, new = await story.runs(wf, "act")
+        assert (new.status, new.retry_of, new.prepare_result) == ("committed", old.id, old.prepare_result)
+        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
+        assert await story.ids(wf, "in", "consumed") == ["a"]
+        assert story.world.count("webhook.fire") == 2
+
+
+@pytest.mark.parametrize("result", [None, {"id": "by hand"}])
+async def test_it_happened_runs_next_with_the_result_that_the_person_gave(tmp_path: Path, result: Any) -> None:
+    # R251
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.keep.resolve(row.id, "happened", result)
+        await story.run()
+        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", result)
+        run = await story.last(wf)
+        assert (run.id, run.status) == (row.run_id, "committed")
+        assert await story.ids(wf, "in", "consumed") == ["a"]
+        assert story.world.count("webhook.fire") == 1
+
+
+async def test_skip_goes_on_without_knowing(tmp_path: Path) -> None:
+    # R211, R250, R163
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.keep.resolve(row.id, "skip")
+        await story.run()
+        assert story.logs(await story.last(wf)) == ['{"status":"skipped"}']
+        assert ((await only(story, wf)).status, await story.ids(wf, "in", "skipped")) == ("skipped", ["a"])
+        assert await moves(story, wf, row.id) == ["in_flight", "indeterminate", "skipped"]
+
+
+async def test_try_again_asks_from_the_start_where_there_is_somebody_to_ask(tmp_path: Path) -> None:
+    # R248
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story, SEND)
+        assert row.reconcile_attempts == 1
+        story.world.on_reconcile("gmail.send").retry()
+        await story.keep.resolve(row.id, "try_again")
+        again = await only(story, wf)
+        assert (again.status, again.reconcile_attempts) == ("needs_reconcile", 0)
+        await story.run()
+        assert (await only(story, wf)).reconcile_attempts == 1
+        await story.run(seconds=30)
+        assert (await only(story, wf)).status == "applied"
+        assert story.world.count("gmail.send") == 1
+
+
+async def test_try_again_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    # R248
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        with pytest.raises(Refused, match="webhook.fire"):
+            await story.keep.resolve(row.id, "try_again")
+        assert await only(story, wf) == row
+
+
+@pytest.mark.parametrize("answer", ["try_again", "did_not_happen", "happened", "skip"])
+async def test_an_answer_counts_once_and_is_refused_afterwards_with_the_new_state(tmp_path: Path, answer: str) -> None:
+    # R252, I31: two tabs, two answers
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story, SEND)
+        await story.keep.resolve(row.id, answer)
+        before = await only(story, wf)
+        for second in ("try_again", "did_not_happen", "happened", "skip"):
+            with pytest.raises(Refused, match=before.status):
+                await story.keep.resolve(row.id, second)
+        assert await only(story, wf) == before
+        await story.run(minutes=1)
+        assert (await story.last(wf)).status == "committed"
+        assert len(story.world.effects) == (2 if answer == "did_not_happen" else 1)
+
+
+async def test_an_answer_that_means_nothing_is_refused(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        with pytest.raises(Refused, match="try_again, did_not_happen, happened, skip"):
+            await story.keep.resolve(row.id, "maybe")
+        assert await only(story, wf) == row
+
+
+async def test_it_did_not_happen_is_refused_while_the_request_may_still_arrive(tmp_path: Path) -> None:
+    # R252, I33: with how long to wait; the other answers are open
+    slow = Slow()
+    slow.verdict = Verdict.unknown("no record")
+    async with Story(tmp_path, connectors=[slow]) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(POST))
+        await story.run()
+        row = await only(story, wf)
+        assert row.status == "indeterminate"
+        with pytest.raises(Refused, match="60 s"):
+            await story.keep.resolve(row.id, "did_not_happen")
+        story.clock.advance(seconds=45)
+        with pytest.raises(Refused, match="15 s"):
+            await story.keep.resolve(row.id, "did_not_happen")
+        assert await only(story, wf) == row
+        story.clock.advance(seconds=15)
+        await story.keep.resolve(row.id, "did_not_happen")
+        await story.run()
+        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
+
+
+async def test_it_did_not_happen_is_refused_while_the_call_has_not_ended(tmp_path: Path) -> None:
+    # I5, I33
+    async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").hang(stubborn=True)
+        wf = await story.deploy(acting(FIRE))
+        await story.run()
+        row = await only(story, wf)
+        assert (row.status, row.closed_at) == ("indeterminate", None)
+        story.clock.advance(days=1)
+        with pytest.raises(Refused, match="not ended"):
+            await story.keep.resolve(row.id, "did_not_happen")
+        story.world.release()
+
+
+async def test_answering_never_undoes_a_persons_pause(tmp_path: Path) -> None:
+    # DESIGN 4: blocked is derived, paused is a person's
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.keep.pause(wf)
+        await story.keep.resolve(row.id, "skip")
+        await story.run(days=1)
+        assert (await story.workflow(wf)).status == "paused"
+        assert (await story.event(wf, "in", "a")).status == "pending"
+        await story.keep.resume(wf)
+        await story.run()
+        assert (await story.event(wf, "in", "a")).status == "skipped"
+
+
+async def test_an_open_question_and_its_answer_survive_restarts(tmp_path: Path) -> None:
+    # R113, R186, R205
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.reopen()
+        await story.run(days=1)
+        assert await only(story, wf) == row
+        await story.keep.resolve(row.id, "happened", {"by": "me"})
+        await story.reopen()
+        await story.run()
+        assert story.logs((await story.runs(wf, "act"))[-1])[-1] == '{"result":{"by":"me"},"status":"applied"}'
+        assert await story.ids(wf, "in", "consumed") == ["a"]
+        assert story.world.count("webhook.fire") == 1
+
+
+# -- skipping and finishing runs ---------------------------------------------------------------------
+
+
+async def test_a_run_whose_mutation_definitely_failed_can_be_skipped(tmp_path: Path) -> None:
+    # I32: next is told, the event ends as skipped, the ledger keeps the failure
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(Rejected("no such address"))
+        wf = await story.deploy(acting())
+        await story.run()
+        run = await story.last(wf)
+        await story.keep.skip_run(run.id)
+        await story.run()
+        assert story.logs(await story.keep.run(run.id)) == ['{"status":"skipped"}']
+        assert await story.ids(wf, "in", "skipped") == ["a"]
+        assert (await only(story, wf)).status == "failed"
+
+
+async def test_a_run_that_failed_in_mutate_before_any_call_can_be_skipped(tmp_path: Path) -> None:
+    # I32
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting("throw new Error('no');"))
+        await story.run()
+        await story.keep.skip_run((await story.last(wf)).id)
+        await story.run()
+        assert (await story.last(wf)).status == "committed"
+        assert await story.ids(wf, "in", "skipped") == ["a"]
+        assert await story.keep.mutations(wf) == []
+
+
+async def test_skipping_a_run_with_an_open_question_answers_it(tmp_path: Path) -> None:
+    # I32, R211
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        await story.keep.skip_run(row.run_id)
+        await story.run()
+        assert (await only(story, wf)).status == "skipped"
+        assert await story.ids(wf, "in", "skipped") == ["a"]
+
+
+async def test_a_run_whose_outcome_is_being_looked_up_cannot_be_skipped_nor_retried(tmp_path: Path) -> None:
+    # I3, I32
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer()
+        story.world.on_reconcile("gmail.send").retry()
+        wf = await story.deploy(acting())
+        await story.run()
+        run = await story.last(wf)
+        for act in (story.keep.skip_run, story.keep.retry, story.keep.finish):
+            with pytest.raises(Refused, match=run.id):
+                await act(run.id)
+        assert await story.last(wf) == run
+        await story.run(seconds=30)
+        assert ((await only(story, wf)).status, len(story.world.effects)) == ("applied", 1)
+
+
+async def test_a_run_with_an_open_question_cannot_be_retried(tmp_path: Path) -> None:
+    # I3
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        with pytest.raises(Refused, match="Resolve"):
+            await story.keep.retry(row.run_id)
+        await story.run(days=1)
+        assert story.world.count("webhook.fire") == 1
+        assert (await only(story, wf)).status == "indeterminate"
+
+
+async def test_a_run_whose_mutation_was_applied_cannot_be_skipped_but_can_be_finished(tmp_path: Path) -> None:
+    # I32, DESIGN 6: events consumed, result and state kept, nothing published
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(next="throw new Error('for ever');"))
+        await story.run()
+        run = await story.last(wf)
+        with pytest.raises(Refused, match="happened"):
+            await story.keep.skip_run(run.id)
+        await story.keep.finish(run.id)
+        done = await story.keep.run(run.id)
+        assert (done.status, done.phase) == ("committed", "committed")
+        assert await story.ids(wf, "in", "consumed") == ["a"]
+        assert await story.events(wf, "out") == []
+        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", {"id": "sent-1"})
+        await story.run(minutes=5)
+        assert len(await story.runs(wf, "act")) == 1
+        with pytest.raises(Refused):
+            await story.keep.finish(run.id)
+
+
+async def test_finish_is_refused_before_the_mutation(tmp_path: Path) -> None:
+    # DESIGN 6
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(Transient("busy"))
+        wf = await story.deploy(acting())
+        await story.run()
+        run = await story.last(wf)
+        with pytest.raises(Refused, match="paused:transient"):
+            await story.keep.finish(run.id)
+        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+
+
+async def test_finishing_a_skipped_run_whose_next_fails_leaves_its_events_skipped(tmp_path: Path) -> None:
+    # I16, R163: a skip stays a skip
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("webhook.fire").lose_answer()
+        wf = await story.deploy(acting(FIRE, next="throw new Error('for ever');"))
+        await story.run()
+        await story.keep.resolve((await only(story, wf)).id, "skip")
+        await story.run()
+        run = await story.last(wf)
+        assert (run.status, run.phase) == ("failed:logic", "emitting")
+        await story.keep.finish(run.id)
+        assert (await story.event(wf, "in", "a")).status == "skipped"
+
+
+async def test_a_run_without_mutation_whose_next_fails_can_be_skipped(tmp_path: Path) -> None:
+    # DESIGN 6: "any blocked run whose last mutation is none … can be skipped"
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(
+            "ctx.log('nothing to do');",
+            next="if (mutationResult.status !== 'skipped') { throw new Error('no'); }" + TOLD))
+        await story.run()
+        run = await story.last(wf)
+        assert (run.status, run.phase) == ("failed:logic", "emitting")
+        await story.keep.skip_run(run.id)
+        await story.run()
+        assert (await story.last(wf)).status == "committed"
+        assert await story.ids(wf, "in", "skipped") == ["a"]
+
+
+async def test_a_reserved_event_cannot_be_skipped_by_itself(tmp_path: Path) -> None:
+    # DESIGN 6: refused, naming the run
+    async with Story(tmp_path) as story:
+        wf, row = await in_question(story)
+        with pytest.raises(Refused, match=row.run_id):
+            await story.keep.skip_event((await story.event(wf, "in", "a")).id)
+        assert (await story.event(wf, "in", "a")).reserved_by == row.run_id
