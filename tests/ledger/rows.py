@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from keepai.ledger.base import Tx
-from keepai.ledger.transitions import runs, workflows
+from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
 from keepai.ledger.transitions.runs import Begin, ConsumerEnd
@@ -38,7 +38,7 @@ def produce(tx: Tx, workflow_id: str, *messages: str) -> Run:
     """A producer's run that brought events, each with an input of its own."""
     run = runs.begin(tx, Begin(workflow_id, "poll", "producer", (1, 0), Phase.EXECUTING, "schedule"))
     inputs = [Registration(tx.new_id("inp"), "gmail", "email", message, message) for message in messages]
-    events = [Publication("in", message, '{"n":1}', (entry.input_id,)) for message, entry in zip(messages, inputs, strict=True)]
+    events = [Publication("in", entry.external_id, '{"n":1}', (entry.input_id,)) for entry in inputs]
     runs.commit_producer(tx, run, inputs, events, '{"cursor":1}', tx.now + 300_000, [])
     return run
 
@@ -61,8 +61,6 @@ def intent(key: str = "key") -> Intent:
 
 
 def send(tx: Tx, run: Run, key: str = "key") -> Mutation:
-    from keepai.ledger.transitions import mutations
-
     return mutations.send(tx, run, intent(key), [])
 
 
@@ -101,17 +99,20 @@ def _defaults(table: str, number: int) -> dict[str, object]:
     times: dict[str, object] = {"created_at": 1, "updated_at": 1}
     keyed = {"workflow_id": "wf", "seq": number, "id": f"{table}-{number}", **times}
     return {
-        "workflow": {"id": f"wf-{number}", "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times},
+        "workflow": {
+            "id": f"wf-{number}", "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times,
+        },
         "input": {
             **keyed, "source": "gmail", "type": "email", "external_id": str(number), "title": "t", "status": "active",
             "created_by": "run",
         },
         "event": {
-            **keyed, "topic": "in", "message_id": str(number), "payload": "{}", "status": "pending", "created_by": "run",
+            **keyed, "topic": "in", "message_id": str(number), "payload": "{}", "status": "pending",
+            "created_by": "run",
         },
         "run": {
-            **keyed, "handler": "take", "kind": "consumer", "major": 1, "minor": 0, "trigger": "event", "lineage": "run",
-            "attempt": 1, "phase": "preparing", "status": "active", "observed": 0, "host": "hst", "epoch": 1,
+            **keyed, "handler": "take", "kind": "consumer", "major": 1, "minor": 0, "trigger": "event",
+            "lineage": "run", "attempt": 1, "phase": "preparing", "status": "active", "observed": 0, "host": "hst", "epoch": 1,
         },
         "mutation": {
             **keyed, "run_id": "run", "ordinal": number, "lineage": "run", "mutation_key": str(number),

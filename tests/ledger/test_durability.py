@@ -12,7 +12,7 @@ from keepai.ledger.sqlite import writer
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.testing import ManualClock
 from tests.ledger.disk import Disk
-from tests.ledger.test_write import note
+from tests.ledger.test_write import note, refuse
 
 ROUNDS = 8
 
@@ -114,8 +114,6 @@ async def test_close_syncs_what_is_left(path: Path, disk: Disk) -> None:
 async def test_a_refused_barrier_syncs_nothing_and_a_later_one_does(
     counted: SqliteLedger, disk: Disk, crew: int,
 ) -> None:
-    from tests.ledger.test_write import refuse
-
     counted.crew = crew
     await counted.write(note, "plain")
     with pytest.raises(ValueError, match="odd"):

@@ -197,7 +197,7 @@ class Commands:
         return await self._parts.ledger.write(workflows.retry_run, run, how, actor, barrier=True)
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
-        if run.phase in (Phase.MUTATED, Phase.EMITTING):
+        if mutation is not None and mutation.status is MutationStatus.APPLIED:
             raise Refused(
                 f"Run {run.id} cannot be skipped: its mutation has happened. Mend the script, or `finish` the run."
             )

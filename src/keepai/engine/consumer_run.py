@@ -10,7 +10,7 @@ from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import Phase
 from . import mutation, prepare_result
-from .outcome import NONE, SKIPPED
+from .outcome import NONE
 from .parts import Parts
 from .producer_run import kept_state
 from .stepping import Stepper, fixed_by
@@ -76,7 +76,7 @@ async def _next(stepper: Stepper) -> None:
     wake_at = _wake_at(stepper)
     end = ConsumerEnd(
         publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(parts, run),
-        events_become="skipped" if run.outcome == SKIPPED else "consumed", trace=stepper.trace.take(),
+        trace=stepper.trace.take(),
     )
     await parts.ledger.write(runs.commit_consumer, run, end)
 

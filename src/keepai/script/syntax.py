@@ -56,9 +56,7 @@ def check_dialect(root: Node, report: Report) -> None:
 def _check_await(node: Node, report: Report) -> None:
     function = enclosing_function(node)
     if function is not None and "async" not in function.tokens:
-        line, column = function.place
-        report.add("await-outside-async", node,
-                   f"`await` stands in a function that is not async (it begins at {line}:{column}).",
+        report.add("await-outside-async", node, "`await` stands in a function that is not async.",
                    "Write `async` before that function.")
 
 

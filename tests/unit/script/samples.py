@@ -56,7 +56,7 @@ def marked(text: str) -> tuple[str, tuple[int, int] | None]:
     """The text without its mark `§`, and the line and column that the mark stood at."""
     if "§" not in text:
         return text, None
-    before = text[:text.index("§")]
+    before = text[: text.index("§")]
     return text.replace("§", "", 1), (before.count("\n") + 1, len(before) - before.rfind("\n"))
 
 

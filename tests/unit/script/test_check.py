@@ -84,10 +84,15 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
     checked = check(example("email-to-sheets.js"), SURFACE)
     assert checked.findings == ()
     assert checked.manifest == Manifest(
-        "email-to-sheets", ("email.received", "row.created"),
+        "email-to-sheets",
+        ("email.received", "row.created"),
         (
-            Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
-            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True),
+            Handler(
+                "pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)
+            ),
+            Handler(
+                "processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True
+            ),
         ),
         ("gmail.search", "sheets.appendRow"),
     )
@@ -98,8 +103,11 @@ def test_the_example_of_chapter_06_deploys_with_warnings_that_show_the_newer_for
     checked = check(example("chapter-06.js"), SURFACE)
     assert checked.errors == ()
     assert [(f.code, f.line, f.column) for f in checked.warnings] == [
-        ("bare-producer", 10, 5), ("input-by-title", 16, 11), ("publishes-missing", 25, 5),
-        ("ui-title-missing", 32, 16), ("title-ignored", 49, 13),
+        ("bare-producer", 10, 5),
+        ("input-by-title", 16, 11),
+        ("publishes-missing", 25, 5),
+        ("ui-title-missing", 32, 16),
+        ("title-ignored", 49, 13),
     ]
     fixes = " ".join(f.fix for f in checked.warnings)
     assert 'pollEmail: { publishes: ["email.received"], schedule: { interval: "5m" }' in fixes
@@ -118,10 +126,17 @@ def test_the_examples_are_clean_of_errors_without_a_surface_too() -> None:
 
 def test_a_thoroughly_bad_script_is_told_everything_at_once() -> None:
     assert [(f.code, f.line, f.column) for f in check(BAD, SURFACE).findings] == [
-        ("shared-state", 13, 9), ("undeclared-topic", 17, 29), ("undeclared-topic", 18, 48),
-        ("forbidden-call", 19, 17), ("topic-not-subscribed", 31, 38), ("shared-state", 34, 9),
-        ("ui-title-missing", 35, 16), ("unknown-operation", 39, 28), ("after-conditional-mutation", 43, 9),
-        ("undeclared-topic", 47, 27), ("forbidden-call", 48, 25),
+        ("shared-state", 13, 9),
+        ("undeclared-topic", 17, 29),
+        ("undeclared-topic", 18, 48),
+        ("forbidden-call", 19, 17),
+        ("topic-not-subscribed", 31, 38),
+        ("shared-state", 34, 9),
+        ("ui-title-missing", 35, 16),
+        ("unknown-operation", 39, 28),
+        ("after-conditional-mutation", 43, 9),
+        ("undeclared-topic", 47, 27),
+        ("forbidden-call", 48, 25),
     ]
 
 
@@ -137,7 +152,9 @@ def test_errors_outside_the_declaration_leave_the_manifest() -> None:
     assert check(CLEAN.replace('name: "demo",', "")).manifest is None
 
 
-@pytest.mark.parametrize("text", ["", " ", "\0", "\0" * 1000, "\ud800", "// only a comment", "﻿", "é" * 100, "\r\n"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "\0", "\0" * 1000, "\ud800", "// only a comment", "﻿", "é" * 100, "\r\n"]
+)
 def test_odd_texts_are_answered_with_a_finding(text: str) -> None:
     checked = check(text, SURFACE)
     assert checked.manifest is None
@@ -150,25 +167,38 @@ def test_a_script_over_the_limit_is_refused_by_size() -> None:
     assert codes(CLEAN + "/" * 10 + "x" * (SOURCE_BYTES_MAX - len(CLEAN) - 10)) == []
 
 
-@pytest.mark.parametrize(("text", "code"), [
-    ("[" * 100_000, "syntax"),
-    ("(" * 100_000 + ")" * 100_000, "syntax"),
-    ("[" * 100_000 + "]" * 100_000, "too-deep"),
-    ("x" + "+x" * 100_000, "too-deep"),
-    ("if(a)" * 30_000 + "b", "too-deep"),
-    ("`${" * 30_000, "syntax"),
-    ("f(" * 600 + ")" * 600, "too-deep"),
-])
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("[" * 100_000, "syntax"),
+        ("(" * 100_000 + ")" * 100_000, "syntax"),
+        ("[" * 100_000 + "]" * 100_000, "too-deep"),
+        ("x" + "+x" * 100_000, "too-deep"),
+        ("if(a)" * 30_000 + "b", "too-deep"),
+        ("`${" * 30_000, "syntax"),
+        ("f(" * 600 + ")" * 600, "too-deep"),
+    ],
+)
 def test_deep_nesting_is_a_finding_and_not_a_crash(text: str, code: str) -> None:
     assert codes(text) == [code]
 
 
-@pytest.mark.parametrize("text", [
-    "const a0 = [1];" + "".join(f"const a{i} = [...a{i - 1}, ...a{i - 1}];" for i in range(1, 60)),
-    'const a0 = "x";' + "".join(f"const a{i} = a{i - 1} + a{i - 1};" for i in range(1, 60)),
-    "const a0 = {};" + "".join(f"const a{i} = {{...a{i - 1}, ...a{i - 1}}};" for i in range(1, 60)),
-    "const a59 = b; const b = a59;",
-])
+def test_a_text_that_takes_too_long_to_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepai.script.tree.PARSE_SECONDS_MAX", 0.2)
+    started = time.perf_counter()
+    assert codes("a b\n" * 200_000) == ["too-slow"]
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "const a0 = [1];" + "".join(f"const a{i} = [...a{i - 1}, ...a{i - 1}];" for i in range(1, 60)),
+        'const a0 = "x";' + "".join(f"const a{i} = a{i - 1} + a{i - 1};" for i in range(1, 60)),
+        "const a0 = {};" + "".join(f"const a{i} = {{...a{i - 1}, ...a{i - 1}}};" for i in range(1, 60)),
+        "const a59 = b; const b = a59;",
+    ],
+)
 def test_constants_that_multiply_do_not_multiply_the_work(text: str) -> None:
     started = time.perf_counter()
     for use in ("topics: a59", "topics: { [a59]: {} }", "name: a59", "topics: { ...a59 }"):
@@ -180,9 +210,13 @@ def test_a_long_chain_of_consumers_is_checked_in_good_time() -> None:
     topics = ", ".join(f"t{i}: {{}}" for i in range(2001))
     chain = "\n".join(
         f"c{i}: Keep.consumer({{ subscribe: ['t{i}'], publishes: ['t{i + 1}'], async prepare() "
-        "{ return { reservations: [], data: {} }; } })," for i in range(2000))
+        "{ return { reservations: [], data: {} }; } }),"
+        for i in range(2000)
+    )
     started = time.perf_counter()
-    source = f"export default Keep.workflow({{ name: 'x', topics: {{ {topics} }}, consumers: {{ {chain} }} }});"
+    source = (
+        f"export default Keep.workflow({{ name: 'x', topics: {{ {topics} }}, consumers: {{ {chain} }} }});"
+    )
     assert codes(source) == []
     assert time.perf_counter() - started < 5
 
@@ -234,9 +268,16 @@ export default workflow;
     checked = check(source, SURFACE)
     assert checked.findings == ()
     assert checked.manifest == Manifest(
-        "demo", ("mail.in", "row.out"),
+        "demo",
+        ("mail.in", "row.out"),
         (
-            Handler("poll", HandlerKind.PRODUCER, ("mail.in",), (), Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin")),
+            Handler(
+                "poll",
+                HandlerKind.PRODUCER,
+                ("mail.in",),
+                (),
+                Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"),
+            ),
             Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",)),
         ),
         ("gmail.search",),
@@ -250,21 +291,26 @@ def test_strings_are_read_with_their_escapes() -> None:
     assert manifest.name == "demo 😀\"'"
 
 
-@pytest.mark.parametrize("code", [
-    "const g = ctx.gmail; await g.send({});",
-    "const { gmail } = ctx; await gmail.send({});",
-    "const { gmail: { send } } = ctx; await send({});",
-    "const send = ctx.gmail.send; await send({});",
-    "const c = ctx; const d = c; await d.gmail.send({});",
-    'await ctx["gmail"]?.["send"]({});',
-    "await helper(ctx);",
-    "await helper2(1, ctx.gmail);",
-    "const inner = async () => { await ctx.gmail.send({}); }; await inner();",
-    "await Promise.all([1].map(async (x) => helper(ctx)));",
-])
+@pytest.mark.parametrize(
+    "code",
+    [
+        "const g = ctx.gmail; await g.send({});",
+        "const { gmail } = ctx; await gmail.send({});",
+        "const { gmail: { send } } = ctx; await send({});",
+        "const send = ctx.gmail.send; await send({});",
+        "const c = ctx; const d = c; await d.gmail.send({});",
+        'await ctx["gmail"]?.["send"]({});',
+        "await helper(ctx);",
+        "await helper2(1, ctx.gmail);",
+        "const inner = async () => { await ctx.gmail.send({}); }; await inner();",
+        "await Promise.all([1].map(async (x) => helper(ctx)));",
+    ],
+)
 def test_a_forbidden_call_is_seen_through_names_and_helpers(code: str) -> None:
-    helpers = ("async function helper(c) { return c.gmail.send({}); }\n"
-               "const helper2 = async (x, { send }) => again(send);\nasync function again(f) { await f({}); }\n")
+    helpers = (
+        "async function helper(c) { return c.gmail.send({}); }\n"
+        "const helper2 = async (x, { send }) => again(send);\nasync function again(f) { await f({}); }\n"
+    )
     checked = check(in_slot("PRODUCER", code, helpers), SURFACE)
     assert [f.code for f in checked.findings] == ["forbidden-call"]
     assert checked.manifest is not None
@@ -286,11 +332,15 @@ def test_another_variable_of_the_same_name_is_not_ctx() -> None:
 
 def test_the_first_parameter_may_have_any_name() -> None:
     source = in_slot("PRODUCER", "").replace("async (ctx, state)", "async (k, state)")
-    assert codes(source.replace("return state;", "await k.gmail.send({}); return state;")) == ["forbidden-call"]
+    assert codes(source.replace("return state;", "await k.gmail.send({}); return state;")) == [
+        "forbidden-call"
+    ]
 
 
 def test_plain_data_on_ctx_is_free_to_use() -> None:
-    assert codes(in_slot("NEXT", "const { state } = ctx; f(ctx.state.x); return { ...ctx.state, n: 1 };")) == []
+    assert (
+        codes(in_slot("NEXT", "const { state } = ctx; f(ctx.state.x); return { ...ctx.state, n: 1 };")) == []
+    )
 
 
 def test_time_chance_and_logging_are_fine_everywhere() -> None:
@@ -300,8 +350,12 @@ def test_time_chance_and_logging_are_fine_everywhere() -> None:
 
 
 def test_without_a_surface_connectors_are_not_judged_but_counted() -> None:
-    checked = check(in_slot("PRODUCER", "await ctx.anything.goes({}); ctx.registerInput({ source: 's', type: 't', "
-                            "id: 1, title: 'x' });"))
+    checked = check(
+        in_slot(
+            "PRODUCER",
+            "await ctx.anything.goes({}); ctx.registerInput({ source: 's', type: 't', id: 1, title: 'x' });",
+        )
+    )
     assert checked.findings == ()
     assert checked.manifest is not None
     assert checked.manifest.capabilities == ("anything.goes",)
@@ -321,19 +375,32 @@ def test_policy_can_allow_reads_by_id_in_mutate_and_no_others() -> None:
 
 
 def test_a_handler_without_publishes_is_no_second_publisher() -> None:
-    source = CLEAN.replace("// CONSUMERS", "").replace("  consumers: {", """
+    source = CLEAN.replace("// CONSUMERS", "").replace(
+        "  consumers: {",
+        """
   consumers: {
     other: Keep.consumer({ subscribe: ["row.out"], async prepare(ctx) { return { reservations: [], data: {} }; },
-      async next(ctx) { await ctx.publish("mail.in", { messageId: "1", payload: {} }); } }),""")
+      async next(ctx) { await ctx.publish("mail.in", { messageId: "1", payload: {} }); } }),""",
+    )
     assert codes(source) == ["publishes-missing"]
 
 
 def test_module_level_work_at_load_time_is_no_shared_state() -> None:
-    assert codes(in_slot("PRODUCER", "f(TABLE.a);", "const TABLE = {};\nTABLE.a = 1;\n[1].forEach((x) => "
-                         "{ TABLE[x] = x; });\n")) == []
+    assert (
+        codes(
+            in_slot(
+                "PRODUCER",
+                "f(TABLE.a);",
+                "const TABLE = {};\nTABLE.a = 1;\n[1].forEach((x) => { TABLE[x] = x; });\n",
+            )
+        )
+        == []
+    )
 
 
 def test_importing_the_package_does_not_import_the_parser() -> None:
-    program = ("import sys, keepai.script.check, keepai.script.load, keepai.script.graph, keepai.script.schedule;"
-               "sys.exit(any(m.startswith(('tree_sitter', 'cronsim')) for m in sys.modules))")
+    program = (
+        "import sys, keepai.script.check, keepai.script.load, keepai.script.graph, keepai.script.schedule;"
+        "sys.exit(any(m.startswith(('tree_sitter', 'cronsim')) for m in sys.modules))"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

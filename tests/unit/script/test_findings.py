@@ -16,8 +16,8 @@ PUBLISH = f'{REGISTER} ctx.publish("mail.in", {EVENT});'
 SEND = 'await ctx.gmail.send({ to: "x" });'
 NOTHING = "return { reservations: [], data: {} };"
 OTHER = 'Keep.consumer({ subscribe: ["row.out"], publishes: [], async prepare(ctx) { ' + NOTHING + " } }),"
-POLL = CLEAN[CLEAN.index("poll: {"):CLEAN.index("  },\n  consumers")]
-WORK = CLEAN[CLEAN.index("work: Keep"):CLEAN.index("    // CONSUMERS")]
+POLL = CLEAN[CLEAN.index("poll: {") : CLEAN.index("  },\n  consumers")]
+WORK = CLEAN[CLEAN.index("work: Keep") : CLEAN.index("    // CONSUMERS")]
 
 
 @dataclass(frozen=True)
@@ -62,49 +62,69 @@ TEXT = [
     module("syntax", "const y = { a: 1 §b: 2 };", "const y = { a: 1, b: 2 };"),
     module("syntax", 'const é = "ü"; const y = { a: 1 §b: 2 };', 'const é = "ü"; const y = { a: 1, b: 2 };'),
     module("syntax", "const z = §<div/>;", "const z = 1;", "JSX"),
-    module("await-outside-async", "function f(ctx) { §await ctx.gmail.search(); }",
-           "async function f(ctx) { await ctx.gmail.search(); }", "`async`"),
+    module(
+        "await-outside-async",
+        "function f(ctx) { §await ctx.gmail.search(); }",
+        "async function f(ctx) { await ctx.gmail.search(); }",
+        "`async`",
+    ),
     module("import", 'const a = 1;\n§import fs from "fs";', "const a = 1;"),
     producer("import", 'const fs = §require("fs");', "const require = () => 1; require(1);"),
     producer("import", 'await §import("fs");'),
     module("extra-export", "§export const A = 1;", "const A = 1;"),
     Case("no-workflow", CLEAN, "§const a = 1;", CLEAN),
     Case("no-workflow", CLEAN, "export default §{ name: 1 };", CLEAN, "Keep.workflow({"),
-    Case("no-workflow", "export default Keep", "const Keep = {};\nexport default §Keep", "export default Keep"),
+    Case(
+        "no-workflow", "export default Keep", "const Keep = {};\nexport default §Keep", "export default Keep"
+    ),
 ]
 
 STATE = [
-    *(Case("shared-state", CLEAN, f"{declared}\n" + CLEAN.replace("// PRODUCER", f"§{change}"),
-           f"{declared}\n" + CLEAN.replace("// PRODUCER", fine))
-      for declared, change, fine in [
-          ("let n = 0;", "n++;", "const m = n + 1;"),
-          ("let n = 0;", "n = 1;", "let n = 0; n = 1;"),
-          ("var n = 0;", "n += 1;", "const m = n;"),
-          ("const c = new Map();", "c.set(1, 2);", "c.get(1);"),
-          ("const c = new Set();", "c.add(1);", "c.has(1);"),
-          ("const c = [];", "c.push(1);", "c.slice();"),
-          ("const c = {};", "c.a = 1;", "const d = { ...c, a: 1 };"),
-          ("const c = {};", "c.a.b[0] = 1;", "const d = c.a;"),
-          ("const c = {};", "delete c.a;", "const d = c.a;"),
-          ("const c = { list: [] };", "c.list.push(1);", "[...c.list].push(1);"),
-          ("const c = {};", "Object.assign(c, { a: 1 });", "Object.assign({}, c);"),
-          ("const c = { add(x) { return x; } };", "globalThis.x = 1;", "c.add(1);"),
-      ]),
-    Case("shared-state", CLEAN,
-         "let n = 0;\nfunction bump() { §n++; }\n" + CLEAN.replace("// PRODUCER", "bump();"),
-         "let n = 0;\nfunction bump() { n++; }\nbump();\n" + CLEAN),
+    *(
+        Case(
+            "shared-state",
+            CLEAN,
+            f"{declared}\n" + CLEAN.replace("// PRODUCER", f"§{change}"),
+            f"{declared}\n" + CLEAN.replace("// PRODUCER", fine),
+        )
+        for declared, change, fine in [
+            ("let n = 0;", "n++;", "const m = n + 1;"),
+            ("let n = 0;", "n = 1;", "let n = 0; n = 1;"),
+            ("var n = 0;", "n += 1;", "const m = n;"),
+            ("const c = new Map();", "c.set(1, 2);", "c.get(1);"),
+            ("const c = new Set();", "c.add(1);", "c.has(1);"),
+            ("const c = [];", "c.push(1);", "c.slice();"),
+            ("const c = {};", "c.a = 1;", "const d = { ...c, a: 1 };"),
+            ("const c = {};", "c.a.b[0] = 1;", "const d = c.a;"),
+            ("const c = {};", "delete c.a;", "const d = c.a;"),
+            ("const c = { list: [] };", "c.list.push(1);", "[...c.list].push(1);"),
+            ("const c = {};", "Object.assign(c, { a: 1 });", "Object.assign({}, c);"),
+            ("const c = { add(x) { return x; } };", "globalThis.x = 1;", "c.add(1);"),
+        ]
+    ),
+    Case(
+        "shared-state",
+        CLEAN,
+        "let n = 0;\nfunction bump() { §n++; }\n" + CLEAN.replace("// PRODUCER", "bump();"),
+        "let n = 0;\nfunction bump() { n++; }\nbump();\n" + CLEAN,
+    ),
 ]
 
 SHAPE = [
     Case("not-literal", 'name: "demo"', "name: §`demo${Math.random()}`", "name: `demo`"),
     Case("not-literal", "topics: {", "topics: { §...other(),", "topics: {"),
-    Case("not-literal", 'publishes: ["mail.in"]', 'publishes: §list()', 'publishes: ["mail.in"]'),
-    Case("not-literal", 'publishes: ["mail.in"]', 'publishes: [§topic()]', 'publishes: ["mail" + ".in"]'),
+    Case("not-literal", 'publishes: ["mail.in"]', "publishes: §list()", 'publishes: ["mail.in"]'),
+    Case("not-literal", 'publishes: ["mail.in"]', "publishes: [§topic()]", 'publishes: ["mail" + ".in"]'),
     Case("not-literal", POLL, "poll: §make(),", POLL),
     Case("wrong-type", 'name: "demo"', "name: §7", says='name: "'),
-    Case("wrong-type", '{ "mail.in": {}, "row.out": {} }', '§["mail.in", "row.out"]', says='"email.received": {}'),
+    Case(
+        "wrong-type",
+        '{ "mail.in": {}, "row.out": {} }',
+        '§["mail.in", "row.out"]',
+        says='"email.received": {}',
+    ),
     Case("wrong-type", '"mail.in": {}', '"mail.in": §true'),
-    Case("wrong-type", 'subscribe: ["mail.in"]', 'subscribe: §"mail.in"', says='subscribe: ['),
+    Case("wrong-type", 'subscribe: ["mail.in"]', 'subscribe: §"mail.in"', says="subscribe: ["),
     Case("wrong-type", 'publishes: ["mail.in"]', "publishes: [§1]"),
     Case("wrong-type", 'schedule: { interval: "5m" }', 'schedule: §"5m"', says='{ interval: "5m" }'),
     Case("wrong-type", 'interval: "5m"', "interval: §5"),
@@ -115,12 +135,26 @@ SHAPE = [
     Case("missing-key", '  topics: { "mail.in": {}, "row.out": {} },\n', "", says="`topics`"),
     Case("missing-key", 'poll: {\n      publishes: ["mail.in"],', "§poll: {", says='publishes: ["'),
     Case("missing-key", POLL, '§poll: { publishes: [], schedule: { interval: "5m" } },', POLL, "`handler`"),
-    Case("missing-key", 'work: Keep.consumer({\n      subscribe: ["mail.in"],', "§work: Keep.consumer({",
-         says="`subscribe`"),
-    Case("missing-key", WORK, '§work: Keep.consumer({ subscribe: ["mail.in"], publishes: [] }),', WORK, "`prepare`"),
+    Case(
+        "missing-key",
+        'work: Keep.consumer({\n      subscribe: ["mail.in"],',
+        "§work: Keep.consumer({",
+        says="`subscribe`",
+    ),
+    Case(
+        "missing-key",
+        WORK,
+        '§work: Keep.consumer({ subscribe: ["mail.in"], publishes: [] }),',
+        WORK,
+        "`prepare`",
+    ),
     Case("unknown-key", 'name: "demo"', 'name: "demo", §topic: {}', says='Did you mean "topics"?'),
-    Case("unknown-key", "publishes: [\"mail.in\"],", 'publishes: ["mail.in"], §shedule: 1,',
-         says='Did you mean "schedule"?'),
+    Case(
+        "unknown-key",
+        'publishes: ["mail.in"],',
+        'publishes: ["mail.in"], §shedule: 1,',
+        says='Did you mean "schedule"?',
+    ),
     Case("unknown-key", 'subscribe: ["mail.in"],', 'subscribe: ["mail.in"], §mutat() {},', says='"mutate"'),
     Case("unknown-key", 'interval: "5m"', 'interval: "5m", §zzz: 1', says='"interval", "cron", "tz"'),
     Case("duplicate-key", 'name: "demo"', 'name: "demo", §name: "demo"'),
@@ -136,51 +170,103 @@ SHAPE = [
     Case("bad-cron", 'interval: "5m"', 'cron: §"61 * * * *"', 'cron: "59 * * * *"'),
     Case("bad-cron", 'interval: "5m"', 'cron: §"0 0 30 2 *"', 'cron: "0 0 29 2 *"'),
     Case("bad-cron", 'interval: "5m"', 'cron: §"0 0 9 * * *"', 'cron: "0 9 * * *"', "five fields"),
-    Case("bad-time-zone", 'interval: "5m"', 'cron: "0 9 * * *", tz: §"Europe/Berln"',
-         'cron: "0 9 * * *", tz: "Europe/Berlin"', 'Did you mean "Europe/Berlin"?'),
+    Case(
+        "bad-time-zone",
+        'interval: "5m"',
+        'cron: "0 9 * * *", tz: §"Europe/Berln"',
+        'cron: "0 9 * * *", tz: "Europe/Berlin"',
+        'Did you mean "Europe/Berlin"?',
+    ),
     Case("handler-name-twice", "// CONSUMERS", f"§poll: {OTHER}", f"other: {OTHER}"),
-    Case("routines-unsupported", 'name: "demo",', 'name: "demo", §routines: {},', says="not supported in this version"),
+    Case(
+        "routines-unsupported",
+        'name: "demo",',
+        'name: "demo", §routines: {},',
+        says="not supported in this version",
+    ),
     Case("no-handlers", CLEAN, 'export default Keep.workflow(§{ name: "a", topics: {} });', CLEAN),
-    Case("bare-producer", POLL, f"§poll: async (ctx) => {{ {PUBLISH} }},", POLL,
-         'poll: { publishes: ["mail.in"], schedule: { interval: "5m" }, handler: async (ctx, state)'),
-    Case("schedule-missing", 'poll: {\n      publishes: ["mail.in"],\n      schedule: { interval: "5m" },',
-         '§poll: {\n      publishes: ["mail.in"],', says='schedule: { interval: "5m" }'),
-    Case("publishes-missing", 'work: Keep.consumer({\n      subscribe: ["mail.in"],\n      publishes: ["row.out"],',
-         '§work: Keep.consumer({\n      subscribe: ["mail.in"],', says="publishes: []"),
+    Case(
+        "bare-producer",
+        POLL,
+        f"§poll: async (ctx) => {{ {PUBLISH} }},",
+        POLL,
+        'poll: { publishes: ["mail.in"], schedule: { interval: "5m" }, handler: async (ctx, state)',
+    ),
+    Case(
+        "schedule-missing",
+        'poll: {\n      publishes: ["mail.in"],\n      schedule: { interval: "5m" },',
+        '§poll: {\n      publishes: ["mail.in"],',
+        says='schedule: { interval: "5m" }',
+    ),
+    Case(
+        "publishes-missing",
+        'work: Keep.consumer({\n      subscribe: ["mail.in"],\n      publishes: ["row.out"],',
+        '§work: Keep.consumer({\n      subscribe: ["mail.in"],',
+        says="publishes: []",
+    ),
     Case("time-zone-unused", 'interval: "5m"', 'interval: "5m", tz: §"UTC"', 'cron: "0 9 * * *", tz: "UTC"'),
 ]
 
 TOPICS = [
-    Case("undeclared-topic", 'publishes: ["mail.in"]', 'publishes: [§"mail.im"]', says='Did you mean "mail.in"?'),
+    Case(
+        "undeclared-topic",
+        'publishes: ["mail.in"]',
+        'publishes: [§"mail.im"]',
+        says='Did you mean "mail.in"?',
+    ),
     Case("undeclared-topic", 'subscribe: ["mail.in"]', 'subscribe: [§"zzzzz"]', says="to `topics`"),
     producer("undeclared-topic", f'{REGISTER} ctx.publish(§"mail.im", {EVENT});', PUBLISH),
     producer("undeclared-topic", f'{REGISTER} ctx.publish(["mail.in", §"mail.im"], {EVENT});', PUBLISH),
     prepare("undeclared-topic", 'await ctx.peek(§"mail.im");', 'await ctx.peek("mail.in");'),
     prepare("undeclared-topic", 'await ctx.getByIds(§"mail.im", []);', 'await ctx.getByIds("mail.in", []);'),
     producer("topic-not-in-publishes", f'{REGISTER} ctx.publish(§"row.out", {EVENT});', PUBLISH),
-    then("topic-not-in-publishes", 'ctx.publish(["row.out", §"mail.in"], { messageId: "1", payload: {} });',
-         'ctx.publish("row.out", { messageId: "1", payload: {} });'),
-    prepare("topic-not-subscribed", 'await ctx.peek(§"row.out");', 'await ctx.peek("mail.in", { limit: 5 });'),
+    then(
+        "topic-not-in-publishes",
+        'ctx.publish(["row.out", §"mail.in"], { messageId: "1", payload: {} });',
+        'ctx.publish("row.out", { messageId: "1", payload: {} });',
+    ),
+    prepare(
+        "topic-not-subscribed", 'await ctx.peek(§"row.out");', 'await ctx.peek("mail.in", { limit: 5 });'
+    ),
     prepare("topic-not-subscribed", 'await ctx.getByIds(§"row.out", ["1"]);'),
-    consumers("two-subscribers", OTHER.replace("Keep", "other: Keep").replace('"row.out"', '§"mail.in"'),
-              OTHER.replace("Keep", "other: Keep"), "`work` already subscribes"),
-    Case("two-publishers", CLEAN,
-         CLEAN.replace('{ "mail.in": {}, ', '{ x: {}, "mail.in": {}, ').replace(
-             "// CONSUMERS", 'other: Keep.consumer({ subscribe: ["x"], publishes: [§"row.out"], '
-             f"async prepare(ctx) {{ {NOTHING} }} }}),"), CLEAN, "`work` already publishes"),
-    Case("topic-cycle", CLEAN,
-         CLEAN.replace('["row.out"]', '[§"row.out"]').replace(
-             "// CONSUMERS", 'other: Keep.consumer({ subscribe: ["row.out"], publishes: ["back"], '
-             f"async prepare(ctx) {{ {NOTHING} }} }}),").replace('{ "mail.in"', '{ back: {}, "mail.in"').replace(
-             'subscribe: ["mail.in"]', 'subscribe: ["mail.in", "back"]'), CLEAN,
-         "work → row.out → other → back → work"),
+    consumers(
+        "two-subscribers",
+        OTHER.replace("Keep", "other: Keep").replace('"row.out"', '§"mail.in"'),
+        OTHER.replace("Keep", "other: Keep"),
+        "`work` already subscribes",
+    ),
+    Case(
+        "two-publishers",
+        CLEAN,
+        CLEAN.replace('{ "mail.in": {}, ', '{ x: {}, "mail.in": {}, ').replace(
+            "// CONSUMERS",
+            'other: Keep.consumer({ subscribe: ["x"], publishes: [§"row.out"], '
+            f"async prepare(ctx) {{ {NOTHING} }} }}),",
+        ),
+        CLEAN,
+        "`work` already publishes",
+    ),
+    Case(
+        "topic-cycle",
+        CLEAN,
+        CLEAN.replace('["row.out"]', '[§"row.out"]')
+        .replace(
+            "// CONSUMERS",
+            'other: Keep.consumer({ subscribe: ["row.out"], publishes: ["back"], '
+            f"async prepare(ctx) {{ {NOTHING} }} }}),",
+        )
+        .replace('{ "mail.in"', '{ back: {}, "mail.in"')
+        .replace('subscribe: ["mail.in"]', 'subscribe: ["mail.in", "back"]'),
+        CLEAN,
+        "work → row.out → other → back → work",
+    ),
 ]
 
 CALLS = [
-    producer("forbidden-call", 'await §ctx.gmail.send({});', "await ctx.gmail.search({});", "mutate"),
+    producer("forbidden-call", "await §ctx.gmail.send({});", "await ctx.gmail.search({});", "mutate"),
     producer("forbidden-call", 'await §ctx.peek("mail.in");', says="prepare"),
     producer("forbidden-call", 'await §ctx.withItem("1", "t", async () => {});'),
-    prepare("forbidden-call", 'await §ctx.sheets.appendRow({});', "await ctx.sheets.getRows({});"),
+    prepare("forbidden-call", "await §ctx.sheets.appendRow({});", "await ctx.sheets.getRows({});"),
     prepare("forbidden-call", '§ctx.publish("row.out", { messageId: "1", payload: {} });', says="`next`"),
     prepare("forbidden-call", "§ctx.registerInput({});", says="producer"),
     mutate("forbidden-call", "await §ctx.sheets.getRow({ id: 1 });", says="`prepare`"),
@@ -193,31 +279,66 @@ CALLS = [
     producer("unknown-operation", "await §ctx.gmail();", says='"gmail"'),
     producer("unknown-operation", "§ctx();", "ctx.log(1); ctx.log.info(2);"),
     producer("unknown-source", REGISTER.replace('"gmail"', '§"gmial"'), REGISTER, 'Did you mean "gmail"?'),
-    producer("unknown-input-type", REGISTER.replace('"email"', '§"emial"'), REGISTER, 'Did you mean "email"?'),
-    producer("unknown-input-type", REGISTER.replace('"gmail"', '"system"').replace('"email"', '§"hourly"'),
-             REGISTER.replace('"gmail"', '"system"').replace('"email"', '"schedule"')),
-    producer("input-incomplete", 'ctx.registerInput(§{ source: "gmail", type: "email", id: "1" });', REGISTER, "title"),
-    producer("input-incomplete", 'ctx.registerInput(§{ source: "gmail", type: "email", title: "1" });',
-             'const rest = f(); ctx.registerInput({ source: "gmail", ...rest });', "`id`"),
-    producer("input-id-missing", 'ctx.publish("mail.in", §{ messageId: "1", payload: {} });', PUBLISH, "registerInput"),
-    producer("input-by-title", 'ctx.publish("mail.in", { messageId: "1", §title: "t", payload: {} });', PUBLISH,
-             "const inputId = ctx.registerInput("),
+    producer(
+        "unknown-input-type", REGISTER.replace('"email"', '§"emial"'), REGISTER, 'Did you mean "email"?'
+    ),
+    producer(
+        "unknown-input-type",
+        REGISTER.replace('"gmail"', '"system"').replace('"email"', '§"hourly"'),
+        REGISTER.replace('"gmail"', '"system"').replace('"email"', '"schedule"'),
+    ),
+    producer(
+        "input-incomplete",
+        'ctx.registerInput(§{ source: "gmail", type: "email", id: "1" });',
+        REGISTER,
+        "title",
+    ),
+    producer(
+        "input-incomplete",
+        'ctx.registerInput(§{ source: "gmail", type: "email", title: "1" });',
+        'const rest = f(); ctx.registerInput({ source: "gmail", ...rest });',
+        "`id`",
+    ),
+    producer(
+        "input-id-missing",
+        'ctx.publish("mail.in", §{ messageId: "1", payload: {} });',
+        PUBLISH,
+        "registerInput",
+    ),
+    producer(
+        "input-by-title",
+        'ctx.publish("mail.in", { messageId: "1", §title: "t", payload: {} });',
+        PUBLISH,
+        "const inputId = ctx.registerInput(",
+    ),
     then("title-ignored", 'ctx.publish("row.out", { messageId: "1", §title: "t", payload: {} });'),
-    producer("message-id-missing", f'{REGISTER} ctx.publish("mail.in", §{{ inputId, payload: {{}} }});', PUBLISH),
-    producer("unknown-field", f'{REGISTER} ctx.publish("mail.in", {{ messageId: 1, inputId, §paylod: {{}} }});',
-             PUBLISH, '"payload"'),
+    producer(
+        "message-id-missing", f'{REGISTER} ctx.publish("mail.in", §{{ inputId, payload: {{}} }});', PUBLISH
+    ),
+    producer(
+        "unknown-field",
+        f'{REGISTER} ctx.publish("mail.in", {{ messageId: 1, inputId, §paylod: {{}} }});',
+        PUBLISH,
+        '"payload"',
+    ),
     Case("unknown-field", "data: {} }", "data: {}, §wakeat: 1 }", "data: {}, wakeAt: 'x' }", '"wakeAt"'),
     producer("capability-hidden", "await §ctx[state.name].search();", 'await ctx["gmail"].search();'),
-    producer("capability-hidden", "const { §...rest } = ctx;", "const { gmail } = ctx; await gmail.search({});"),
-    producer("capability-hidden", "state.helper(§ctx);", "const f = async (c) => c.gmail.search(); await f(ctx);"),
+    producer(
+        "capability-hidden", "const { §...rest } = ctx;", "const { gmail } = ctx; await gmail.search({});"
+    ),
+    producer(
+        "capability-hidden", "state.helper(§ctx);", "const f = async (c) => c.gmail.search(); await f(ctx);"
+    ),
     producer("capability-hidden", "const o = { §ctx };", "if (ctx.gmail) {}"),
     producer("capability-hidden", "[1].map(§ctx.gmail.get);", "[1].map((id) => ctx.gmail.get({ id }));"),
     producer("capability-hidden", "§ctx.gmail.get.call(null, 1);", "ctx.gmail.get({ id: 1 });"),
 ]
 
 IF_ELSE = "if (prepared.data.a) { await ctx.gmail.send({}); } else { await ctx.sheets.appendRow({}); }"
-SWITCH = ("switch (prepared.data.a) { case 1: await ctx.gmail.send({}); break; "
-          "default: await ctx.sheets.appendRow({}); }")
+SWITCH = (
+    "switch (prepared.data.a) { case 1: await ctx.gmail.send({}); break; "
+    "default: await ctx.sheets.appendRow({}); }"
+)
 
 MUTATIONS = [
     mutate("after-mutation", f"{SEND} §console.log(1);", f"console.log(1); {SEND}"),
@@ -227,28 +348,52 @@ MUTATIONS = [
     mutate("after-mutation", f"{SWITCH} §f();", SWITCH),
     mutate("after-mutation", f"if (a) {{ return; }} {SEND} §f();", f"if (a) {{ return; }} {SEND}"),
     mutate("after-mutation", f"if (a) {{ {SEND} §f(); }}", f"if (a) {{ f(); {SEND} }}"),
-    Case("after-mutation", CLEAN,
-         "async function send(c) { await c.gmail.send({}); }\n"
-         + CLEAN.replace("// MUTATE", "await send(ctx); §f();"),
-         "async function send(c) { await c.gmail.send({}); }\n" + CLEAN.replace("// MUTATE", "await send(ctx);")),
+    Case(
+        "after-mutation",
+        CLEAN,
+        "async function send(c) { await c.gmail.send({}); }\n"
+        + CLEAN.replace("// MUTATE", "await send(ctx); §f();"),
+        "async function send(c) { await c.gmail.send({}); }\n"
+        + CLEAN.replace("// MUTATE", "await send(ctx);"),
+    ),
     mutate("second-mutation", f"{SEND} await §ctx.sheets.appendRow({{}});", SEND),
-    mutate("second-mutation", "await Promise.all([ctx.gmail.send({}), §ctx.sheets.appendRow({})]);",
-           "await (prepared.data.a ? ctx.gmail.send({}) : ctx.sheets.appendRow({}));"),
-    mutate("mutation-in-loop", "for (const x of prepared.data) { await §ctx.gmail.send(x); }",
-           f"for (const x of prepared.data) {{ if (x) {{ {SEND} return; }} }}"),
+    mutate(
+        "second-mutation",
+        "await Promise.all([ctx.gmail.send({}), §ctx.sheets.appendRow({})]);",
+        "await (prepared.data.a ? ctx.gmail.send({}) : ctx.sheets.appendRow({}));",
+    ),
+    mutate(
+        "mutation-in-loop",
+        "for (const x of prepared.data) { await §ctx.gmail.send(x); }",
+        f"for (const x of prepared.data) {{ if (x) {{ {SEND} return; }} }}",
+    ),
     mutate("mutation-in-loop", "while (f()) await §ctx.gmail.send({});", f"while (f()) {{ {SEND} break; }}"),
-    mutate("mutation-in-loop", "prepared.data.map((x) => §ctx.gmail.send(x));",
-           "const all = prepared.data.map((x) => x.id); await ctx.gmail.send({ all });"),
+    mutate(
+        "mutation-in-loop",
+        "prepared.data.map((x) => §ctx.gmail.send(x));",
+        "const all = prepared.data.map((x) => x.id); await ctx.gmail.send({ all });",
+    ),
     mutate("mutation-result-used", "const r = await §ctx.gmail.send({});", SEND),
     mutate("mutation-result-used", "await §ctx.gmail.send({}).then(() => 1);", "return ctx.gmail.send({});"),
     mutate("mutation-result-used", "console.log(await §ctx.gmail.send({}));", "void ctx.gmail.send({});"),
-    mutate("mutation-result-used", "return (await §ctx.gmail.send({})).id;", "return await ctx.gmail.send({});"),
-    mutate("after-conditional-mutation", f"if (prepared.data.a) {{ {SEND} }} §f();",
-           f"if (prepared.data.a) {{ {SEND} return; }} f();"),
-    mutate("after-conditional-mutation", f"if (a) {{ {SEND} }} §await ctx.sheets.appendRow({{}});",
-           f"if (a) {{ {SEND} return; }} await ctx.sheets.appendRow({{}});"),
-    mutate("mutation-caught", "try { await §ctx.gmail.send({}); } catch (e) { f(e); }",
-           f"try {{ f(); }} catch (e) {{ return; }} {SEND}"),
+    mutate(
+        "mutation-result-used", "return (await §ctx.gmail.send({})).id;", "return await ctx.gmail.send({});"
+    ),
+    mutate(
+        "after-conditional-mutation",
+        f"if (prepared.data.a) {{ {SEND} }} §f();",
+        f"if (prepared.data.a) {{ {SEND} return; }} f();",
+    ),
+    mutate(
+        "after-conditional-mutation",
+        f"if (a) {{ {SEND} }} §await ctx.sheets.appendRow({{}});",
+        f"if (a) {{ {SEND} return; }} await ctx.sheets.appendRow({{}});",
+    ),
+    mutate(
+        "mutation-caught",
+        "try { await §ctx.gmail.send({}); } catch (e) { f(e); }",
+        f"try {{ f(); }} catch (e) {{ return; }} {SEND}",
+    ),
     mutate("mutation-caught", "try { await §ctx.gmail.send({}); } finally { f(); }", SEND),
 ]
 
@@ -256,16 +401,30 @@ RESERVE = 'reservations: [{ topic: "mail.in", ids: ["1"] }], data: {}'
 MUTATING = CLEAN.replace("// MUTATE", SEND)
 
 PREPARE = [
-    Case("ui-title-missing", CLEAN, MUTATING.replace("// PREPARE", f"if (state) return §{{ {RESERVE} }};"),
-         MUTATING.replace("// PREPARE", f"if (state) return {{ {RESERVE}, ui: {{ title: 't' }} }};")),
-    Case("ui-title-missing", CLEAN, MUTATING.replace("// PREPARE", f"if (state) return §{{ {RESERVE}, ui: {{}} }};"),
-         CLEAN.replace("// PREPARE", f"if (state) return {{ {RESERVE} }};")),
+    Case(
+        "ui-title-missing",
+        CLEAN,
+        MUTATING.replace("// PREPARE", f"if (state) return §{{ {RESERVE} }};"),
+        MUTATING.replace("// PREPARE", f"if (state) return {{ {RESERVE}, ui: {{ title: 't' }} }};"),
+    ),
+    Case(
+        "ui-title-missing",
+        CLEAN,
+        MUTATING.replace("// PREPARE", f"if (state) return §{{ {RESERVE}, ui: {{}} }};"),
+        CLEAN.replace("// PREPARE", f"if (state) return {{ {RESERVE} }};"),
+    ),
     prepare("bad-prepare-result", "if (state) §return;", f"if (state) {NOTHING}"),
     prepare("bad-prepare-result", "if (state) return §null;", "if (state) return other();"),
-    prepare("bad-prepare-result", "if (state) return §{ data: {} };", "if (state) return { ...other(), data: {} };"),
-    prepare("reservation-not-subscribed",
-            'if (state) return { reservations: [{ topic: §"row.out", ids: [] }], data: {} };',
-            'if (state) return { reservations: [{ topic: "mail.in", ids: [] }], data: {} };'),
+    prepare(
+        "bad-prepare-result",
+        "if (state) return §{ data: {} };",
+        "if (state) return { ...other(), data: {} };",
+    ),
+    prepare(
+        "reservation-not-subscribed",
+        'if (state) return { reservations: [{ topic: §"row.out", ids: [] }], data: {} };',
+        'if (state) return { reservations: [{ topic: "mail.in", ids: [] }], data: {} };',
+    ),
 ]
 
 CASES = [*TEXT, *STATE, *SHAPE, *TOPICS, *CALLS, *MUTATIONS, *PREPARE]

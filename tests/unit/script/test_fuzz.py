@@ -12,11 +12,71 @@ from tests.unit.script.samples import CLEAN, SURFACE, example
 
 WHOLE = [example("email-to-sheets.js"), example("chapter-06.js"), CLEAN]
 PIECES = [
-    "ctx", ".", "gmail", "send", "(", ")", "{", "}", "[", "]", ";", ",", "=>", "async ", "await ", "const ", "let ",
-    "...", "`", "${", '"', "'", "\\", "\\u", "\n", "export default ", "Keep.workflow(", "Keep.consumer(", "return ",
-    "if (a) ", "else ", "for (;;) ", "switch (a) { case 1: ", "default:", "try ", "catch ", "finally ", "function f",
-    "class A ", "a", "1", "/", "*", "//", "/*", "?.", "??", "=", ":", "publishes", "topics", "😀", "\0", "<a>", "#x",
-    "import ", "get ", "yield ", "new ", "delete ", "`${a}`", "({ ...a })", "([a, ...b])", "@", "ctx.gmail.send({});",
+    "ctx",
+    ".",
+    "gmail",
+    "send",
+    "(",
+    ")",
+    "{",
+    "}",
+    "[",
+    "]",
+    ";",
+    ",",
+    "=>",
+    "async ",
+    "await ",
+    "const ",
+    "let ",
+    "...",
+    "`",
+    "${",
+    '"',
+    "'",
+    "\\",
+    "\\u",
+    "\n",
+    "export default ",
+    "Keep.workflow(",
+    "Keep.consumer(",
+    "return ",
+    "if (a) ",
+    "else ",
+    "for (;;) ",
+    "switch (a) { case 1: ",
+    "default:",
+    "try ",
+    "catch ",
+    "finally ",
+    "function f",
+    "class A ",
+    "a",
+    "1",
+    "/",
+    "*",
+    "//",
+    "/*",
+    "?.",
+    "??",
+    "=",
+    ":",
+    "publishes",
+    "topics",
+    "😀",
+    "\0",
+    "<a>",
+    "#x",
+    "import ",
+    "get ",
+    "yield ",
+    "new ",
+    "delete ",
+    "`${a}`",
+    "({ ...a })",
+    "([a, ...b])",
+    "@",
+    "ctx.gmail.send({});",
 ]
 MODEST = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -54,13 +114,15 @@ def test_any_mutation_of_a_good_script_is_answered(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         start = data.draw(st.integers(0, len(source)))
         end = min(len(source), start + data.draw(st.sampled_from([0, 1, 2, 5, 20, 200])))
-        piece = data.draw(st.sampled_from([*PIECES, source[end:end + 40], ""]))
+        piece = data.draw(st.sampled_from([*PIECES, source[end : end + 40], ""]))
         source = source[:start] + piece + source[end:]
     answered(source)
 
 
 @MODEST
-@given(st.sampled_from(["// PRODUCER", "// MUTATE", "// PREPARE", "// MODULE"]),
-       st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@given(
+    st.sampled_from(["// PRODUCER", "// MUTATE", "// PREPARE", "// MODULE"]),
+    st.lists(st.sampled_from(PIECES), max_size=12).map("".join),
+)
 def test_anything_inside_a_handler_is_answered(slot: str, code: str) -> None:
     answered(CLEAN.replace(slot, code))

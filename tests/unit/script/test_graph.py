@@ -22,7 +22,7 @@ def test_the_graph_shows_who_publishes_what_to_whom() -> None:
 
 
 def test_mermaid_draws_every_vertex_and_edge_and_escapes_names() -> None:
-    manifest = Manifest('w', ('a"b',), (Handler("p", HandlerKind.PRODUCER, ('a"b',)),), ())
+    manifest = Manifest("w", ('a"b',), (Handler("p", HandlerKind.PRODUCER, ('a"b',)),), ())
     assert as_mermaid(graph(manifest)) == 'flowchart LR\n  n0(["a#34;b"])\n  n1[/"p"/]\n  n1 --> n0\n'
 
 
@@ -35,8 +35,9 @@ def test_circles_are_found_shortest_first_and_once() -> None:
     assert find_cycles([consumer("a", "1", "2"), consumer("b", "2", "3")]) == ()
     assert find_cycles([consumer("a", "1", "1")]) == (("a", "1"),)
     assert find_cycles([consumer("a", "1", "2"), consumer("b", "2", "1")]) == (("a", "2", "b", "1"),)
-    assert find_cycles([consumer("x", "9", "1"), consumer("a", "1", "2"), consumer("b", "2", "1")]) == \
-        (("a", "2", "b", "1"),)
+    assert find_cycles([consumer("x", "9", "1"), consumer("a", "1", "2"), consumer("b", "2", "1")]) == (
+        ("a", "2", "b", "1"),
+    )
     two = [consumer("a", "1", "1"), consumer("b", "2", "3"), consumer("c", "3", "2")]
     assert find_cycles(two) == (("a", "1"), ("b", "3", "c", "2"))
 

@@ -117,7 +117,8 @@ update mutation set evidence = :evidence where id = :mutation_id returning id;
 -- name: mutation_refusals
 -- How often the outside system itself refused a send of this lineage.
 select count(*) as refusals from mutation
-where workflow_id = :workflow_id and lineage = :lineage and status = 'failed' and resolution is null;
+where workflow_id = :workflow_id and lineage = :lineage and status = 'failed' and resolution is null
+  and doubted_at is null;
 
 -- name: run_restop
 -- What a stopped run waits for has changed.

@@ -38,14 +38,27 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     check_library()
     try:
         connection = apsw.Connection(str(path), vfs=vfs)
+    except apsw.Error as error:
+        raise unusable(error, path) from None
+    try:
         connection.set_busy_timeout(_BUSY_MS)
         _check_ours(connection, path)
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
         connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 8000; pragma synchronous = full")
     except apsw.Error as error:
+        close_untouched(connection)
         raise unusable(error, path) from None
+    except LedgerUnusable:
+        close_untouched(connection)
+        raise
     return connection
+
+
+def close_untouched(connection: apsw.Connection) -> None:
+    """Close a file that was refused without bringing its log into it."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.close()
 
 
 def open_reader(path: Path) -> apsw.Connection:
@@ -69,7 +82,7 @@ def _check_ours(connection: apsw.Connection, path: Path) -> None:
         found = _pragma(connection, "quick_check(1)")
         if found != "ok":
             raise LedgerUnusable(
-                f"{path} is damaged ({str(found).splitlines()[0]}). Stop here, keep a copy of the file and of "
+                f"{path} is damaged ({str(found).splitlines()[-1]}). Stop here, keep a copy of the file and of "
                 f"{path.name}-wal, and restore the newest backup."
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +32,8 @@ def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | 
         )
     if 0 < have < want:
         _backup(connection, path, have)
+    if have < want:
+        _drop_triggers(connection)  # they would refuse a step that rewrites what they protect
     for number, text in steps.items():
         if number > have:
             with connection:
@@ -41,8 +44,14 @@ def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | 
 
 def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
     target = path.with_name(f"{path.name}.before-schema-{version + 1}")
-    if str(path) != ":memory:" and not target.exists():
-        connection.execute("vacuum into ?", (str(target),))
+    if str(path) == ":memory:" or target.exists():
+        return
+    part = target.with_name(target.name + ".part")  # a backup that was cut off must not count as one
+    part.unlink(missing_ok=True)
+    connection.execute("vacuum into ?", (str(part),))
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(target)
 
 
 def _derive(connection: apsw.Connection) -> None:
@@ -53,7 +62,12 @@ def _derive(connection: apsw.Connection) -> None:
     if have == want:
         return
     with connection:
-        for name in have:
-            connection.execute(f"drop trigger {name}")
+        _drop_triggers(connection)
         for text in want.values():
             connection.execute(text)
+
+
+def _drop_triggers(connection: apsw.Connection) -> None:
+    rows = connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall()
+    for (name,) in rows:
+        connection.execute(f"drop trigger {name}")

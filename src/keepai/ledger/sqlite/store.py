@@ -14,7 +14,7 @@ import apsw
 from ...model.clock import Clock, Ids, SystemClock, iso
 from ...model.errors import LedgerStopped
 from ..base import Reader
-from .connection import Statements, Transaction, open_file, open_reader, unusable
+from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
 from .lock import HostLock
 from .migrate import migrate
 from .writer import Work, Writer
@@ -26,16 +26,20 @@ class SqliteLedger:
     """The host's hold on one file."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None, *, vfs: str | None = None) -> None:
-        self.path = Path(path)
+        in_memory = str(path) == ":memory:"
+        self.path = Path(path) if in_memory else Path(path).resolve()  # a link is the same file
         self._clock = clock or SystemClock()
         self._ids = Ids(self._clock)
         self.host = self._ids.new("hst")
-        in_memory = str(path) == ":memory:"
         self._lock = None if in_memory else HostLock(self.path)
         try:
             self._connection = open_file(self.path, vfs=vfs)
-            self.epoch = self._begin()
-            self._reader = self._connection if in_memory else open_reader(self.path)
+            try:
+                self.epoch = self._begin()
+                self._reader = self._connection if in_memory else open_reader(self.path)
+            except BaseException:
+                close_untouched(self._connection)
+                raise
         except BaseException:
             if self._lock:
                 self._lock.release()

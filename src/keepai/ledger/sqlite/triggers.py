@@ -72,7 +72,8 @@ def _frozen() -> Iterator[tuple[str, str]]:
         "begin select raise(abort, 'a committed run never changes'); end"
     )
     yield "mutation_params_final", (
-        "before update of params, mutation_key, idempotency_key, connector, operation on mutation "
+        "before update of params, mutation_key, idempotency_key, connector, operation, target, identity, payload, "
+        "subkey, run_id, lineage, first_sent_at on mutation "
         "begin select raise(abort, 'what was sent never changes'); end"
     )
     yield "mutation_applied_final", (

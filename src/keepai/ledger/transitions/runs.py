@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
+from ...model.codec import stored
 from ...model.records import Run, Traced
-from ...model.states import Phase, Reason, Status
+from ...model.states import EventStatus, Phase, Reason, Status
 from ..base import Tx
 from ..rows import run_record
 from . import events
@@ -59,7 +61,6 @@ class ConsumerEnd:
     state: str | None = None
     wake_at: int | None = None
     recheck_at: int | None = None
-    events_become: str = "consumed"
     trace: Sequence[Traced] = field(default=())
 
 
@@ -179,7 +180,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
     publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
     events.publish(tx, run.workflow_id, run.id, publications)
     progressed = bool(tx.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id))
-    tx.run("event_end_reserved", run_id=run.id, target=end.events_become, now=tx.now)
+    tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
@@ -187,6 +188,12 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _expect(tx, "run_commit", run, source=run.phase)
+
+
+def _events_become(run: Run) -> EventStatus:
+    """What a run's events end as: a skipped mutation skips them, anything else consumes them."""
+    outcome: Any = stored(run.outcome) if run.outcome else {}
+    return EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
 
 
 def commit_producer(

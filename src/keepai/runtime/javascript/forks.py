@@ -141,7 +141,8 @@ class ForkServer:
         if not self.alive:
             raise Lost("the fork server is gone")
         number = next(self._numbers)
-        request = self._requests[number] = asyncio.get_running_loop().create_future()
+        request: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
+        self._requests[number] = request
         try:
             socket.send_fds(self.control, [f"F {number}\n".encode()], [theirs.fileno()])
             return await request

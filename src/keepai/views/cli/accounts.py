@@ -148,7 +148,13 @@ def _is_work(event: Event, takers: Mapping[str, str]) -> bool:
 
 
 def _outcome(mutation: Mutation) -> str:
-    return f"{mutation.status.value.replace('_', ' ')}: {mutation.title or mutation.preview}"
+    return f"{_WORDS[mutation.status.value]}: {mutation.title or mutation.preview}"
+
+
+_WORDS = {
+    "in_flight": "being sent", "applied": "applied", "failed": "did not happen",
+    "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you", "skipped": "skipped",
+}
 
 
 def _waits(look: Look, event: Event, takers: Mapping[str, str]) -> tuple[str, str]:

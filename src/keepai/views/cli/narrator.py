@@ -93,34 +93,34 @@ class Narrator:
         now = (run.status, mutation.status.value if mutation else None, run.retry_at)
         if run.state.value in _OPEN:
             known.runs[run.id] = now
-        told = []
+        told: list[_Line] = []
+        if before is None and run.status == "active":
+            told.append((run.created_at, "run", run.status, f"started ({run.trigger})"))
         if mutation and (before is None or before[1] != now[1]):
-            told.append((mutation.updated_at, "mutation", mutation.status.value, _of_mutation(mutation)))
+            told += _of_mutation(mutation)
         if before is None or (before[0], before[2]) != (now[0], now[2]):
-            told += _of_run(look, run, mutation, name)
+            told += _of_run(look, run, name)
         return [Told(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
 
 
 _Line = tuple[int, str, str, str]
 
 
-def _of_mutation(mutation: Mutation) -> str:
-    what = f"{mutation.connector}.{mutation.operation}: {mutation.title or mutation.preview}"
-    return {
-        "in_flight": f"sending {what}",
-        "applied": f"applied {what}",
-        "failed": f"did not happen: {what}",
-        "needs_reconcile": f"unknown whether it happened, asking {mutation.connector}: {what}",
-        "indeterminate": f"nobody can tell whether it happened: {what}",
-        "skipped": f"skipped {what}",
-    }[mutation.status.value]
+def _of_mutation(mutation: Mutation) -> list[_Line]:
+    """What became of a mutation; what the run's own line says better is left to it."""
+    what, operation = mutation.title or mutation.preview, f"{mutation.connector}.{mutation.operation}"
+    text = {
+        "in_flight": f"sending {operation}: {what}",
+        "applied": f"applied {operation}: {what}",
+        "needs_reconcile": f"unknown whether it happened, so {mutation.connector} is asked: {what}",
+        "skipped": f"skipped {operation}: {what}",
+    }.get(mutation.status.value)
+    return [(mutation.updated_at, "mutation", mutation.status.value, text)] if text else []
 
 
-def _of_run(look: Look, run: Run, mutation: Mutation | None, name: str) -> list[_Line]:
+def _of_run(look: Look, run: Run, name: str) -> list[_Line]:
     state, why = run.state.value, run.error.message if run.error else ""
-    if state == "active":
-        return [(run.created_at, "run", run.status, f"started ({run.trigger})")]
-    if state in ("superseded", "abandoned") or _idle(run):
+    if state in ("active", "superseded", "abandoned") or _idle(run):
         return []
     if state == "crashed":
         return [(run.updated_at, "run", run.status, f"its host died while it was {run.phase}; another run carries on")]
@@ -128,9 +128,12 @@ def _of_run(look: Look, run: Run, mutation: Mutation | None, name: str) -> list[
         return [(run.updated_at, "run", run.status, "committed")]
     stop = stop_of(look, run, name)
     if stop.needs_you:
-        lines: list[_Line] = [(run.updated_at, "needs_you", run.status, f"{run.status}: {why}")]
+        lines: list[_Line] = [(run.updated_at, "needs_you", run.status, f"{run.status}: {stop.why}")]
         return lines + [(run.updated_at, "needs_you", run.status, f"  type: {command}") for command in stop.commands]
-    again = f" Again {ago(run.retry_at, run.updated_at)}." if run.retry_at and run.retry_at > run.updated_at else ""
+    later = run.retry_at is not None and run.retry_at > run.updated_at
+    if run.status == "paused:reconciliation" and not later:
+        return []  # the mutation's line has said it
+    again = f" Again {ago(run.retry_at, run.updated_at)}." if run.retry_at and later else ""
     return [(run.updated_at, "run", run.status, f"{run.status}: {why}{again}")]
 
 

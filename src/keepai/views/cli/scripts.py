@@ -78,7 +78,7 @@ def _deployed(done: dict[str, Any]) -> list[str]:
     granted = [each for each in done["capabilities"] if each not in done["not_granted"]]
     lines += [f"  may use      {', '.join(granted)}"] if granted else []
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
-    lines += [f"  allow it     keep grant {name} {each}" for each in done["not_granted"]]
+    lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
     return lines
 
 

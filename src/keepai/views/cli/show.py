@@ -31,7 +31,7 @@ def show(session: Session, id: str, as_json: bool) -> None:
             kind, whole = names.thing(look, id, _KINDS)
         else:
             kind, whole = "workflow", str(names.workflow(look, id)["id"])
-        data = {"kind": kind, **_SHOWN[kind](look, whole)}
+        data = {"what": kind, **_SHOWN[kind](look, whole)}
     if as_json:
         echo_json(data)
     else:
@@ -119,10 +119,10 @@ def _iso(ms: int) -> str:
 
 
 def _lines(data: Data) -> list[str]:
-    lines = [f"{data['kind']} {data['id']}"]
+    lines = [f"{data['what']} {data['id']}"]
     lists = ("history", "trace", "acts", "outputs", "events", "inputs", "gaps")
     for name, value in data.items():
-        if name not in ("kind", "id", *lists) and value not in (None, [], {}, ""):
+        if name not in ("what", "id", *lists) and value not in (None, [], {}, ""):
             lines += _field(name, value)
     lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
     lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])

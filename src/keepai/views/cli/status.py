@@ -41,7 +41,7 @@ def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: 
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
         for label, text in _facts(look, workflow, stop, running):
             room = width()
-            echo(f"  {label:<9}{line(text, max(20, room - 11) if room else None)}")
+            echo(f"  {label:<10} {line(text, max(20, room - 13) if room else None)}")
     if not entries:
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
     echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")

@@ -46,7 +46,7 @@ def stop_of(look: Look, run: Run, name: str) -> Stopped:
     mutation = mutation_record(row) if row else None
     unknown = mutation is not None and mutation.status.value == "indeterminate"
     waits = run.status in ("paused:transient", "paused:reconciliation") and not run.exhausted and not unknown
-    why = run.error.message if run.error else run.status
+    why = run.error.message.replace("keep grant WORKFLOW ", f"keep grant {name} ") if run.error else run.status
     return Stopped(run, mutation, not waits, why, () if waits else _commands(run, mutation if unknown else None, name))
 
 

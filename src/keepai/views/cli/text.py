@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -62,9 +61,13 @@ def _wide(character: str) -> int:
 
 def width() -> int | None:
     """The terminal's width; None where nobody looks, so that nothing is cut."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return max(WIDTH_LEAST, shutil.get_terminal_size().columns)
-    return None
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal():
+        return max(WIDTH_LEAST, int(given))
+    try:
+        return max(WIDTH_LEAST, os.get_terminal_size(sys.stdout.fileno()).columns)
+    except (OSError, ValueError):
+        return None
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], flexible: int) -> list[str]:

@@ -1,0 +1,45 @@
+"""`keep demo`: plays `play` in a folder of its own, which it leaves behind only if it is told to."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from .session import with_json
+from .text import echo, echo_json
+
+
+@click.command()
+@click.option("--keep", "folder", metavar="DIR", help="Do it in this new folder, and leave it there to look at.")
+@with_json
+def demo(folder: str | None, as_json: bool) -> None:
+    """Kill a host in the middle of a mutation, and see nothing lost or doubled."""
+    from .play import WORKFLOW, Play
+
+    with _place(folder) as place:
+        result = Play(place, quiet=as_json).play()
+        if as_json:
+            echo_json(result)
+        elif folder:
+            echo(f"\nIt is all in {folder}: cd there and try keep status, keep outputs {WORKFLOW}, keep dev.")
+    sys.exit(0 if result["ok"] else 1)
+
+
+@contextmanager
+def _place(folder: str | None) -> Iterator[Path]:
+    if folder is None:
+        import tempfile
+
+        with tempfile.TemporaryDirectory(prefix="keep-demo-") as made:
+            yield Path(made)
+        return
+    try:
+        Path(folder).mkdir(parents=True)
+    except OSError as error:
+        told = "it exists already" if isinstance(error, FileExistsError) else str(error.strerror)
+        raise click.BadParameter(f"{folder} cannot be made: {told}.", param_hint="--keep") from None
+    yield Path(folder).resolve()

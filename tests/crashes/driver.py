@@ -1,0 +1,204 @@
+"""A host with an outside world in files, made to be killed.
+
+`python driver.py <folder> [<crash> …]`: for each crash, a process of its own opens Keep on the folder's ledger, deploys
+the example and runs until there is nothing left to do. `-` is a life without a crash, `name:nth` one that SIGKILL ends
+at the nth arrival at that point. The last line on stdout says how each life ended and which points it reached.
+
+The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
+`kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
+be asked, and a person answers truthfully), "blind" (it works, cannot be asked, and nobody answers).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Transient, Verdict, mutation, read
+from keepai.model import points
+from keepai.model.clock import iso
+from keepai.testing import ManualClock, kill_self_at
+
+MAILS = 3
+ROUNDS_MAX = 40
+EXAMPLE = Path(__file__).parents[2] / "examples" / "email-to-sheets.js"
+
+
+class World:
+    """Files that outlive every host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kind = (folder / "kind").read_text()
+
+    def append(self, name: str, entry: object) -> int:
+        """Add a line for good; says how many there are."""
+        fd = os.open(self.folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.write(fd, json.dumps(entry).encode() + b"\n")
+        os.fsync(fd)
+        os.close(fd)
+        return len(self.lines(name))
+
+    def lines(self, name: str) -> list[Any]:
+        file = self.folder / name
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def effect(self, key: str) -> Any:
+        return next((line for line in self.lines("effects.log") if line["key"] == key), None)
+
+
+class Gmail(Connector):
+    """The mailbox: its first search of all finds nobody at home."""
+
+    input_types = ("email",)
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    @read
+    async def search(self, params: dict[str, Any], call: Call) -> Page[dict[str, Any]]:
+        if self._world.append("searches.log", params) == 1 and self._world.kind != "blind":
+            raise Transient("The mailbox is busy.")
+        mails = json.loads((self._world.folder / "mails.json").read_text())
+        return Page(mails[int(params.get("after") or 0) :], lastCursor=str(len(mails)))
+
+
+class Sheets(Connector):
+    """The sheet: its first call is refused, the second loses its answer, the third loses its request."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    @mutation(identity=("spreadsheetId",), target="spreadsheetId", settle=0)
+    async def append_row(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        return append(self._world, params, call)
+
+    @append_row.reconcile
+    async def find_row(self, params: dict[str, Any], call: Call) -> Verdict:
+        found = self._world.effect(call.idempotency_key)
+        return Verdict.applied(found["result"]) if found else Verdict.failed()
+
+
+class BlindSheets(Connector):
+    """The same sheet, which nobody can ask."""
+
+    name = "sheets"
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    @mutation(identity=("spreadsheetId",), target="spreadsheetId", settle=0)
+    async def append_row(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        return append(self._world, params, call)
+
+
+def append(world: World, params: dict[str, Any], call: Call) -> dict[str, Any]:
+    number = world.append("calls.log", {"key": call.idempotency_key, "attempt": call.attempt})
+    rough = world.kind != "blind"
+    if rough and number == 1:
+        raise Transient("The sheet is busy.")
+    if rough and number == 3:
+        raise OutcomeUnknown("The request was lost.")
+    result = {"rowId": f"row-{len(world.lines('effects.log')) + 1}"}
+    world.append("effects.log", {"key": call.idempotency_key, "values": params["values"], "result": result})
+    if rough and number == 2:
+        raise OutcomeUnknown("The answer was lost.")
+    return result
+
+
+class Clock(ManualClock):
+    """A clock whose time is kept in a file, so that it goes on after a crash."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "clock"
+        super().__init__(self._file.read_text() if self._file.exists() else "2026-01-05T09:00:00Z")
+
+    def pass_until(self, ms: int) -> None:
+        """Let time pass, at least until a moment."""
+        self.advance(ms=max(1, ms - self.now_ms()))
+        self._file.write_text(iso(self.now_ms()))
+
+
+async def live(folder: Path) -> None:
+    """One life of a host: everything that can be done now or after waiting."""
+    world, clock = World(folder), Clock(folder)
+    sheets = Sheets(world) if world.kind == "reconciles" else BlindSheets(world)
+    async with Keep(folder / "keep.db", connectors=[Gmail(world), sheets], clock=clock) as keep:
+        deployed = await keep.deploy(EXAMPLE.read_text(), grants="all")
+        for _ in range(ROUNDS_MAX):
+            await keep.run_until_idle()
+            if not await go_on(keep, world, clock, deployed.workflow_id):
+                return
+    raise AssertionError(f"still not idle after {ROUNDS_MAX} rounds")
+
+
+async def go_on(keep: Keep, world: World, clock: Clock, workflow_id: str) -> bool:
+    """Wait for what will come by itself, answer what a person is asked; False if there is nothing of either."""
+    runs = [run for run in await keep.runs(workflow_id) if run.state in ("active", "paused", "failed")]
+    if not runs:
+        return False
+    (run,) = runs
+    assert run.state != "active", run
+    if run.retry_at is not None:
+        clock.pass_until(run.retry_at)
+        return True
+    doubtful = [m for m in await keep.mutations(workflow_id) if m.status == "indeterminate"]
+    if world.kind != "asks" or not doubtful:
+        return False
+    found = world.effect(doubtful[0].idempotency_key)
+    await keep.resolve(doubtful[0].id, "happened" if found else "did_not_happen", found and found["result"])
+    return True
+
+
+def run(folder: Path, crash: str) -> tuple[int, list[str]]:
+    """A process that lives one life; its exit status (negative: the signal), and the points it reached."""
+    trace = folder / "points"
+    trace.unlink(missing_ok=True)
+    pid = os.fork()
+    if pid == 0:
+        listen(trace, crash)
+        try:
+            asyncio.run(live(folder))
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    reached = trace.read_text().split() if trace.exists() else []
+    return os.waitstatus_to_exitcode(status), reached
+
+
+def listen(trace: Path, crash: str) -> None:
+    """Note every point, and die at the one that is wished for."""
+    name, _, nth = crash.rpartition(":")
+    fd = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    kill_self_at(name, int(nth or 1)) if name else points.listen(lambda point: None)
+    killer = points._listener
+    assert killer
+
+    def at(point: str) -> None:
+        os.write(fd, point.encode() + b"\n")
+        killer(point)
+
+    points.listen(at)
+
+
+def main() -> None:
+    folder, crashes = Path(sys.argv[1]), sys.argv[2:]
+    lives = []
+    for crash in crashes:
+        status, reached = run(folder, crash)
+        lives.append({"crash": crash, "killed": status == -signal.SIGKILL, "status": status, "points": reached})
+    print(json.dumps(lives))
+
+
+if __name__ == "__main__":
+    main()
