@@ -82,7 +82,7 @@ def test_inputs_that_are_not_shown_are_counted(worked: Place) -> None:
     result = worked.type("inputs", "email-to-sheets", "--last", "1")
     assert "Lunch?" in result.stdout
     assert "Invoice 1" not in result.stdout
-    assert "… and 1 earlier inputs: --last 2 shows all." in result.stderr
+    assert "… and 1 earlier input: --last 2 shows all." in result.stderr
 
 
 def test_an_input_that_waits_says_for_what(blocked: Place) -> None:

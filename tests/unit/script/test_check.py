@@ -1,4 +1,4 @@
-"""What `check` answers for whole scripts: the examples, a bad one, odd texts, and how it reads declarations."""
+"""What `check` answers for whole scripts: the examples, a bad one, odd texts, ways to write it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ export default Keep.workflow({
         counter++;
         const emails = await ctx.gmail.search({ after: state?.cursor });
         for (const e of emails) {
-          const inputId = ctx.registerInput({ source: "gmail", type: "email", id: e.id, title: `Email ${e.id}` });
+          const inputId = ctx.registerInput({ source: "gmail", type: "email", id: e.id, title: `E ${e.id}` });
           await ctx.publish("email.recieved", { messageId: e.id, inputId, payload: {} });
           await ctx.publish(["email.received", "audit"], { messageId: e.id, inputId, payload: {} });
           await ctx.gmail.send({ to: "x" });
@@ -379,7 +379,8 @@ def test_a_handler_without_publishes_is_no_second_publisher() -> None:
         "  consumers: {",
         """
   consumers: {
-    other: Keep.consumer({ subscribe: ["row.out"], async prepare(ctx) { return { reservations: [], data: {} }; },
+    other: Keep.consumer({ subscribe: ["row.out"],
+      async prepare(ctx) { return { reservations: [], data: {} }; },
       async next(ctx) { await ctx.publish("mail.in", { messageId: "1", payload: {} }); } }),""",
     )
     assert codes(source) == ["publishes-missing"]

@@ -44,7 +44,7 @@ def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | 
 
 def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
     target = path.with_name(f"{path.name}.before-schema-{version + 1}")
-    if str(path) == ":memory:" or target.exists():
+    if str(path) == ":memory:":
         return
     part = target.with_name(target.name + ".part")  # a backup that was cut off must not count as one
     part.unlink(missing_ok=True)

@@ -74,7 +74,7 @@ class Session:
             frame = await self._worker.receive(frame_bytes_max(self._limits))
         except Lost:
             if self._error is not None:
-                raise self._error from None
+                raise self._error from self._error.__cause__
             raise
         if self._error is not None:
             raise self._error

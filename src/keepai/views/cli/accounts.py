@@ -9,7 +9,7 @@ import click
 
 from . import names
 from .session import Look, Session, with_json, with_session
-from .text import ago, cells, cut, echo, echo_json, line, paint, say, short, table, width
+from .text import ago, cells, count, cut, echo, echo_json, line, paint, say, short, table, width
 
 if TYPE_CHECKING:
     from ...ledger.base import Row
@@ -102,7 +102,7 @@ def _what(run: Run, shown: dict[str, str]) -> str:
         return run.error.message
     if run.retry_of:
         return f"carries on {shown.get(run.retry_of, run.retry_of)}"
-    return "" if run.phase.value == "committed" else f"in {run.phase}"
+    return f"in {run.phase}" if run.state.value == "active" else ""
 
 
 def _block(status: str, when: str, title: str, id: str, needs_you: bool) -> None:
@@ -120,7 +120,7 @@ def _with_id(lead: str, taken: int, text: str, id: str) -> None:
     room = width()
     told = line(text)
     if room is not None:
-        told = cut(told, max(20, room - taken - 2 - cells(id)))
+        told = cut(told, max(12, room - taken - 2 - cells(id)))
     echo(f"{lead}{told}" + (f"  {click.style(id, dim=True)}" if id else ""))
 
 
@@ -169,4 +169,4 @@ def _rest(total: int, shown: int, noun: str, none: str) -> None:
     if not total:
         say(none)
     elif total > shown:
-        say(f"… and {total - shown:,} earlier {noun}s: --last {total} shows all.")
+        say(f"… and {count(total - shown, f'earlier {noun}')}: --last {total} shows all.")

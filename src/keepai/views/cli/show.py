@@ -167,4 +167,8 @@ def _time(at: str) -> str:
     from ...model.clock import SystemClock, parse_iso
 
     then = parse_iso(at)
-    return f"{clock(then)} ({ago(then, SystemClock().now_ms())})"
+    old = f" ({ago(then, SystemClock().now_ms())})" if SystemClock().now_ms() - then > _DAY_MS else ""
+    return f"{clock(then)}.{then % 1000:03}{old}"
+
+
+_DAY_MS = 86_400_000

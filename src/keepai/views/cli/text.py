@@ -111,7 +111,7 @@ _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def clock(then_ms: int) -> str:
-    """The time of day here, with the date if it is another day's."""
+    """The time of day here."""
     from datetime import datetime
 
     return datetime.fromtimestamp(then_ms / 1000).astimezone().strftime("%H:%M:%S")

@@ -1,0 +1,242 @@
+"""Acting: through a running host, and without one through the engine's own door."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from keepai import Keep
+from keepai.testing import World
+
+from .conftest import Place, until
+
+Hosts = Callable[..., subprocess.Popen[str]]
+WF = "email-to-sheets"
+BLIND = """
+export default Keep.workflow({
+  name: "blind", topics: { "mail": {} },
+  producers: { poll: { publishes: ["mail"], schedule: { interval: "5m" }, handler: async (ctx, state) => {
+    for (const m of await ctx.gmail.search({ after: state?.cursor })) {
+      const inputId = ctx.registerInput({ source: "gmail", type: "email", id: m.id, title: m.subject });
+      await ctx.publish("mail", { messageId: m.id, inputId, payload: {} });
+    }
+    return { cursor: "1" };
+  } } },
+  consumers: { fire: Keep.consumer({ subscribe: ["mail"], publishes: [],
+    async prepare(ctx) {
+      const [event] = await ctx.peek("mail", { limit: 1 });
+      if (!event) return { reservations: [], data: {} };
+      return { reservations: [{ topic: "mail", ids: [event.messageId] }], data: {}, ui: { title: "Fire" } };
+    },
+    async mutate(ctx) { await ctx.webhook.fire({ url: "x" }); },
+    async next(ctx, prepared, result) { if (result.result?.boom) throw new Error("next is broken"); },
+  }) },
+});
+"""
+
+
+def state(place: Place) -> str:
+    return str(place.json("status", code=0)["workflows"][0]["status"])
+
+
+def test_a_workflow_is_paused_resumed_and_stopped_without_a_host(worked: Place) -> None:
+    assert "email-to-sheets is paused" in worked.type("pause", WF).stdout
+    assert state(worked) == "paused"
+    assert worked.json("resume", "email")["act"] == "resume"
+    assert state(worked) == "active"
+    worked.type("stop", WF)
+    assert state(worked) == "stopped"
+
+
+def test_an_act_that_does_not_fit_is_refused_with_the_state(worked: Place) -> None:
+    worked.type("pause", WF)
+    before = worked.files()["keep.db"]
+    result = worked.type("pause", WF, code=1)
+    assert "is paused" in result.stderr
+    assert result.stdout == ""
+    assert "resume it first" in worked.type("run-now", WF, code=1).stderr
+    assert len(worked.files()["keep.db"]) == len(before)
+
+
+def test_run_now_queues_the_producers(worked: Place) -> None:
+    assert worked.type("run-now", WF).stdout == "Queued: pollEmail.\n"
+    assert worked.json("run-now", WF)["result"] == ["pollEmail"]
+    worked.deliver("Third")
+    worked.type("dev", "--once")
+    assert len(worked.rows()) == 3
+
+
+def test_a_grant_lets_a_waiting_run_go_on(blocked: Place) -> None:
+    assert blocked.type("grant", WF, "sheets.appendRow").stdout == "email-to-sheets may use sheets.appendRow.\n"
+    blocked.type("dev", "--once")
+    assert len(blocked.rows()) == 1
+    assert blocked.json("grant", WF, "sheets.appendRow", "--mode", "deny")["result"]["mode"] == "deny"
+
+
+def test_a_grant_of_nothing_known_is_refused(blocked: Place) -> None:
+    assert "There is no capability 'sheets.nothing'" in blocked.type("grant", WF, "sheets.nothing", code=1).stderr
+    assert "'maybe' is not one of" in blocked.type("grant", WF, "a.b", "--mode", "maybe", code=2).stderr
+
+
+def test_a_stopped_run_is_retried_by_the_beginning_of_its_id(blocked: Place) -> None:
+    run = blocked.json("status", code=4)["workflows"][0]["blocked"]["run_id"]
+    new = blocked.json("retry", run[:-2])["result"]
+    assert new.startswith("run_")
+    assert new != run
+    assert "cannot be retried: it is superseded" in blocked.type("retry", run, code=1).stderr
+
+
+def test_a_stopped_run_is_skipped_with_its_events(blocked: Place) -> None:
+    run = blocked.json("status", code=4)["workflows"][0]["blocked"]["run_id"]
+    assert blocked.type("skip", run).stdout == f"{run} is skipped.\n"
+    blocked.type("dev", "--once")
+    assert blocked.rows() == []
+    [event] = [e for i in blocked.json("inputs", WF) for e in i["events"] if e["topic"] == "email.received"]
+    assert event["status"] == "skipped"
+
+
+def test_an_event_and_an_input_are_skipped(place: Place) -> None:
+    place.deliver("One")
+    place.deliver("Two")
+    place.type("deploy", "flow.js", "--grant", "gmail.search")
+    place.type("dev", "--once", code=4)
+    first, second = place.json("inputs", WF)
+    held = place.type("skip", first["events"][0]["id"], code=1).stderr
+    assert "has reserved it" in held
+    assert place.json("skip", second["id"])["result"] == [second["events"][0]["id"]]
+    assert "is skipped already" in place.type("skip", second["id"], code=1).stderr
+
+
+def test_a_run_that_has_not_mutated_cannot_be_finished(blocked: Place) -> None:
+    run = blocked.json("status", code=4)["workflows"][0]["blocked"]["run_id"]
+    assert "Only a run that stopped after its mutation can." in blocked.type("finish", run, code=1).stderr
+
+
+@pytest.mark.parametrize(("typed", "told"), [
+    (("skip", "mut_1"), "'mut_1' is not the id of a run or an input or an event"),
+    (("retry", "inp_1"), "'inp_1' is not the id of a run, which begins with run_…."),
+    (("retry", "run_zzz"), "There is no run run_zzz."),
+    (("resolve", "mut_zzz", "skip"), "There is no mutation mut_zzz."),
+    (("pause", "nobody"), "There is no workflow 'nobody'."),
+])
+def test_an_act_on_nothing_says_so_and_changes_nothing(worked: Place, typed: tuple[str, ...], told: str) -> None:
+    before = worked.files()
+    assert told in worked.type(*typed, code=1).stderr
+    assert worked.files() == before
+
+
+def test_no_act_makes_a_ledger(place: Place) -> None:
+    before = place.files()
+    for typed in (("pause", WF), ("retry", "run_1"), ("skip", "evt_1"), ("grant", WF, "a.b"), ("run-now", WF)):
+        assert "There is no ledger at keep.db yet." in place.type(*typed, code=1).stderr
+    assert place.files() == before
+
+
+# -- a mutation that nobody can verify -------------------------------------------------------------
+
+
+@pytest.fixture
+def unknown(place: Place) -> Place:
+    """A place whose workflow fired a webhook that never answered."""
+    async def make() -> None:
+        world = World()
+        world.deliver(subject="One")
+        world.on("webhook.fire").lose_answer()
+        async with Keep("keep.db", connectors=world.connectors(), clock=world.clock) as keep:
+            await keep.deploy(BLIND, grants="all")
+            await keep.run_until_idle()
+    asyncio.run(make())
+    return place
+
+
+def question(place: Place) -> Any:
+    return place.json("status", code=4)["workflows"][0]["blocked"]
+
+
+def test_status_asks_about_a_mutation_that_nobody_can_verify(unknown: Place) -> None:
+    asked = question(unknown)
+    assert asked["needs_you"] is True
+    assert f"keep resolve {asked['mutation_id']} happened" in asked["commands"][1]
+    assert "unknown, needs you: Fire" in unknown.type("inputs", "blind").stdout
+
+
+def test_it_happened_is_noted_with_its_result(unknown: Place) -> None:
+    asked = question(unknown)
+    unknown.type("resolve", asked["mutation_id"], "happened", "--result", '{"ok": true}')
+    shown = unknown.json("show", asked["mutation_id"])
+    assert (shown["status"], shown["result"]) == ("applied", {"ok": True})
+    assert shown["acts"][0]["act"] == "happened"
+    again = unknown.type("resolve", asked["mutation_id"], "skip", code=1)
+    assert "is applied; there is nothing to resolve" in again.stderr
+
+
+def test_a_mutation_is_skipped(unknown: Place) -> None:
+    asked = question(unknown)
+    assert unknown.json("resolve", asked["mutation_id"], "skip")["subject"] == asked["mutation_id"]
+    assert unknown.json("show", asked["mutation_id"])["status"] == "skipped"
+
+
+def test_an_answer_that_cannot_be_is_refused(unknown: Place) -> None:
+    asked = question(unknown)["mutation_id"]
+    assert "no way to look up" in unknown.type("resolve", asked, "try_again", code=1).stderr
+    assert "may still arrive" in unknown.type("resolve", asked, "did_not_happen", code=1).stderr
+    assert "this is not JSON" in unknown.type("resolve", asked, "happened", "--result", "{", code=2).stderr
+    assert "belongs to happened" in unknown.type("resolve", asked, "skip", "--result", "1", code=2).stderr
+    assert "'perhaps' is not one of" in unknown.type("resolve", asked, "perhaps", code=2).stderr
+    assert question(unknown)["mutation_id"] == asked
+
+
+def test_a_run_whose_next_is_broken_is_finished(unknown: Place) -> None:
+    asked = question(unknown)
+    unknown.type("resolve", asked["mutation_id"], "happened", "--result", '{"boom": true}')
+    unknown.type("dev", "--once", code=4)
+    stopped = question(unknown)
+    assert stopped["status"] == "failed:logic"
+    assert "its mutation has happened" in unknown.type("skip", stopped["run_id"], code=1).stderr
+    unknown.type("finish", stopped["run_id"])
+    assert unknown.json("inputs", "blind")[0]["status"] == "done"
+
+
+# -- with a host -----------------------------------------------------------------------------------
+
+
+def test_acts_go_through_the_running_host(worked: Place, hosts: Hosts) -> None:
+    hosts()
+    assert worked.json("status")["host"] is True
+    worked.type("pause", WF)
+    assert state(worked) == "paused"
+    assert "is paused" in worked.type("pause", WF, code=1).stderr
+    worked.type("resume", WF)
+    worked.deliver("Third")
+    worked.type("run-now", WF)
+    until(lambda: len(worked.rows()) == 3)
+
+
+def test_a_deploy_through_the_host_runs_at_once(place: Place, hosts: Hosts) -> None:
+    place.deliver("One")
+    host = hosts()
+    place.type("deploy", "flow.js", "--grant", "all")
+    until(lambda: len(place.rows()) == 1)
+    (place.folder / "bad.js").write_text("export default 1;")
+    result = place.type("deploy", "bad.js", code=3)
+    assert "bad.js:1:16 error" in result.stderr
+    assert host.poll() is None
+
+
+def test_a_second_host_is_refused_with_the_name_of_the_first(place: Place, hosts: Hosts) -> None:
+    first = hosts()
+    result = place.type("dev", "--once", code=1)
+    assert f"is in use by process {first.pid}" in result.stderr
+
+
+def test_a_ledger_that_another_program_holds_is_not_forced(worked: Place) -> None:
+    async def held() -> None:
+        async with Keep("keep.db"):
+            result = await asyncio.to_thread(worked.type, "pause", WF, code=1)
+            assert "is in use by process" in result.stderr
+    asyncio.run(held())
+    assert state(worked) == "active"

@@ -1,0 +1,207 @@
+"""The control socket: whatever arrives, the host goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepai import Keep
+from keepai.model.errors import LedgerUnusable, NotFound, Refused, ScriptInvalid
+from keepai.views import control
+
+from .conftest import EXAMPLE
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Path]:
+    """The ledger of a host that listens."""
+    path = tmp_path / "keep.db"
+    async with Keep(path) as keep, control.Control(keep, path):
+        yield path
+
+
+async def sent(ledger: Path, data: bytes, *, half: bool = False) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(control.socket_path(ledger)), limit=1 << 24)
+    try:
+        writer.write(data)
+        if half:
+            writer.write_eof()
+        return await asyncio.wait_for(reader.readline(), 20)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+def error_of(answer: bytes) -> Any:
+    data = json.loads(answer)
+    assert data["ok"] is False
+    return data["error"]
+
+
+ABUSE = {
+    "no JSON": b"pause everything\n",
+    "an empty line": b"\n",
+    "no object": b"[1]\n",
+    "no act": b'{"params": {}}\n',
+    "an act that is no text": b'{"act": ["pause"]}\n',
+    "an unknown act": b'{"act": "close"}\n',
+    "a private name": b'{"act": "__init__"}\n',
+    "a look": b'{"act": "workflows"}\n',
+    "params that are no object": b'{"act": "pause", "params": 3}\n',
+    "missing params": b'{"act": "pause", "params": {}}\n',
+    "unknown params": b'{"act": "pause", "params": {"wf": "x", "actor": "root"}}\n',
+    "params of a wrong type": b'{"act": "pause", "params": {"wf": 3}}\n',
+    "half a character": b'{"act": "pause", "params": {"wf": "\\ud800"}}\n',
+    "bytes": b"\xff\xfe\x00\n",
+    "deep nesting": b"[" * 200_000 + b"\n",
+    "a huge number": b'{"act": "resolve", "params": {"mutation_id": "m", "answer": "skip", "result": 1' + b"0" * 5000 + b"}}\n",
+    "grants that mean nothing": b'{"act": "deploy", "params": {"source": "", "grants": {"a": [1]}}}\n',
+}
+
+
+@pytest.mark.parametrize("abuse", ABUSE)
+async def test_a_request_that_makes_no_sense_is_refused_and_harms_nobody(ledger: Path, abuse: str) -> None:
+    error = error_of(await sent(ledger, ABUSE[abuse]))
+    assert error["code"] in ("refused", "script_invalid", "config")
+    assert error["message"]
+    await still_serves(ledger)
+
+
+async def still_serves(ledger: Path) -> None:
+    with pytest.raises(NotFound, match="no workflow 'x'"):
+        await asyncio.to_thread(control.ask, ledger, "pause", {"wf": "x"})
+
+
+async def test_a_request_that_is_too_long_is_refused(ledger: Path) -> None:
+    answer = await sent(ledger, b'{"act": "deploy", "params": {"source": "' + b"x" * (control.BYTES_MAX + 10))
+    assert answer == b"" or "longer than" in error_of(answer)["message"]
+    await still_serves(ledger)
+
+
+async def test_a_request_that_breaks_off_asks_nothing(ledger: Path) -> None:
+    assert await sent(ledger, b'{"act": "pause", "params": {"wf": "x"}}', half=True) == b""
+    await still_serves(ledger)
+
+
+async def test_a_client_that_says_nothing_holds_up_nobody(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "REQUEST_S", 0.2)
+    reader, writer = await asyncio.open_unix_connection(str(control.socket_path(ledger)))
+    await still_serves(ledger)
+    assert await asyncio.wait_for(reader.read(), 10) == b""
+    writer.close()
+
+
+async def test_too_many_connections_are_told_so(ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "AT_ONCE_MAX", 2)
+    path = str(control.socket_path(ledger))
+    held = [await asyncio.open_unix_connection(path) for _ in range(2)]
+    with pytest.raises(Refused, match="too many connections"):
+        await asyncio.to_thread(control.ask, ledger, "pause", {"wf": "x"})
+    for _, writer in held:
+        writer.close()
+    await asyncio.sleep(0.05)
+    await still_serves(ledger)
+
+
+async def test_only_the_owner_may_use_the_socket(ledger: Path) -> None:
+    assert stat.S_IMODE(control.socket_path(ledger).stat().st_mode) == 0o600
+
+
+async def test_errors_arrive_as_they_were_raised(ledger: Path) -> None:
+    with pytest.raises(ScriptInvalid) as caught:
+        await asyncio.to_thread(control.ask, ledger, "deploy", {"source": "export default 1;"})
+    assert caught.value.findings[0].line == 1
+
+
+async def test_the_socket_is_gone_when_the_host_has_ended(tmp_path: Path) -> None:
+    path = tmp_path / "keep.db"
+    async with Keep(path) as keep, control.Control(keep, path):
+        assert control.is_running(path)
+    assert not control.is_running(path)
+    assert not control.socket_path(path).exists()
+    with pytest.raises(control.NoHost):
+        control.ask(path, "pause", {"wf": "x"})
+
+
+async def test_the_socket_of_a_dead_host_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "keep.db"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(control.socket_path(path)))
+    with pytest.raises(control.NoHost):
+        control.ask(path, "pause", {"wf": "x"})
+    async with Keep(path) as keep, control.Control(keep, path):
+        await still_serves(path)
+
+
+async def test_a_file_in_the_place_of_the_socket_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "keep.db"
+    control.socket_path(path).write_text("precious")
+    async with Keep(path) as keep:
+        with pytest.raises(LedgerUnusable, match="something else lies there"):
+            await control.Control(keep, path).__aenter__()
+    assert control.socket_path(path).read_text() == "precious"
+
+
+async def test_a_long_path_gets_a_socket_in_a_folder_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    path = folder / "keep.db"
+    short = control.socket_path(path)
+    assert short.parent == tmp_path / "keep"
+    assert len(os.fsencode(short)) <= control.PATH_BYTES_MAX
+    async with Keep(path) as keep, control.Control(keep, path):
+        assert stat.S_IMODE(short.parent.stat().st_mode) == 0o700
+        await still_serves(path)
+
+
+async def test_a_shared_folder_that_is_open_to_others_is_not_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "keep").mkdir(mode=0o777)
+    (tmp_path / "keep").chmod(0o777)
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    async with Keep(folder / "keep.db") as keep:
+        with pytest.raises(LedgerUnusable, match="only you may use"):
+            await control.Control(keep, folder / "keep.db").__aenter__()
+
+
+def test_every_act_is_a_method_of_keep_with_these_parameters() -> None:
+    import inspect
+
+    for name, act in control.ACTS.items():
+        parameters = inspect.signature(getattr(Keep, name)).parameters
+        assert set(act.needs) | set(act.takes) <= set(parameters), name
+        needed = {n for n, p in parameters.items() if p.default is p.empty and n != "self"}
+        assert needed == set(act.needs), name
+
+
+async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "keep.db"
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readline()
+        writer.close()
+
+    async with await asyncio.start_unix_server(hang_up, str(control.socket_path(path))):
+        with pytest.raises(LedgerUnusable, match="ended before it answered"):
+            await asyncio.to_thread(control.ask, path, "pause", {"wf": "x"})
+
+
+def test_the_example_is_one_file() -> None:
+    from keepai.views.cli.play import SCRIPT, example
+
+    assert example(SCRIPT) == EXAMPLE.read_text("utf-8")

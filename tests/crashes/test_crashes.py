@@ -1,0 +1,240 @@
+"""Kill the host at every named point, start it again, and judge by what really happened outside.
+
+Each test is real processes on a real file (see driver.py). KEEP_BUDGET (seconds, or "10m") buys further random cases.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.crashes import driver
+from tests.crashes.invariants import violations
+
+DRIVER = Path(driver.__file__)
+PASSED_BY_TIMER = {"_touch"}  #: the flush comes after a second of real time: it may stand anywhere
+
+#: Every commit and every call of a world that loses answers. A new verb fails `test_no_point_is_forgotten`.
+COMMON = [
+    "deploy", "begin", "stop", "carry_on", "commit_producer", "prepare", "advance", "send", "call", "refuse", "doubt", "apply",
+    "commit_consumer", "_touch", "end_host",
+]
+RECONCILED, ASKED = ["found", "absent"], ["happened", "did_not_happen"]
+AFTER_A_CRASH = ["adopt", "allow"]
+#: Points that one life passes only once.
+ONCE = {
+    "deploy", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen", "adopt", "allow",
+}
+
+
+@dataclass
+class Story:
+    """A folder with a world and a ledger, and what became of both."""
+
+    folder: Path
+
+    @classmethod
+    def begin(cls, folder: Path, kind: str) -> Story:
+        folder.mkdir(exist_ok=True)
+        mails = [{"id": f"m{n}", "from": f"ann{n}@example.com", "subject": f"s{n}"} for n in range(driver.MAILS)]
+        (folder / "mails.json").write_text(json.dumps(mails))
+        (folder / "kind").write_text(kind)
+        return cls(folder)
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "keep.db"
+
+    def live(self, *crashes: str) -> list[dict[str, Any]]:
+        """Lives of a host, one after the other."""
+        command = [sys.executable, str(DRIVER), str(self.folder), *crashes]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        lives: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        for life in lives:
+            assert life["status"] in (0, -9), f"{life}\n{done.stderr}"
+        return lives
+
+    def rows(self, statement: str) -> list[tuple[Any, ...]]:
+        connection = apsw.Connection(str(self.path))
+        try:
+            return list(connection.execute(statement))
+        finally:
+            connection.close()
+
+    def effects(self) -> list[str]:
+        """Who was really written into the sheet, in order."""
+        return [line["values"][0] for line in driver.World(self.folder).lines("effects.log")]
+
+
+SENDERS = [f"ann{n}@example.com" for n in range(driver.MAILS)]
+
+
+def check_whole(story: Story) -> None:
+    """Nothing is half done, whatever happened."""
+    assert violations(story.path) == []
+    cursor = story.rows("select state from handler_state where handler = 'pollEmail'")
+    seen = int(json.loads(cursor[0][0])["cursor"]) if cursor and cursor[0][0] else 0
+    assert story.rows("select count(*) from input") == story.rows("select count(*) from event where topic = 'email.received'")
+    assert story.rows("select count(*) from event where topic = 'email.received'") == [(seen,)], "cursor and events are one commit"
+
+
+def check_done(story: Story) -> None:
+    """Everything happened exactly once, and the ledger says so."""
+    check_whole(story)
+    assert story.rows("select message_id, status, reserved_by, attempt from event where topic = 'email.received' order by seq") == [
+        (f"m{n}", "consumed", None, 1) for n in range(driver.MAILS)
+    ]
+    assert story.effects() == SENDERS, "each effect exactly once"
+    results = [line["result"]["rowId"] for line in driver.World(story.folder).lines("effects.log")]
+    created = story.rows("select message_id, payload, revision from event where topic = 'row.created' order by seq")
+    assert created == [(f"row:m{n}", json.dumps({"rowId": results[n]}, separators=(",", ":")), 1) for n in range(driver.MAILS)]
+    assert story.rows("select count(*) from event_revision") == [(0,)]
+    applied = story.rows("select result from mutation where status = 'applied' order by seq")
+    assert [json.loads(text)["rowId"] for (text,) in applied] == results
+    assert story.rows("select id, status from run where status in ('active', 'paused', 'failed')") == []
+    assert story.rows("select distinct status from mutation where status not in ('applied', 'failed')") == []
+
+
+def check_blind(story: Story) -> None:
+    """Without a way to ask: at most one effect each; what is unknown is an open question that holds the workflow."""
+    check_whole(story)
+    effects, open_ = story.effects(), story.rows("select lineage, status from mutation where status not in ('applied', 'failed')")
+    assert effects == SENDERS[: len(effects)], "at most one effect each, in order"
+    applied = story.rows("select count(*) from mutation where status = 'applied'")[0][0]
+    if not open_:
+        check_done(story)
+        return
+    ((lineage, status),) = open_
+    assert status == "indeterminate"
+    assert applied <= len(effects) <= applied + 1
+    blocked = story.rows("select lineage, status, reason from run where status in ('active', 'paused', 'failed')")
+    assert blocked == [(lineage, "paused", "reconciliation")]
+
+
+# Every point
+
+
+def named(verbs: list[str], nths: int = 2) -> list[str]:
+    points = [f"{side}:{verb}" for verb in verbs for side in ("before", "after")]
+    return [f"{point}:{nth}" for point in points for nth in range(1, nths + 1) if nth == 1 or point.split(":")[1] not in ONCE]
+
+
+@pytest.mark.parametrize("crash", named(COMMON + RECONCILED))
+def test_a_host_killed_at_any_point_leaves_nothing_lost_and_nothing_twice(tmp_path: Path, crash: str) -> None:
+    story = Story.begin(tmp_path, "reconciles")
+    first, = story.live(crash)
+    assert first["killed"] or crash.split(":")[1] in PASSED_BY_TIMER, f"{crash} was not reached"
+    if story.rows("select 1 from sqlite_schema where name = 'event'"):
+        check_whole(story)
+    story.live("-")
+    check_done(story)
+
+
+@pytest.mark.parametrize("crash", named([*ASKED, "doubt", "carry_on"], 1))
+def test_a_host_killed_around_a_persons_answer_does_what_the_person_said_once(tmp_path: Path, crash: str) -> None:
+    story = Story.begin(tmp_path, "asks")
+    first, last = story.live(crash, "-")
+    assert first["killed"]
+    assert not last["killed"]
+    check_done(story)
+    answers = story.rows("select act, subject from action where act in ('happened', 'did_not_happen')")
+    assert len(answers) == len(set(answers)), "an answer that was recorded is not asked for again"
+
+
+@pytest.mark.parametrize("crash", named(["send", "call", "apply"], 2) + named(["prepare", "advance", "commit_consumer"], 1))
+def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effect(tmp_path: Path, crash: str) -> None:
+    story = Story.begin(tmp_path, "blind")
+    first, _ = story.live(crash, "-")
+    assert first["killed"]
+    check_blind(story)
+    before = story.effects()
+    _, nth = crash.rsplit(":", 1)
+    doubtful = crash.rsplit(":", 1)[0] in ("after:send", "before:call", "after:call", "before:apply")
+    assert bool(story.rows("select 1 from mutation where status = 'indeterminate'")) == doubtful
+    if doubtful:
+        story.live("-")
+        assert story.effects() == before, "an open question is not answered by starting again"
+        assert len(before) in (int(nth) - 1, int(nth))
+
+
+@pytest.mark.parametrize(("first", "second"), [
+    *((first, second) for first in ("after:send:2", "after:call:4") for second in named(["adopt", "doubt"], 1)),
+    ("after:send:2", "before:absent:1"), ("after:send:2", "after:absent:1"), ("after:call:4", "before:found:1"),
+    ("after:call:4", "after:found:1"),
+    *((first, second) for first in ("after:prepare:1", "after:apply:1") for second in named(["adopt", "carry_on"], 1)),
+    ("after:commit_consumer:1", "before:allow:1"), ("before:commit_producer:1", "after:carry_on:1"),
+    ("after:deploy:1", "before:commit_producer:1"), ("after:advance:1", "after:advance:1"), ("after:apply:1", "after:commit_consumer:1"),
+])
+def test_a_host_killed_again_while_it_recovers_changes_nothing(tmp_path: Path, first: str, second: str) -> None:
+    story = Story.begin(tmp_path, "reconciles")
+    lives = story.live(first, second)
+    assert [life["killed"] for life in lives] == [True, True], lives
+    check_whole(story)
+    story.live("-")
+    check_done(story)
+
+
+def test_no_point_is_forgotten(tmp_path: Path) -> None:
+    """The lists above name every point that these worlds lead through."""
+    smooth = Story.begin(tmp_path / "reconciles", "reconciles").live("-")[0]["points"]
+    asked = Story.begin(tmp_path / "asks", "asks").live("-")[0]["points"]
+    crashed = Story.begin(tmp_path / "crashed", "reconciles").live("after:prepare:1", "-")[1]["points"]
+    assert {p.partition(":")[2] for p in smooth} | PASSED_BY_TIMER == {*COMMON, *RECONCILED}
+    assert {p.partition(":")[2] for p in asked} - set(COMMON) == set(ASKED)
+    assert {p.partition(":")[2] for p in crashed} - {*COMMON, *RECONCILED} == set(AFTER_A_CRASH)
+
+
+# Often
+
+
+def test_a_run_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: Path) -> None:
+    story = Story.begin(tmp_path, "blind")
+    lives = story.live("before:prepare:1", "before:prepare:1", "before:prepare:1", "-")
+    assert [life["killed"] for life in lives] == [True, True, True, False]
+    check_whole(story)
+    assert story.rows("select status, reason from run where status in ('active', 'paused', 'failed')") == [("failed", "internal")]
+    assert story.rows("select count(*) from run where status = 'crashed'") == [(2,)]
+    ((error,),) = story.rows("select error from run where status = 'failed'")
+    assert "died 3 times" in json.loads(error)["message"]
+    assert story.effects() == []
+
+
+def test_a_host_that_is_started_and_killed_while_idle_loses_nothing(tmp_path: Path) -> None:
+    story = Story.begin(tmp_path, "reconciles")
+    story.live("-", "before:end_host:1", "after:end_host:1", "-")
+    check_done(story)
+
+
+def budget_s() -> float:
+    """KEEP_BUDGET as seconds: "90", "90s", "10m"."""
+    number, unit = re.fullmatch(r"(\d+)([smh]?)", os.environ.get("KEEP_BUDGET", "0")).groups()  # type: ignore[union-attr]
+    return int(number) * {"": 1, "s": 1, "m": 60, "h": 3600}[unit]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_hosts_killed_at_random_leave_nothing_lost_and_nothing_twice(tmp_path: Path, seed: int) -> None:
+    """One case by default; as many as an eighth of KEEP_BUDGET allows otherwise."""
+    if not budget_s() and seed >= 4:
+        return
+    until, number = time.monotonic() + budget_s() / 4, 0
+    while number == 0 or time.monotonic() < until:
+        chance = random.Random(f"{seed}.{number}")
+        kind = chance.choice(["reconciles", "reconciles", "asks", "blind"])
+        verbs = COMMON + {"reconciles": RECONCILED, "asks": ASKED, "blind": []}[kind] + AFTER_A_CRASH
+        crashes = [f"{chance.choice(['before', 'after'])}:{chance.choice(verbs)}:{chance.randint(1, 4)}" for _ in range(2)]
+        story = Story.begin(tmp_path / str(number), kind)
+        story.live(*crashes, "-", "-")
+        (check_blind if kind == "blind" else check_done)(story)
+        number += 1
