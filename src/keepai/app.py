@@ -176,6 +176,14 @@ class Keep:
         """Say what became of a mutation that nobody could verify."""
         await self.commands.resolve(mutation_id, answer, result, self._actor)
 
+    async def approve(self, id: str) -> None:
+        """Allow exactly the call that was shown."""
+        await self.commands.approve(id, self._actor)
+
+    async def reject(self, id: str) -> None:
+        """Refuse the call that was shown."""
+        await self.commands.reject(id, self._actor)
+
     # -- parts -------------------------------------------------------------------------------------
 
     @property

@@ -136,6 +136,33 @@ def test_no_act_makes_a_ledger(place: Place) -> None:
     assert place.files() == before
 
 
+def test_a_call_is_approved_or_rejected_as_it_was_shown(place: Place) -> None:
+    for number in range(2):
+        place.deliver(f"Invoice {number}")
+    place.type("deploy", "flow.js", "--grant", "gmail.search", "--grant", "sheets.appendRow=ask")
+    place.type("dev", "--once", code=4)
+    told = place.type("todo", code=4).stdout
+    assert 'values=["Ann <ann@example.com>","Invoice 0"]' in told
+    [asked] = place.json("todo", code=4)
+    assert f"keep approve {asked['id']}" in asked["commands"]
+    assert place.json("show", asked["id"][:-2])["status"] == "pending"
+    assert "is approved" in place.type("approve", asked["id"][:-2]).stdout
+    assert "there is nothing to decide" in place.type("reject", asked["id"], code=1).stderr
+    place.type("dev", "--once", code=4)
+    assert len(place.rows()) == 1
+    place.type("reject", place.json("todo", code=4)[0]["id"])
+    place.type("dev", "--once")
+    assert len(place.rows()) == 1
+    assert place.type("todo").stdout == "Nothing waits for you.\n"
+
+
+def test_an_event_is_processed_once_more(worked: Place) -> None:
+    event = worked.json("inputs", WF)[0]["events"][0]["id"]
+    assert "waits again" in worked.type("reprocess", event).stdout
+    assert worked.json("show", event)["attempt"] == 2
+    assert "is pending already" in worked.type("reprocess", event, code=1).stderr
+
+
 # -- a mutation that nobody can verify -------------------------------------------------------------
 
 
@@ -160,7 +187,7 @@ def question(place: Place) -> Any:
 def test_status_asks_about_a_mutation_that_nobody_can_verify(unknown: Place) -> None:
     asked = question(unknown)
     assert asked["needs_you"] is True
-    assert f"keep resolve {asked['mutation_id']} happened" in asked["commands"][1]
+    assert asked["commands"][1] == f"keep resolve {asked['mutation_id']} try_again|did_not_happen|happened|skip"
     assert "unknown, needs you: Fire" in unknown.type("inputs", "blind").stdout
 
 

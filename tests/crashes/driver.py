@@ -1,8 +1,9 @@
 """A host with an outside world in files, made to be killed.
 
-`python driver.py <folder> [<crash> …]`: for each crash, a process of its own opens Keep on the folder's ledger, deploys
-the example and runs until there is nothing left to do. `-` is a life without a crash, `name:nth` one that SIGKILL ends
-at the nth arrival at that point. The last line on stdout says how each life ended and which points it reached.
+`python -m tests.crashes.driver <folder> <crash> …`: for each crash, a process of its own opens Keep on the folder's
+ledger, deploys the example and runs until there is nothing left to do. `-` is a life without a crash, `name:nth` one
+that SIGKILL ends at the nth arrival at that point. The last line on stdout says how each life ended, which points it reached, and which
+invariants the file broke then.
 
 The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
 `kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
@@ -23,6 +24,7 @@ from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Transient, Verdi
 from keepai.model import points
 from keepai.model.clock import iso
 from keepai.testing import ManualClock, kill_self_at
+from tests.crashes.invariants import violations
 
 MAILS = 3
 ROUNDS_MAX = 40
@@ -196,7 +198,9 @@ def main() -> None:
     lives = []
     for crash in crashes:
         status, reached = run(folder, crash)
-        lives.append({"crash": crash, "killed": status == -signal.SIGKILL, "status": status, "points": reached})
+        killed = status == -signal.SIGKILL
+        broken = violations(folder / "keep.db")
+        lives.append({"crash": crash, "killed": killed, "status": status, "points": reached, "broken": broken})
     print(json.dumps(lives))
 
 

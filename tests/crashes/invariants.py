@@ -21,7 +21,8 @@ NEVER = {
     "an event reserved by a run that is not open, or that has no reservation of it": """
         select e.id, e.reserved_by from event e left join run r on r.id = e.reserved_by
         where e.reserved_by is not null and (r.status not in ('active', 'paused', 'failed') or not exists (
-          select 1 from reservation v where v.run_id = e.reserved_by and v.event_id = e.id and v.attempt = e.attempt))""",
+          select 1 from reservation v
+          where v.run_id = e.reserved_by and v.event_id = e.id and v.attempt = e.attempt))""",
     "an open run whose reservation is not held": """
         select v.run_id, v.event_id from reservation v join run r on r.id = v.run_id join event e on e.id = v.event_id
         where r.status in ('active', 'paused', 'failed') and e.reserved_by is not r.id""",
@@ -41,7 +42,8 @@ NEVER = {
         except select e.id, c.input_id from event e join reservation v on v.run_id = e.created_by
         join event_cause c on c.event_id = v.event_id""",
     "a run past prepare without its PrepareResult": """
-        select id, phase from run where phase in ('prepared', 'mutating', 'mutated', 'emitting') and prepare_result is null""",
+        select id, phase from run
+        where phase in ('prepared', 'mutating', 'mutated', 'emitting') and prepare_result is null""",
     "a run that reserved before it was prepared": """
         select r.id from run r join reservation v on v.run_id = r.id where r.phase = 'preparing'""",
     "a run after its mutation without its outcome": """
@@ -54,11 +56,14 @@ NEVER = {
         where m.status <> 'failed'""",
     "a mutation in flight or in doubt whose run is not open": """
         select m.id, r.status from mutation m join run r on r.id = m.run_id
-        where m.status in ('in_flight', 'needs_reconcile', 'indeterminate') and r.status not in ('active', 'paused', 'failed')""",
-    "a run that others carry on from twice": "select retry_of from run where retry_of is not null group by 1 having count(*) > 1",
+        where m.status in ('in_flight', 'needs_reconcile', 'indeterminate')
+          and r.status not in ('active', 'paused', 'failed')""",
+    "a run that others carry on from twice": """
+        select retry_of from run where retry_of is not null group by 1 having count(*) > 1""",
     "a run that was left and that nobody carries on": """
         select id, status from run r where status in ('crashed', 'superseded')
-        and not exists (select 1 from run n where n.retry_of = r.id and n.lineage = r.lineage and n.attempt = r.attempt + 1)""",
+        and not exists (select 1 from run n
+          where n.retry_of = r.id and n.lineage = r.lineage and n.attempt = r.attempt + 1)""",
     "two committed runs of one lineage": """
         select lineage from run where status = 'committed' group by 1 having count(*) > 1""",
     "a reservation that changed on its way to the run that carries on": """
@@ -75,6 +80,8 @@ def violations(path: Path) -> list[str]:
     try:
         found = [f"integrity: {row[0]}" for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
         found += [f"foreign key: {row}" for row in connection.execute("pragma foreign_key_check")]
+        if not list(connection.execute("select 1 from sqlite_schema where name = 'transition'")):
+            return found  # it was killed before there was anything
         for rule, statement in NEVER.items():
             found += [f"{rule}: {row}" for row in connection.execute(statement)]
         return found + _history(connection)
@@ -87,7 +94,8 @@ def _history(connection: apsw.Connection) -> list[str]:
     found = []
     for name, (table, column, key, _) in BINDINGS.items():
         machine, last = MACHINES[name], dict[str, str]()
-        moves = connection.execute("select subject, source, target from transition where machine = ? order by seq", (name,))
+        history = "select subject, source, target from transition where machine = ? order by seq"
+        moves = connection.execute(history, (name,))
         for subject, source, target in moves:
             if source != last.get(subject):
                 found.append(f"{name} {subject}: {last.get(subject)} became {source} unseen")
@@ -96,5 +104,8 @@ def _history(connection: apsw.Connection) -> list[str]:
                 found.append(f"{name} {subject}: {source} → {target}")
             last[subject] = target
         present = dict(connection.execute(f"select {key}, {column} from {table}"))
-        found += [f"{name} {row}: is {present[row]}, history ends in {last.get(row)}" for row in present if present[row] != last.get(row)]
+        found += [
+            f"{name} {row}: is {state}, and its history ends in {last.get(row)}"
+            for row, state in present.items() if state != last.get(row)
+        ]
     return found

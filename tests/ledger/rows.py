@@ -112,12 +112,17 @@ def _defaults(table: str, number: int) -> dict[str, object]:
         },
         "run": {
             **keyed, "handler": "take", "kind": "consumer", "major": 1, "minor": 0, "trigger": "event",
-            "lineage": "run", "attempt": 1, "phase": "preparing", "status": "active", "observed": 0, "host": "hst", "epoch": 1,
+            "lineage": "run", "attempt": 1, "phase": "preparing", "status": "active", "observed": 0, "host": "hst",
+            "epoch": 1,
         },
         "mutation": {
             **keyed, "run_id": "run", "ordinal": number, "lineage": "run", "mutation_key": str(number),
             "idempotency_key": str(number), "connector": "sheets", "operation": "appendRow", "target": "t",
             "identity": "{}", "payload": "{}", "params": "{}", "preview": "p", "status": "in_flight", "attempts": 1,
             "sender": "hst", "epoch": 1, "first_sent_at": 1, "deadline_at": 1,
+        },
+        "approval": {
+            **keyed, "run_id": "run", "capability": "gmail.send", "account": "", "intent": "{}", "digest": "d",
+            "status": "pending", "expires_at": 1,
         },
     }[table]

@@ -1,4 +1,4 @@
-"""Durability: a barrier is on disk before its caller goes on, groups share one sync, the rest follows within a second."""
+"""A barrier is on disk before its caller goes on, groups share one sync, the rest follows within a second."""
 
 from __future__ import annotations
 

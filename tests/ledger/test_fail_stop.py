@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,8 +112,8 @@ async def test_acknowledged_barriers_survive_a_cut_of_the_log(path: Path, disk: 
             said = noted(path)
             copy = tmp_path / f"cut-{number}" / "keep.db"
             copy.parent.mkdir()
-            copy.write_bytes(path.read_bytes())
-            copy.with_name("keep.db-wal").write_bytes(path.with_name("keep.db-wal").read_bytes())
+            for name in ("keep.db", "keep.db-wal"):
+                shutil.copyfile(path.with_name(name), copy.with_name(name))
             copies.append((copy, said))
     await ledger.close()
     for copy, expected in copies:

@@ -15,7 +15,10 @@ from keepai.model.states import IllegalMove
 from tests.ledger import rows
 from tests.ledger.rows import raw, scalar
 
-KEPT = ["workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation", "transition", "action"]
+KEPT = [
+    "workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation", "approval", "transition",
+    "action",
+]
 
 
 @pytest.fixture
@@ -35,7 +38,15 @@ async def full(path: Path) -> Path:
 @pytest.fixture
 def file(full: Path) -> Iterator[apsw.Connection]:
     with raw(full) as connection:
+        ids = {name: scalar(connection, f"select id from {name}") for name in ("workflow", "run")}
+        rows.insert(connection, "approval", workflow_id=ids["workflow"], run_id=ids["run"])
         yield connection
+
+
+@pytest.mark.parametrize("column", ["run_id", "capability", "account", "intent", "digest"])
+def test_what_a_person_was_shown_never_changes(file: apsw.Connection, column: str) -> None:
+    with pytest.raises(apsw.ConstraintError, match="what was shown for approval never changes"):
+        file.execute(f"update approval set {column} = {column}")
 
 
 @pytest.mark.parametrize("table", KEPT)

@@ -439,3 +439,23 @@ async def test_a_run_that_publishes_too_many_events_publishes_none(tmp_path: Pat
         assert run.error is not None
         assert "5" in run.error.message
         assert len(await story.events(wf)) == 5
+
+
+async def test_a_reprocessed_event_is_taken_again_with_the_newest_payload(tmp_path: Path) -> None:
+    """DESIGN 2, 7: the held revision is used then; what came of the first attempt stays on record."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
+            "take": consumer(mutate="await ctx.webhook.fire({ was: prepared.data.payload });"),
+        }))
+        for payload in ("first", "second", "third"):
+            story.feed.put("a", payload)
+            await story.run(minutes=5)
+        [event] = await story.events(wf)
+        assert (event.status, event.payload, event.revisions_held) == ("consumed", "first", 2)
+        await story.keep.reprocess(event.id)
+        [event] = await story.events(wf)
+        assert (event.status, event.payload, event.attempt, event.revisions_held) == ("pending", "third", 2, 0)
+        await story.run()
+        assert [e.params["was"] for e in story.world.effects] == ["first", "third"]
+        assert [m.status for m in await story.keep.mutations(wf)] == ["applied", "applied"]
+        assert await story.ids(wf, status="consumed") == ["a"]

@@ -220,7 +220,7 @@ async def test_whatever_a_script_throws_is_a_logic_failure_with_its_place(tmp_pa
             assert run.error is not None
             assert (run.error.code, run.error.step) == ("script_threw", "prepare"), what
             assert words in run.error.message, what
-            if "new " in thrown.replace("get message", "") and "toString" not in thrown or "a bug" in what:
+            if ("new " in thrown.replace("get message", "") and "toString" not in thrown) or "a bug" in what:
                 assert run.error.line == line, what
                 assert run.error.column is not None, what
             await story.run(days=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -215,6 +216,23 @@ async def test_inputs_are_found_by_status_and_by_the_words_of_their_title(tmp_pa
         assert await found(search="nothing") == []
 
 
+async def test_a_question_to_a_person_names_the_inputs_behind_it(tmp_path: Path) -> None:
+    """R049, R316, R063: by title; the input itself says that it needs somebody."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
+            "take": consumer(mutate="await ctx.webhook.fire({});"),
+        }))
+        story.feed.put("a", title="Invoice 7 from Ann")
+        story.feed.put("b", title="Invoice 8 from Bob")
+        story.world.on("webhook.fire").lose_answer()
+        await story.run()
+        [question] = await story.keep.needs_you(wf)
+        told = str(question.to_json())
+        assert "Invoice 7 from Ann" in told
+        assert "Invoice 8 from Bob" not in told
+        assert [(i.needs_you, i.status) for i in await story.keep.inputs(wf)] == [(True, "pending"), (False, "pending")]
+
+
 async def test_skipping_an_input_skips_what_waits_because_of_it_alone(tmp_path: Path) -> None:
     """DESIGN 6: an event with another cause that is not skipped goes on."""
     poll = """
@@ -254,11 +272,11 @@ async def test_the_status_of_twenty_thousand_inputs_is_there_at_once(tmp_path: P
         ])
         await write(events.publish, wf, run.id, [Publication("in", str(n), "1", (f"inp_{n}",)) for n in numbers])
         await story.run()
-        started = time.perf_counter()
-        pending = await story.keep.inputs(wf, status="pending")
-        done = await story.keep.inputs(wf, status="done")
+        started = time.process_time()  # what it costs, however busy the machine is
+        everything = await story.keep.inputs(wf)
         one = await story.keep.input("inp_19999")
         whole = await story.workflow(wf)
-        took = time.perf_counter() - started
-        assert (len(pending), len(done), one.status, whole.pending) == (19_500, 500, "pending", 19_500)
-        assert took < 2.0
+        took = time.process_time() - started
+        assert Counter(i.status for i in everything) == {"pending": 19_500, "done": 500}
+        assert (one.status, whole.pending) == ("pending", 19_500)
+        assert took < 1.0, took

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, OutcomeUnknown, Rejected, Transient, mutation
+from keepai import Call, Connector, OutcomeUnknown, Policy, Rejected, Transient, mutation
 from tests.harness import Story, consumer, producer, take_all, workflow
 
 APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.messageId] });'
@@ -332,6 +332,7 @@ WRONG_PARAMS: dict[str, tuple[str, list[str]]] = {
     "nothing": ("", ["drawer", "papers", "copies"]),
     "not an object": ('"a"', ["object"]),
     "null inside": ('{ drawer: "d", papers: [1, null], copies: 1 }', ["papers[1]"]),
+    "a subkey that is no text": ('{ drawer: "d", papers: [], copies: 1, subkey: 5 }', ["subkey"]),
     "an infinity": ('{ drawer: "d", papers: [1], copies: 1 / 0 }', ["Infinity"]),
     "an integer beyond what JSON carries": ('{ drawer: "d", papers: [1], copies: 2 ** 60 }', ["2^53"]),
 }
@@ -392,3 +393,18 @@ async def test_a_script_never_sees_keys_or_runs(tmp_path: Path) -> None:
         [line] = story.logs(await story.last(wf))
         assert row.idempotency_key not in line
         assert row.mutation_key not in line
+
+
+@pytest.mark.parametrize("order", ["read first", "race"])
+async def test_a_read_that_is_still_under_way_does_not_disturb_the_mutation(tmp_path: Path, order: str) -> None:
+    # R126, R128: with by-id reads allowed, one that nobody awaits
+    start = "const reading = ctx.gmail.get({ id: '1' });"
+    if order == "race":
+        start += "await Promise.race([reading, Promise.resolve()]);"
+    async with Story(tmp_path, policy=Policy(mutate_reads="by_id")) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(start + "await ctx.gmail.send({ to: 'first' });"))
+        await story.run()
+        run = await story.last(wf)
+        assert run.status == "committed", run.error
+        assert len(story.world.effects) == 1

@@ -186,7 +186,8 @@ async def _tried(folder: Path) -> dict[str, Tried]:
             deployed[name] = await story.deploy(workflow(
                 name, producers={"poll": producer()},
                 consumers={"take": consumer(
-                    f"const give = () => ({result}); return give();", mutate='await ctx.webhook.fire({ of: "shape" });')}))
+                    f"const give = () => ({result}); return give();",
+                    mutate='await ctx.webhook.fire({ of: "shape" });')}))
         await story.run()
         for name, wf in deployed.items():
             run = (await story.runs(wf, "take"))[0]

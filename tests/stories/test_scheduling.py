@@ -11,7 +11,7 @@ import pytest
 
 from keepai import Call, Connector, Keep, Policy, Transient, read
 from keepai.model.clock import iso, parse_iso
-from tests.harness import NOTHING, Story, consumer, js, producer, take_all, workflow
+from tests.harness import NOTHING, Story, consumer, producer, take_all, workflow
 
 FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
 
@@ -55,7 +55,8 @@ async def test_a_cron_producer_runs_on_weekdays_at_nine_and_sees_no_gap_in_a_wee
     async with Story(tmp_path) as story:
         wf = await story.deploy(workflow(producers={"poll": producer(cron="0 9 * * 1-5")}))
         await story.run()
-        assert await due_times(story, wf, "poll", 6) == [f"2026-01-{day}T09:00" for day in ("06", "07", "08", "09", 12, 13)]
+        days = ("06", "07", "08", "09", "12", "13")
+        assert await due_times(story, wf, "poll", 6) == [f"2026-01-{day}T09:00" for day in days]
         assert (await story.workflow(wf)).gaps == ()
 
 
@@ -141,7 +142,7 @@ async def test_a_wall_clock_that_jumps_ahead_brings_one_run(tmp_path: Path) -> N
 async def test_a_wall_clock_that_was_set_back_makes_nobody_wait_longer_than_an_interval(tmp_path: Path) -> None:
     """DESIGN 8: due times are clamped to now + interval; the run is neither lost for a year nor doubled."""
     async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
+        await story.deploy(workflow(producers={"poll": producer()}))
         await story.run()
         story.clock.jump(days=-365)
         await story.run()
@@ -259,7 +260,8 @@ async def test_consumers_go_before_producers(tmp_path: Path) -> None:
 async def test_among_consumers_the_oldest_event_goes_first(tmp_path: Path) -> None:
     """DESIGN 8: by the event's place in the stream, not by the consumer's name or the topic's."""
     async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": producer(publishes=["a", "z"])}, consumers={
+        poll = producer(publishes=["a", "z"])
+        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
             "a": consumer(subscribe=["a"]), "z": consumer(subscribe=["z"]),
         }))
         for id, topic in (("1", "z"), ("2", "a"), ("3", "a"), ("4", "z"), ("5", "a")):
@@ -271,7 +273,8 @@ async def test_among_consumers_the_oldest_event_goes_first(tmp_path: Path) -> No
 async def test_a_consumer_that_takes_nothing_starves_nobody(tmp_path: Path) -> None:
     """R118: it holds the oldest event of all, and still runs only once."""
     async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": producer(publishes=["a", "z"])}, consumers={
+        poll = producer(publishes=["a", "z"])
+        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
             "idle": consumer(NOTHING, subscribe=["a"]), "busy": consumer(subscribe=["z"]),
         }))
         story.feed.put("1", topic="a")
@@ -305,7 +308,9 @@ async def test_empty_reservations_wait_for_something_new(tmp_path: Path) -> None
 async def test_a_consumer_that_took_nothing_is_asked_again_after_an_hour(tmp_path: Path) -> None:
     """R329: as long as something waits; also after a restart."""
     async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(interval="30d")}, consumers={"take": consumer(NOTHING)}))
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(interval="30d")}, consumers={"take": consumer(NOTHING)},
+        ))
         story.feed.put("a")
         await story.run()
         assert await due_times(story, wf, "take", 1) == ["2026-01-05T10:00"]
@@ -600,8 +605,8 @@ async def test_serve_runs_what_becomes_due_without_being_asked(tmp_path: Path) -
     door = Door()
     async with Keep(tmp_path / "keep.db", connectors=[door]) as keep:
         serving = asyncio.ensure_future(keep.serve())
-        source = workflow(producers={"poll": producer(f"await ctx.door.knock({{}}); return {js('done')};", interval="1s")})
-        done = await keep.deploy(source, grants="all")
+        poll = producer("await ctx.door.knock({});", interval="1s")
+        done = await keep.deploy(workflow(producers={"poll": poll}), grants="all")
         async with asyncio.timeout(20):
             await door.knocked.wait()
             door.knocked.clear()

@@ -20,7 +20,11 @@ from tests.harness import NOTHING, POLL, Story, consumer, js, producer, take_fir
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 TOLD = "ctx.log(JSON.stringify(mutationResult));"
 #: `send` and `fire`, in a way that `check` cannot follow.
-HIDDEN = 'const hidden = name => ctx[name.split("").join("")]; const { send } = hidden("gmail"); const { fire } = hidden("webhook");'
+HIDDEN = """
+  const hidden = name => ctx[name.split("").join("")];
+  const { send } = hidden("gmail");
+  const { fire } = hidden("webhook");
+"""
 GRANTS = dict.fromkeys(("feed.list", "gmail.get", "gmail.search", "gmail.send", "webhook.fire"), "allow")
 
 
@@ -175,7 +179,8 @@ async def test_7_a_failed_producer_leaves_nothing(tmp_path: Path, end: str) -> N
     async with Story(tmp_path, policy=Policy(script_s=0.2)) as story:
         story.feed.put("a")
         story.world.on("gmail.get").fail(Transient("busy"))
-        working = producer("if (state !== 7) {" + POLL + "return 7; }" + POLL.replace("item.id", "'new-' + item.id") + end)
+        again = POLL.replace("item.id", "'new-' + item.id")
+        working = producer("if (state !== 7) {" + POLL + "return 7; }" + again + end)
         wf = await story.deploy(workflow(producers={"poll": working}, consumers={"act": consumer(NOTHING)}))
         await story.run()
         assert await story.ids(wf) == ["a"]
@@ -203,11 +208,14 @@ async def test_8_next_gets_the_original_result_when_it_runs_again_after_a_fix(tm
         assert story.world.count("gmail.send") == 1
 
 
-@pytest.mark.parametrize("call", ['hidden("peek")("out")', 'hidden("getByIds")("out", ["m"])', 'hidden("peek")("none")'])
+@pytest.mark.parametrize("call", [
+    'hidden("peek")("out")', 'hidden("getByIds")("out", ["m"])', 'hidden("peek")("none")',
+])
 async def test_9_looking_into_a_topic_outside_the_subscription_is_refused(tmp_path: Path, call: str) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(acting(prepare=HIDDEN + f"ctx.log(JSON.stringify(await {call}));" + NOTHING), grants=GRANTS)
+        look = f"ctx.log(JSON.stringify(await {call}));"
+        wf = await story.deploy(acting(prepare=HIDDEN + look + NOTHING), grants=GRANTS)
         await story.run()
         run = await story.last(wf)
         assert (run.status, story.logs(run)) == ("failed:logic", [])
@@ -236,7 +244,7 @@ async def test_10_three_megabytes_of_state_are_refused_with_the_limit(tmp_path: 
 
 
 async def test_11_an_endless_loop_in_one_workflow_does_not_delay_another(tmp_path: Path) -> None:
-    async with Story(tmp_path, policy=Policy(script_s=3.0)) as story:
+    async with Story(tmp_path, policy=Policy(script_s=2.0)) as story:
         story.feed.put("a")
         for number in range(2):
             await story.deploy(workflow(f"stuck {number}", producers={"poll": producer("for (;;) {}")}))
@@ -246,7 +254,7 @@ async def test_11_an_endless_loop_in_one_workflow_does_not_delay_another(tmp_pat
         started = time.monotonic()
         await story.run()
         assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert done[0] - started < 2.5, "it waited for the loops"
+        assert done[0] - started < 1.9, "it waited for the loops"
         assert {r.status for w in await story.keep.workflows() for r in await story.runs(w.id)} == {
             "committed", "failed:logic"}
 
@@ -318,15 +326,15 @@ async def test_13_the_status_of_twenty_thousand_inputs_is_known_at_once(tmp_path
             events.publish(tx, wf, poll.id, (
                 Publication("in", f"x{n}", '{"n":1}', (f"inp_{n:06}",)) for n in range(many)))
 
+        await story.keep.skip_event((await story.event(wf, "in", "first")).id)
         await story.keep.parts.ledger.write(fill)
-        await story.keep.skip_event((await story.event(wf, "in", "x7")).id)
         started = time.perf_counter()
         found = await story.keep.inputs(wf)
         pending = await story.keep.inputs(wf, status="pending")
         one = await story.keep.input("inp_019999")
         took = time.perf_counter() - started
         assert (len(found), len(pending), one.status) == (many + 1, many, "pending")
-        assert {i.external_id for i in found if i.status != "pending"} == {"x7"}
+        assert {i.external_id for i in found if i.status != "pending"} == {"first"}
         assert took < 1.0, f"{took:.2f} s"
 
 

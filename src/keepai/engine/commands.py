@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..ledger.base import Row
-from ..ledger.rows import mutation_record, run_record
+from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import workflows
 from ..model.codec import Json, encode
 from ..model.errors import NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
-from ..model.records import Mutation, Run
-from ..model.states import DOUBTFUL, MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import failure, reconcile
+from ..model.records import Approval, Mutation, Run
+from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status, WorkflowStatus
+from . import approval, failure, reconcile
+from .approval import Standing
 from .deploy import check_mode
 from .host import Host
 from .outcome import SKIPPED, applied
@@ -55,9 +58,6 @@ class Commands:
         if operation not in self._parts.surface.operations.get(connector, {}):
             raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
         await self._parts.ledger.write(workflows.grant, row["id"], capability, mode, actor, barrier=True)
-        waiting = self._open_run(row["id"])
-        if mode == "allow" and waiting and waiting.reason is Reason.APPROVAL and _waits_for(waiting, capability):
-            await self._carry_on(waiting, actor)
         self._host.wake()
 
     async def skip_event(self, event_id: str, actor: str) -> None:
@@ -146,8 +146,33 @@ class Commands:
         now = self._parts.clock.now_ms()
         said = Transient(f"{actor} says that “{mutation.preview}” did not happen. It is tried again.")
         why = failure.stop(said, run, Step.MUTATE, self._parts.policy, now)
-        at_once = type(why)(why.status, why.reason, why.error, now, 0, False)
+        at_once = replace(why, retry_at=now, failures=0, exhausted=False)
         await self._parts.ledger.write(workflows.did_not_happen, run, mutation, at_once, actor, barrier=True)
+
+    async def approve(self, approval_id: str, actor: str) -> None:
+        """Allow exactly the call that was shown; it is sent without running the script again."""
+        approval_, _ = self._to_decide(approval_id)
+        await self._parts.ledger.write(workflows.approve, approval_, actor, barrier=True)
+        self._host.wake()
+
+    async def reject(self, approval_id: str, actor: str) -> None:
+        """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
+        approval_, run = self._to_decide(approval_id)
+        await self._parts.ledger.write(workflows.reject, run, approval_, SKIPPED, actor, barrier=True)
+        self._host.wake()
+
+    def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
+        row = self._parts.ledger.read().one("approval_by_id", approval_id=approval_id)
+        if row is None:
+            raise NotFound(f"There is no approval {approval_id}. `keep todo` lists what waits for you.")
+        found = approval_record(row)
+        if found.status is not ApprovalStatus.PENDING:
+            by = f" by {found.decided_by}" if found.decided_by else ""
+            raise Refused(f"Approval {approval_id} is {found.status}{by}; there is nothing to decide.")
+        run = self.run(found.run_id)
+        if approval.standing(self._parts, run, found) is Standing.EXPIRED:
+            raise Refused(f"Approval {approval_id} has expired; the call is shown afresh.")
+        return found, run
 
     # -- looking up --------------------------------------------------------------------------------
 
@@ -165,10 +190,6 @@ class Commands:
         if row is None:
             raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
         return run_record(row)
-
-    def _open_run(self, workflow_id: str) -> Run | None:
-        row = self._parts.ledger.read().one("run_open", workflow_id=workflow_id)
-        return run_record(row) if row else None
 
     def _in_question(self, mutation_id: str) -> tuple[Mutation, Run]:
         row = self._parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
@@ -203,7 +224,3 @@ class Commands:
             )
         if mutation is not None and mutation.status in DOUBTFUL - {MutationStatus.INDETERMINATE}:
             raise Refused(f"Run {run.id} cannot be skipped yet: Keep is finding out whether its mutation happened.")
-
-
-def _waits_for(run: Run, capability: str) -> bool:
-    return run.error is not None and run.error.code == "permission" and capability in run.error.message

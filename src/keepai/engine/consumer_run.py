@@ -8,8 +8,8 @@ from ..ledger.transitions.runs import ConsumerEnd
 from ..model.clock import iso
 from ..model.operations import Step
 from ..model.records import Run
-from ..model.states import Phase
-from . import mutation, prepare_result
+from ..model.states import Phase, Status
+from . import approval, mutation, prepare_result
 from .outcome import NONE
 from .parts import Parts
 from .producer_run import kept_state
@@ -18,6 +18,9 @@ from .stepping import Stepper, fixed_by
 
 async def execute(stepper: Stepper) -> None:
     """Go on from whatever phase the run is in, until it commits or has to wait."""
+    approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
+    if approved is not None and not await mutation.perform_approved(stepper, approved):
+        return
     if stepper.run.phase is Phase.PREPARING:
         await _prepare(stepper)
     if stepper.run.phase is Phase.PREPARED:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import traceback
+from dataclasses import replace
 
 from ..ledger.transitions.runs import Stop
 from ..model.codec import encode
-from ..model.errors import OUTCOMES, ConnectorBroke, Consequence, HostFault, KeepError, Transient
+from ..model.errors import OUTCOMES, ConnectorBroke, Consequence, HostFault, KeepError, NotGranted, Transient
 from ..model.operations import Step
 from ..model.policy import Policy
 from ..model.records import Run
@@ -24,6 +25,11 @@ def stop(error: KeepError, run: Run, step: Step | None, policy: Policy, now: int
     exhausted = failures > policy.retries_max
     retry_at = None if exhausted else now + backoff_ms(error, failures, policy)
     return Stop(status, reason, text, retry_at, failures, exhausted)
+
+
+def until(why: Stop, when: int) -> Stop:
+    """The same stop, with a time at which to look again."""
+    return replace(why, retry_at=when)
 
 
 def backoff_ms(error: KeepError, failures: int, policy: Policy) -> int:
@@ -47,6 +53,8 @@ def describe(error: KeepError, step: Step | None) -> str:
 
 
 def _evidence(error: KeepError) -> str | None:
+    if isinstance(error, NotGranted):
+        return error.capability
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

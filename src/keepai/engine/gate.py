@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..ledger.transitions.events import Publication, Registration
 from ..model.codec import Json, check_id, digest, encode, stored
-from ..model.errors import KeepError, LimitExceeded, PermissionDenied, PhaseViolation, RuleBroken
+from ..model.errors import KeepError, LimitExceeded, NotGranted, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
 from ..runtime.base import LogLine, Operation, Reply
@@ -235,17 +235,17 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
         )
 
 
-def check_granted(grants: Mapping[str, str], capability: str) -> None:
-    """Refuse a call that nobody allowed."""
+def check_granted(grants: Mapping[str, str], capability: str, *, may_ask: bool = False) -> bool:
+    """Refuse a call that nobody allowed; True if a person must see it first."""
     mode = grants.get(capability)
-    if mode == "allow":
-        return
+    if mode == "allow" or (mode == "ask" and may_ask):
+        return mode == "ask"
     why = {
         "deny": f"{capability} is denied to this workflow",
-        "ask": f"{capability} must be approved call by call for this workflow",
+        "ask": f"{capability} is a read, which cannot be approved call by call",
         None: f"{capability} has not been granted to this workflow",
     }[mode]
-    raise PermissionDenied(f"{why}. Allow it with `keep grant WORKFLOW {capability}`, then the run goes on.")
+    raise NotGranted(f"{why}. Allow it with `keep grant WORKFLOW {capability}`, then the run goes on.", capability)
 
 
 def _event(topic: str, message_id: str, payload: str) -> Json:

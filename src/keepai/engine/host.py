@@ -9,10 +9,12 @@ from ..ledger.base import Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin
-from ..model.errors import LedgerStopped, Refused
-from ..model.records import Mutation, Run
+from ..model.errors import LedgerStopped, NotGranted, Refused
+from ..model.operations import Kind
+from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import reconcile, runner, scheduler
+from . import approval, reconcile, runner, scheduler
+from .approval import Standing
 from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
 
@@ -142,9 +144,12 @@ class Host:
         if now.run is None:
             return await self._begin(now)
         if now.run.state is Status.ACTIVE:
-            return now.run
+            return await self._under_active_version(now, now.run)
         if now.run.reason is Reason.RECONCILIATION:
             return await self._reconcile(now.run)
+        asked = approval.of_run(self._parts, now.run)
+        if asked is not None:
+            return await self._decided(now, now.run, asked)
         return await self._carry_on(now, now.run)
 
     async def _begin(self, now: Now) -> Run | None:
@@ -154,6 +159,26 @@ class Host:
         phase = Phase.EXECUTING if due.kind == "producer" else Phase.PREPARING
         begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
         return await self._parts.ledger.write(runs.begin, begin)
+
+    async def _under_active_version(self, now: Now, run: Run) -> Run:
+        """A run that was made ready to go on does so with the version that is active by then."""
+        if version_of(run.version) == now.active:
+            return run
+        how = carry(self._parts, run, now.active, Status.SUPERSEDED, "new_version", run.failures)
+        manifest = self._parts.script(run.workflow_id, now.active).manifest
+        if how is None or manifest.handler(run.handler) is None:
+            return run
+        return await self._parts.ledger.write(runs.carry_on, run, how)
+
+    async def _decided(self, now: Now, run: Run, asked: Approval) -> Run | None:
+        """A run whose call a person has approved goes on with it; one that was not answered is asked afresh."""
+        match approval.standing(self._parts, run, asked):
+            case Standing.USABLE:
+                return run
+            case Standing.EXPIRED:
+                await approval.ask_afresh(self._parts, run, asked)
+                return None
+        return await self._carry_on(now, run)
 
     async def _reconcile(self, run: Run) -> Run | None:
         mutation = last_mutation(self._parts, run)
@@ -185,18 +210,36 @@ class Host:
     def _carry_why(self, now: Now, run: Run) -> str | None:
         if scheduler.retry_due(run, self._parts.clock.now_ms()):
             return "retry"
+        asked = approval.of_run(self._parts, run)
+        if asked and approval.standing(self._parts, run, asked) is Standing.UNFIT:
+            return "retry"
+        if self._granted_meanwhile(run):
+            return "granted"
         mendable = run.reason is not Reason.INTERNAL
         if mendable and version_of(run.version) != now.active:
             return "new_version"
         return None
 
+    def _granted_meanwhile(self, run: Run) -> bool:
+        """Whether a run waits for a capability that it has by now."""
+        if run.error is None or run.error.code != NotGranted.code or run.state is not Status.PAUSED:
+            return False
+        capability = run.error.evidence
+        may_ask = self._parts.surface.kind(str(capability)) is Kind.MUTATION
+        granted = self._parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
+        enough = ("allow", "ask") if may_ask else ("allow",)
+        return any(g["capability"] == capability and g["mode"] in enough for g in granted)
+
     async def _bring_near(self, now: Now) -> None:
-        manifest = self._parts.script(now.row["id"], now.active).manifest
-        clock = self._parts.clock.now_ms()
-        for near in scheduler.nearer(now.handlers, manifest, self._parts.policy, clock):
+        for near in self._far(now):
             await self._parts.ledger.write(
                 workflows.reschedule, now.row["id"], near.handler, near.next_run_at, near.wake_at, near.recheck_at,
             )
+
+    def _far(self, now: Now) -> list[scheduler.Nearer]:
+        """Due times that lie too far ahead, because the clock was set back."""
+        manifest = self._parts.script(now.row["id"], now.active).manifest
+        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -219,12 +262,17 @@ class Host:
         now = self._now(workflow_id)
         if now.row["status"] != WorkflowStatus.ACTIVE:
             return False
+        if self._far(now):
+            return True
         if now.run is None:
             return self._due(now) is not None
         if now.run.state is Status.ACTIVE:
             return True
         if now.run.reason is Reason.RECONCILIATION:
             return self._reconcile_due(now.run, last_mutation(self._parts, now.run))
+        asked = approval.of_run(self._parts, now.run)
+        if asked and approval.standing(self._parts, now.run, asked) is not Standing.WAITS:
+            return True
         return self._can_carry_on(now, now.run)
 
     def _can_carry_on(self, now: Now, run: Run) -> bool:

@@ -17,9 +17,9 @@ from ..model import points
 from ..model.codec import Json, digest, encode, stored
 from ..model.errors import KeepError, RuleBroken
 from ..model.operations import Step
-from ..model.records import Mutation
+from ..model.records import Approval, Mutation
 from ..runtime.base import Operation
-from . import failure, outside, reconcile
+from . import approval, failure, outside, reconcile
 from .gate import check_allowed, check_granted
 from .outcome import applied
 from .outside import Answer
@@ -31,17 +31,27 @@ from .stepping import Stepper
 async def perform(stepper: Stepper, operation: Operation) -> bool:
     """Check, record, send, record; True if it is applied and `next` may run."""
     parts = stepper.parts
-    spec, params, subkey = _checked(stepper, operation)
+    spec, params, subkey, must_ask = _checked(stepper, operation)
     intent = _intent(stepper, operation.name, spec, params, subkey)
+    if must_ask:
+        await approval.ask(stepper, intent)
+        return False
     mutation = await parts.ledger.write(
         mutations.send, stepper.run, intent, stepper.trace.take(), barrier=True,
     )
-    answer = await _call(stepper, spec, mutation)
-    return await _record(stepper, mutation, answer)
+    return await _record(stepper, mutation, await _call(stepper, spec, mutation))
 
 
-def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Json, str | None]:
-    """Everything that can be refused before anything is recorded or sent."""
+async def perform_approved(stepper: Stepper, approved: Approval) -> bool:
+    """Send what a person approved, from what was held; True if it is applied and `next` may run."""
+    connector, _, operation = approved.capability.partition(".")
+    spec = stepper.parts.connectors[connector].operations[operation]
+    mutation = await approval.send(stepper, approved)
+    return await _record(stepper, mutation, await _call(stepper, spec, mutation))
+
+
+def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Json, str | None, bool]:
+    """Everything that can be refused before anything is recorded or sent, and whether a person must be asked."""
     check_allowed(Step.MUTATE, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
@@ -49,11 +59,11 @@ def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Jso
     params, subkey = _without_subkey(given, operation.name)
     try:
         params = spec.parse(params)
-        check_granted(stepper.grants, operation.name)
+        must_ask = check_granted(stepper.grants, operation.name, may_ask=True)
     except KeepError as error:
         error.at = error.at or operation.at
         raise
-    return spec, params, subkey
+    return spec, params, subkey, must_ask
 
 
 def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:

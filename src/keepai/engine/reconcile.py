@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from ..connectors.base import OperationSpec, Verdict
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
-from ..ledger.transitions.runs import Stop
 from ..model.codec import encode
 from ..model.errors import KeepError, OutcomeUnknown, Transient
 from ..model.operations import Step
@@ -45,7 +44,7 @@ def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed:
     stop = failure.stop(_as_unknown(why), run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     if spec is None or not spec.can_reconcile:
         return Doubt(MutationStatus.INDETERMINATE, stop, closed)
-    return Doubt(MutationStatus.NEEDS_RECONCILE, _at(stop, parts.clock.now_ms()), closed)
+    return Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, parts.clock.now_ms()), closed)
 
 
 async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation) -> Run | None:
@@ -98,7 +97,7 @@ async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | Non
         return
     wait = int(min(policy.reconcile_first_s * 2 ** (attempts - 1), policy.reconcile_longest_s) * 1000)
     stop = failure.stop(OutcomeUnknown(f"{why}."), run, Step.MUTATE, policy, now)
-    doubt = Doubt(MutationStatus.NEEDS_RECONCILE, _at(stop, now + (after_ms or wait)), attempts=attempts)
+    doubt = Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, now + (after_ms or wait)), attempts=attempts)
     await parts.ledger.write(mutations.still_doubt, run, mutation, doubt)
 
 
@@ -119,10 +118,6 @@ def spec_of(parts: Parts, mutation: Mutation) -> OperationSpec | None:
 def settle_s(parts: Parts, spec: OperationSpec) -> float:
     """How long after closure an effect may still show."""
     return parts.policy.settle_s if spec.settle_s is None else spec.settle_s
-
-
-def _at(stop: Stop, when: int) -> Stop:
-    return Stop(stop.status, stop.reason, stop.error, when, stop.failures, stop.exhausted)
 
 
 def _as_unknown(why: KeepError) -> KeepError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.codec import stored
-from ..model.records import Error, Mutation, Run, Script
-from ..model.states import MutationStatus, Phase, Reason, Status
+from ..model.records import Approval, Error, Mutation, Run, Script
+from ..model.states import ApprovalStatus, MutationStatus, Phase, Reason, Status
 from .base import Row
 
 _RUN_AS_IS = (
@@ -18,6 +18,10 @@ _MUTATION_AS_IS = (
     "operation", "target", "title", "preview", "attempts", "sender", "epoch", "first_sent_at", "closed_at",
     "doubted_at", "reconcile_attempts",
     "created_at", "updated_at",
+)
+_APPROVAL_AS_IS = (
+    "id", "workflow_id", "run_id", "capability", "account", "intent", "digest", "expires_at", "decided_by",
+    "created_at",
 )
 _SCRIPT = (
     "workflow_id", "major", "minor", "source", "hash", "manifest", "author", "impact", "created_at", "activated_at",
@@ -39,6 +43,11 @@ def mutation_record(row: Row) -> Mutation:
         **_pick(row, _MUTATION_AS_IS), params=stored(row["params"]), status=MutationStatus(row["status"]),
         result=stored(row["result"]) if row["result"] is not None else None, error=error_record(row["error"]),
     )
+
+
+def approval_record(row: Row) -> Approval:
+    """A call that waits for a person, or waited."""
+    return Approval(**_pick(row, _APPROVAL_AS_IS), status=ApprovalStatus(row["status"]))
 
 
 def script_record(row: Row) -> Script:

@@ -10,11 +10,13 @@ KeepError                   what happened, to what, why, what to do
 ├ ConnectorError            the outside world, in a connector's words
 │ ├ Transient               it did not happen; later it may                      → retry
 │ ├ PermissionDenied        it did not happen; a person must allow it            → person
+│ │ └ NotGranted            nobody allowed this capability to the workflow
 │ ├ PreconditionFailed      it did not happen; a person must mend the world      → person
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
 ├ HostFault                 the host or a connector is wrong                     → stop
 │ └ ConnectorBroke          an exception that the connector did not declare
+├ ApprovalNeeded            a person must see this call before it is sent        → person
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
 │ ├ LedgerUnusable          the file cannot be used; says what to do
@@ -145,6 +147,16 @@ class PermissionDenied(ConnectorError):
     consequence = Consequence.PERSON
 
 
+class NotGranted(PermissionDenied):
+    """Nobody allowed this capability to the workflow."""
+
+    code = "not_granted"
+
+    def __init__(self, message: str, capability: str) -> None:
+        super().__init__(message)
+        self.capability = capability
+
+
 class PreconditionFailed(ConnectorError):
     """It did not happen; something it needs is gone."""
 
@@ -177,6 +189,13 @@ class ConnectorBroke(HostFault):
     """A connector raised something that it did not declare."""
 
     code = "connector_broke"
+
+
+class ApprovalNeeded(KeepError):
+    """A person must approve this call before it is sent."""
+
+    code = "approval"
+    consequence = Consequence.PERSON
 
 
 class LedgerError(KeepError):

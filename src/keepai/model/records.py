@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from .clock import iso
 from .codec import Json
 from .states import (
+    ApprovalStatus,
     EventStatus,
     InputStatus,
     MutationStatus,
@@ -227,11 +228,32 @@ class Run(Record):
 
 
 @dataclass(frozen=True)
+class Approval(Record):
+    """A call that a person must allow: what is shown is what is sent."""
+
+    id: str
+    workflow_id: str
+    run_id: str
+    capability: str
+    account: str
+    intent: str
+    digest: str
+    status: ApprovalStatus
+    expires_at: int
+    decided_by: str | None
+    created_at: int
+
+    @classmethod
+    def hidden(cls) -> tuple[str, ...]:
+        return ("intent",)
+
+
+@dataclass(frozen=True)
 class Escalation(Record):
     """A question that only a person can answer: what it is about, the facts, and what may be done."""
 
     id: str
-    kind: str  # "unknown_outcome", "permission", "precondition", "logic", "exhausted" or "internal"
+    kind: str  # "unknown_outcome", "approval", "permission", "precondition", "logic", "exhausted" or "internal"
     workflow_id: str
     run_id: str
     mutation_id: str | None
@@ -280,6 +302,6 @@ class Action(Record):
 
 
 __all__ = [
-    "Action", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
+    "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
     "Reserved", "Run", "Script", "Traced", "Workflow",
 ]

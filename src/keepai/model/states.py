@@ -124,6 +124,7 @@ STATUS = _machine("status", Status, {S.ACTIVE}, {
         S.FAILED: "it cannot go on",
         S.COMMITTED: "it finished",
         S.CRASHED: "its host died",
+        S.SUPERSEDED: "it was made ready to go on, and a new version carries on",
     },
     S.PAUSED: {
         S.ACTIVE: "what it waited for is there",

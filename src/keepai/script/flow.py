@@ -114,7 +114,7 @@ class Flow:
             self._report.add("mutation-caught", self._first_mutation(body),
                              "A mutation ends the script: `catch` and `finally` do not see how it ends.",
                              "Take the mutation out of `try`; the host deals with its failures.")
-        ends = self._of(body).ends and (True)
+        ends = self._of(body).ends and (handler is None or self._of(handler).ends)
         return self._merged(node, ends=ends or self._of(finalizer).ends)
 
     def _one_after_another(self, node: Node) -> bool:

@@ -29,6 +29,7 @@ BYTES_MAX = 8 << 20  #: of a request or an answer
 PATH_BYTES_MAX = 100  #: of a socket's path; systems allow 104 to 108
 AT_ONCE_MAX = 32  #: connections
 REQUEST_S = 10.0  #: in which a request must have arrived
+ENDING_S = 2.0  #: in which acts under way end when the host does
 ANSWER_S = 120.0  #: for which a client waits
 
 
@@ -68,6 +69,9 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "skip_run": _act(_ID),
     "skip_event": _act(_ID),
     "skip_input": _act(_ID),
+    "reprocess": _act(_ID),
+    "approve": _act(_ID),
+    "reject": _act(_ID),
     "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY),
 })
 
@@ -84,13 +88,13 @@ def socket_path(ledger: Path) -> Path:
     beside = ledger.with_name(ledger.name + ".sock")
     if len(os.fsencode(beside)) <= PATH_BYTES_MAX:
         return beside
-    name = hashlib.sha256(os.fsencode(ledger)).hexdigest()[:32]
-    return _own_folder() / f"{name}.sock"
+    name = hashlib.sha256(os.fsencode(ledger)).hexdigest()[:32] + ".sock"
+    return next((f / name for f in _own_folders() if len(os.fsencode(f / name)) <= PATH_BYTES_MAX), beside)
 
 
-def _own_folder() -> Path:
-    given = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(given) / "keep" if given else Path(tempfile.gettempdir()) / f"keep-{os.geteuid()}"
+def _own_folders() -> list[Path]:
+    given, own = os.environ.get("XDG_RUNTIME_DIR"), f"keep-{os.geteuid()}"
+    return [*([Path(given) / "keep"] if given else []), Path(tempfile.gettempdir()) / own]
 
 
 # -- the host's side -------------------------------------------------------------------------------
@@ -102,7 +106,7 @@ class Control:
     def __init__(self, keep: Keep, ledger: Path) -> None:
         self._keep, self._path = keep, socket_path(ledger)
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.StreamWriter] = set()
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Control:
         try:
@@ -117,12 +121,16 @@ class Control:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        for writer in list(self._open):
+        for writer in self._open:
             writer.close()
+        if self._open:
+            await asyncio.wait(self._open.values(), timeout=ENDING_S)
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._open.add(writer)
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[writer] = task
         try:
             full = len(self._open) > AT_ONCE_MAX
             busy = Refused("The host has too many connections. Try again.")
@@ -134,7 +142,7 @@ class Control:
         except (ConnectionError, TimeoutError):
             return  # whoever asked is gone
         finally:
-            self._open.discard(writer)
+            del self._open[writer]
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes | None:
@@ -155,7 +163,7 @@ class Control:
 
 
 def _bind(path: Path) -> socket.socket:
-    if path.parent == _own_folder():
+    if path.parent in _own_folders():
         _make_own(path.parent)
     if path.exists() or path.is_symlink():
         if not stat.S_ISSOCK(path.lstat().st_mode):
@@ -269,7 +277,9 @@ def _raised(told: Mapping[str, Any]) -> KeepError:
     if told.get("code") == ScriptInvalid.code:
         return ScriptInvalid([Finding(**finding) for finding in told.get("findings", [])])
     kind = _kinds().get(str(told.get("code")), KeepError)
-    return kind(str(told.get("message") or "The host gave no reason."))
+    error = kind.__new__(kind)  # some kinds want more than their message, which the host keeps to itself
+    KeepError.__init__(error, str(told.get("message") or "The host gave no reason."))
+    return error
 
 
 def _kinds(base: type[KeepError] = KeepError) -> dict[str, type[KeepError]]:

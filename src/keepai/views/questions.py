@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
-from ..model.codec import Json
-from ..model.records import Escalation, Mutation, Run
-from ..model.states import MutationStatus, Phase, Reason
+from ..model.clock import iso
+from ..model.codec import Json, stored
+from ..model.records import Approval, Escalation, Mutation, Run
+from ..model.states import ApprovalStatus, MutationStatus, Phase, Reason
 
 #: Kind of question → the acts that answer it.
 ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("try_again", "did_not_happen", "happened", "skip"),
+    "approval": ("approve", "reject"),
     "permission": ("grant", "retry", "skip_run"),
     "precondition": ("retry", "skip_run"),
     "logic": ("deploy", "retry", "skip_run"),
@@ -19,18 +22,38 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def question(run: Run, mutation: Mutation | None, inputs: Sequence[str]) -> Escalation | None:
+_PERSON_KINDS = {"approval": "approval", "permission": "permission", "not_granted": "permission",
+                 "precondition": "precondition"}
+
+
+def question(
+    run: Run, mutation: Mutation | None, approval: Approval | None, inputs: Sequence[str],
+) -> Escalation | None:
     """The question that a stopped run puts; None while it may still go on by itself."""
     kind = _kind(run, mutation)
-    if kind is None:
+    if kind is None or (kind == "approval" and not _waits(approval)):
         return None
     asked = mutation if kind == "unknown_outcome" else None
-    title = mutation.title if mutation else None
+    facts = _facts(run, mutation, inputs) | (_call(approval) if approval else {})
     return Escalation(
-        id=f"ask_{run.id.removeprefix('run_')}", kind=kind, workflow_id=run.workflow_id, run_id=run.id,
-        mutation_id=asked.id if asked else None, title=title or f"{run.handler} stopped",
-        facts=_facts(run, mutation, inputs), actions=_actions(kind, run),
+        id=approval.id if approval and kind == "approval" else f"ask_{run.id.removeprefix('run_')}",
+        kind=kind, workflow_id=run.workflow_id, run_id=run.id, mutation_id=asked.id if asked else None,
+        title=str(facts.get("title_by_script") or f"{run.handler} stopped"), facts=facts, actions=_actions(kind, run),
     )
+
+
+def _waits(approval: Approval | None) -> bool:
+    return approval is not None and approval.status is ApprovalStatus.PENDING
+
+
+def _call(approval: Approval) -> dict[str, Json]:
+    """The call as it was held: the host's words and the very params that will be sent."""
+    intent = cast("dict[str, Json]", stored(approval.intent))
+    return {
+        "attempted": intent["preview"], "target": intent["target"], "params": stored(str(intent["params"])),
+        "account": approval.account, "capability": approval.capability, "title_by_script": intent["title"],
+        "asked_at": iso(approval.created_at), "expires_at": iso(approval.expires_at),
+    }
 
 
 def _kind(run: Run, mutation: Mutation | None) -> str | None:
@@ -41,7 +64,7 @@ def _kind(run: Run, mutation: Mutation | None) -> str | None:
         case Reason.TRANSIENT:
             return "exhausted" if run.exhausted else None
         case Reason.APPROVAL:
-            return "precondition" if run.error and run.error.code == "precondition" else "permission"
+            return _PERSON_KINDS[run.error.code] if run.error else "permission"
         case Reason.LOGIC:
             return "logic"
         case Reason.INTERNAL:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
-from ..ledger.rows import mutation_record, run_record
+from ..ledger.rows import approval_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
@@ -135,7 +135,9 @@ class Views:
         mutation = mutation_record(row) if row else None
         causes = self._read.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
         inputs = [self._read.one("look_input", input_id=r["input_id"]) for r in causes]
-        return question(run, mutation, [str(i["title"]) for i in inputs if i])
+        held = self._read.one("approval_open", run_id=run.id)
+        approval = approval_record(held) if held else None
+        return question(run, mutation, approval, [str(i["title"]) for i in inputs if i])
 
     def state(self, workflow: str, handler: str) -> Json:
         """The durable state of a handler; None before it has any."""

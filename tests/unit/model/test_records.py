@@ -14,7 +14,8 @@ from keepai.model.states import Phase, Reason, Status
 RUN = Run(
     id="run_1", workflow_id="wf_1", seq=7, handler="poll", kind="consumer", version="1.0", trigger="event",
     retry_of=None, lineage="run_1", attempt=1, phase=Phase.MUTATING, state=Status.PAUSED, reason=Reason.TRANSIENT,
-    prepare_result=None, prepared_at=None, outcome=None, error=Error("transient", "Busy.", evidence={"a": [1]}), retry_at=1_767_603_600_000,
+    prepare_result=None, prepared_at=None, outcome=None,
+    error=Error("transient", "Busy.", evidence={"a": [1]}), retry_at=1_767_603_600_000,
     failures=1, exhausted=False, observed=3, host="hst_1", epoch=1, created_at=0, updated_at=1,
 )
 

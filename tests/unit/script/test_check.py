@@ -405,3 +405,19 @@ def test_importing_the_package_does_not_import_the_parser() -> None:
         "sys.exit(any(m.startswith(('tree_sitter', 'cronsim')) for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_switch_without_default_may_go_on_after_it() -> None:
+    switch = "switch (prepared.data.a) { case 1: await ctx.gmail.send({}); break; }"
+    assert codes(in_slot("MUTATE", switch)) == []
+    assert codes(in_slot("MUTATE", f"{switch} f();")) == ["after-conditional-mutation"]
+
+
+def test_what_follows_a_caught_mutation_may_still_run() -> None:
+    attempt = "try { await ctx.gmail.send(prepared.data.a.b); } catch (e) { f(); }"
+    assert codes(in_slot("MUTATE", f"{attempt} f();")) == ["mutation-caught", "after-conditional-mutation"]
+
+
+def test_the_system_is_a_source_whatever_the_connectors_are() -> None:
+    source = in_slot("PRODUCER", "ctx.registerInput({ source: 'system', type: 'random', id: 1, title: '' });")
+    assert codes(source, Surface({}, {})) == []

@@ -101,15 +101,17 @@ update handler_state set queued = 0, ran_at = :now,
 where workflow_id = :workflow_id and handler = :handler;
 
 -- name: handler_scheduled
--- A producer's run ended; when the next is due.
+-- A producer's run ended; when the next is due, unless a newer version has said so meanwhile.
 update handler_state set next_run_at = :next_run_at, updated_at = :now
-where workflow_id = :workflow_id and handler = :handler;
+where workflow_id = :workflow_id and handler = :handler and exists
+  (select 1 from workflow w where w.id = :workflow_id and w.major = :major and w.minor = :minor);
 
 -- name: handler_committed
--- A consumer's run committed: what it saw, and when to look again.
+-- A consumer's run committed: what it saw, and when to look again, unless a newer version must look first.
 update handler_state set observed = :observed, progressed = :progressed, wake_at = :wake_at,
   recheck_at = :recheck_at, updated_at = :now
-where workflow_id = :workflow_id and handler = :handler;
+where workflow_id = :workflow_id and handler = :handler and exists
+  (select 1 from workflow w where w.id = :workflow_id and w.major = :major and w.minor = :minor);
 
 -- name: handler_store
 -- The state that a handler returned.

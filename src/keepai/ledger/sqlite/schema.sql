@@ -5,6 +5,7 @@
 --   event_cause ties each event to the inputs behind it, for ever.
 --   A consumer's run reserves events (reservation keeps them as they were then), makes at most one
 --   mutation, publishes further events and commits: its events are consumed, its state is kept.
+--   A call that a person must allow is held in approval, whole, until it is sent or given up.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
 --   Every move of a state is copied into transition by a trigger; every act of a person into action.
 --
@@ -239,6 +240,26 @@ create unique index mutation_one_open on mutation (workflow_id)
   where status in ('in_flight', 'needs_reconcile', 'indeterminate');
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
 create index mutation_by_lineage on mutation (workflow_id, lineage);
+
+create table approval (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  run_id text not null references run (id),
+  capability text not null,
+  account text not null,
+  intent text not null,
+  digest text not null,
+  status text not null constraint approval_status_known check (status in
+    ('pending', 'approved', 'rejected', 'expired', 'void', 'consumed')),
+  expires_at integer not null,
+  decided_by text,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq)
+);
+
+create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
 
 create table trace (
   workflow_id text not null,

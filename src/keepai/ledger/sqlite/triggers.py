@@ -17,11 +17,12 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "mutation": ("mutation", "status", "id", "workflow_id"),
     "event": ("event", "status", "id", "workflow_id"),
     "input": ("input", "status", "id", "workflow_id"),
+    "approval": ("approval", "status", "id", "workflow_id"),
     "workflow": ("workflow", "status", "id", "id"),
 }
 
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation",
-                  "transition", "action")
+                  "approval", "transition", "action")
 _NEVER_CHANGED = ("transition", "action", "reservation", "script")
 
 
@@ -75,6 +76,10 @@ def _frozen() -> Iterator[tuple[str, str]]:
         "before update of params, mutation_key, idempotency_key, connector, operation, target, identity, payload, "
         "subkey, run_id, lineage, first_sent_at on mutation "
         "begin select raise(abort, 'what was sent never changes'); end"
+    )
+    yield "approval_call_final", (
+        "before update of run_id, capability, account, intent, digest on approval "
+        "begin select raise(abort, 'what was shown for approval never changes'); end"
     )
     yield "mutation_applied_final", (
         "before update of status, result on mutation when old.status = 'applied' "

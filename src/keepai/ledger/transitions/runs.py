@@ -130,6 +130,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=how.leaves, now=tx.now,
     )
+    tx.run("approval_void", run_id=run.id, now=tx.now)
     run_id, sequence = tx.new_id("run"), tx.tick(run.workflow_id)
     tx.run(
         "run_insert", workflow_id=run.workflow_id, seq=sequence, run_id=run_id, handler=run.handler, kind=run.kind,
@@ -153,6 +154,7 @@ def abandon(tx: Tx, run: Run) -> None:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=Status.ABANDONED, now=tx.now,
     )
+    tx.run("approval_void", run_id=run.id, now=tx.now)
     events.release(tx, run.workflow_id, run.id)
 
 
@@ -184,7 +186,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(progressed), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now,
+        progressed=int(progressed), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _expect(tx, "run_commit", run, source=run.phase)
@@ -206,6 +208,7 @@ def commit_producer(
     _store(tx, run, state)
     tx.run(
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
+        **_version(run),
     )
     keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase)
@@ -219,6 +222,11 @@ def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
             kind=line.kind, name=line.name, args=line.args, answer=line.answer, error=line.error,
             duration_ms=line.duration_ms, at=line.at,
         )
+
+
+def _version(run: Run) -> dict[str, int]:
+    major, _, minor = run.version.partition(".")
+    return {"major": int(major), "minor": int(minor)}
 
 
 def _store(tx: Tx, run: Run, state: str | None) -> None:

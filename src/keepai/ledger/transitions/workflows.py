@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from ...model.codec import Json, encode
 from ...model.errors import Refused
-from ...model.records import Mutation, Run
-from ...model.states import WORKFLOW, MutationStatus, Phase, WorkflowStatus
+from ...model.records import Approval, Mutation, Run
+from ...model.states import WORKFLOW, ApprovalStatus, MutationStatus, Phase, WorkflowStatus
 from ..base import Row, Tx
-from . import events, mutations, runs
+from . import approvals, events, mutations, runs
 from .mutations import Doubt
 from .runs import Carry, Stop
 
@@ -146,7 +146,21 @@ def skip_run(tx: Tx, run: Run, mutation: Mutation | None, outcome: str, actor: s
     if run.phase in (Phase.PREPARING, Phase.EXECUTING):
         runs.abandon(tx, run)
     else:
+        tx.run("approval_void", run_id=run.id, now=tx.now)
         runs.resume(tx, run, Phase.EMITTING, outcome)
+
+
+def approve(tx: Tx, approval: Approval, actor: str) -> None:
+    """A person says yes to exactly this call."""
+    approvals.decide(tx, approval, ApprovalStatus.APPROVED, actor)
+    note(tx, approval.workflow_id, "approve", approval.id, actor, {"digest": approval.digest})
+
+
+def reject(tx: Tx, run: Run, approval: Approval, outcome: str, actor: str) -> None:
+    """A person says no: the run goes on without the call."""
+    approvals.decide(tx, approval, ApprovalStatus.REJECTED, actor)
+    note(tx, approval.workflow_id, "reject", approval.id, actor, {"digest": approval.digest})
+    runs.resume(tx, run, Phase.EMITTING, outcome)
 
 
 def happened(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, actor: str) -> None:

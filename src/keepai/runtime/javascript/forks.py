@@ -104,6 +104,7 @@ class ForkServer:
                 reader, writer = await asyncio.open_connection(sock=ours)
                 return await self._welcome(Worker(pid, reader, writer, ended))
         except (TimeoutError, Garbled, OSError):
+            ours.close()
             raise Lost("a new worker did not answer") from None
         except BaseException:
             ours.close()
@@ -171,7 +172,8 @@ class ForkServer:
             self._hear_forked(*map(int, rest.split()))
         elif verb == "X":
             pid, code = map(int, rest.split())
-            self._ended.pop(pid).set_result(code)
+            if pid in self._ended:
+                self._ended.pop(pid).set_result(code)
 
     def _hear_forked(self, number: int, pid: int) -> None:
         ended = self._ended[pid] = asyncio.get_running_loop().create_future()

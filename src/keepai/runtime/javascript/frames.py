@@ -20,7 +20,7 @@ from ...model.operations import Kind, Step, Surface
 from ..base import Fixed, Job, Limits
 
 HEADER = struct.Struct("<I")
-#: A frame may be this much larger than the largest message in it: escapes double a text at the worst six-fold.
+#: The largest frame that a worker takes from its host.
 JOB_BYTES_MAX = 256 << 20
 
 Frame = dict[str, Any]

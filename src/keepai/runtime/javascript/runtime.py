@@ -11,7 +11,7 @@ import itertools
 import os
 import signal
 
-from ...model.errors import HostFault, KeepError, LimitExceeded
+from ...model.errors import HostFault, KeepError
 from ..base import Ended, Host, Job
 from . import rules
 from .forks import ForkServer, Lost, Worker
@@ -87,7 +87,7 @@ class JavaScriptRuntime:
         if code == EXIT_OUT_OF_MEMORY:
             return rules.out_of_memory(job.limits)
         if code == -signal.SIGSYS:
-            return LimitExceeded("The script's worker made a system call that is forbidden to it and was killed.")
+            return HostFault("The script's worker made a system call that is forbidden to it and was killed.")
         return None
 
     async def _take_worker(self) -> Worker:

@@ -49,6 +49,7 @@ class Session:
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._timer: asyncio.TimerHandle | None = None
         self._since = 0.0
+        self._over = False  # from then on the worker belongs to somebody else
         self.answered = False  # whether the host has already done something for this job
         self.clean = False  # whether the worker ended the job by itself and within its limits
 
@@ -66,6 +67,7 @@ class Session:
             self._kill()
             raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
         finally:
+            self._over = True
             self._stop_clock()
             await self._cancel_answers()
 
@@ -139,9 +141,9 @@ class Session:
         await self._worker.send(pack({"t": "reply", "n": self._number, "id": number, "text": text}))
 
     def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
-        if done.cancelled():
+        error = None if done.cancelled() else done.exception()  # asked for in any case, or asyncio complains
+        if done.cancelled() or self._over:
             return
-        error = done.exception()
         if error is None:
             del self._answers[number]
             if not self._answers:

@@ -63,6 +63,26 @@ finish = _on_run(
     "End a run whose mutation happened and whose `next` cannot run.")
 
 
+def _on_id(act: str, kind: str, sentence: str, doc: str) -> click.Command:
+    """A command that does one thing to something with an id."""
+
+    def run(session: Session, id: str, as_json: bool) -> None:
+        with session.look() as look:
+            _, whole = names.thing(look, id, (kind,))
+        session.act(act, id=whole)
+        _done(as_json, act, whole, f"{whole} {sentence}")
+
+    return _command(act, run, doc, "id")
+
+
+approve = _on_id("approve", "approval", "is approved: exactly this call is made, once.",
+                 "Allow exactly the call that `keep todo` shows.")
+reject = _on_id("reject", "approval", "is rejected: the run goes on without it.",
+                "Refuse the call that `keep todo` shows.")
+reprocess = _on_id("reprocess", "event", "waits again. What came of it before stays on record.",
+                   "Have an event that was consumed or skipped processed once more.")
+
+
 @click.command("run-now")
 @click.argument("workflow", metavar="WORKFLOW")
 @with_json

@@ -52,25 +52,25 @@ async def _run(settings: Settings, once: bool, as_json: bool) -> bool:
     from ..control import Control
     from .narrator import Narrator
 
-    narrator = Narrator()
+    narrator, told_to_end = Narrator(), _on_signals()
     _take_as_told(settings, narrator)
     with ExitStack() as opened:
         async with host(settings) as keep, Control(keep, settings.path):
             look = opened.enter_context(open_look(settings))
             _greet(settings, look, once)
-            await _until_told(keep, look, narrator, once, as_json)
+            await _work(keep, look, narrator, told_to_end, once, as_json)
             _tell(narrator.news(look), as_json)
             needs_you = _waits_for_a_person(look)
     say("Nothing more is due now." if once else "Ended.")
     return needs_you
 
 
-async def _until_told(keep: Keep, look: Look, narrator: Narrator, once: bool, as_json: bool) -> None:
+async def _work(
+    keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, once: bool, as_json: bool,
+) -> None:
     """Let the host work, telling what it does; end when it is idle, or at the first signal."""
     import asyncio
 
-    told_to_end = asyncio.Event()
-    _on_signals(told_to_end)
     work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
     ending = asyncio.ensure_future(told_to_end.wait())
     warned = False
@@ -88,9 +88,11 @@ async def _until_told(keep: Keep, look: Look, narrator: Narrator, once: bool, as
     await work
 
 
-def _on_signals(told_to_end: asyncio.Event) -> None:
+def _on_signals() -> asyncio.Event:
     """The first signal asks to end, the second does not ask: the ledger is made for that."""
     import asyncio
+
+    told_to_end = asyncio.Event()
 
     def end() -> None:
         if told_to_end.is_set():
@@ -99,6 +101,7 @@ def _on_signals(told_to_end: asyncio.Event) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, end)
+    return told_to_end
 
 
 def _take_as_told(settings: Settings, narrator: Narrator) -> None:

@@ -18,6 +18,7 @@ KINDS = {
     "inp_": ("input", "input_by_id", "input_id", "look_inputs"),
     "evt_": ("event", "event_by_id", "event_id", "look_events"),
     "mut_": ("mutation", "mutation_by_id", "mutation_id", "look_mutations"),
+    "apr_": ("approval", "approval_by_id", "approval_id", "approval_all"),
 }
 ROWS_MAX = 100_000
 LISTED_MAX = 5
@@ -54,9 +55,13 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
         return kind, found[0]
     if found:
         raise NotFound(f"{typed!r} could be {len(found)} {kind}s: {_listed(found)}. Write more of it.")
-    where = {"run": "keep runs", "input": "keep inputs", "mutation": "keep outputs"}.get(kind, "keep show RUN")
-    argument = "" if kind == "event" else " WORKFLOW"
-    raise NotFound(f"There is no {kind} {typed}. `{where}{argument}` lists them.")
+    raise NotFound(f"There is no {kind} {typed}. `{_LISTS[kind]}` lists them.")
+
+
+_LISTS = {
+    "run": "keep runs WORKFLOW", "input": "keep inputs WORKFLOW", "event": "keep show INPUT",
+    "mutation": "keep outputs WORKFLOW", "approval": "keep todo",
+}
 
 
 def _beginning_with(look: Look, typed: str, listing: str) -> list[str]:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...config import load
 from ...model.errors import KeepError, NotFound
-from .session import Session, open_look
+from .session import open_look
 from .text import clock, count, cut, line, width
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Play:
 
         begun, narrator = SystemClock().steady_ms(), Narrator()
         self._prepare()
-        with open_look(Session(str(self._folder / "keep.toml")).settings()) as look:
+        with open_look(load(self._folder / "keep.toml")) as look:
             self._kill_after_the_row(look, narrator)
             self._kill_before_the_row(look, narrator)
             self._finish(look, narrator)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...ledger.base import Row
 
 Data = dict[str, Any]
-_KINDS = ("run", "input", "event", "mutation")
+_KINDS = ("run", "input", "event", "mutation", "approval")
 
 
 @click.command()
@@ -25,7 +25,10 @@ _KINDS = ("run", "input", "event", "mutation")
 @with_json
 @with_session
 def show(session: Session, id: str, as_json: bool) -> None:
-    """Everything about a run, input, event, mutation or workflow; the beginning of its id is enough."""
+    """Everything about one thing, by its id or the beginning of it.
+
+    ID is that of a run, an input, an event, a mutation, an approval or a workflow.
+    """
     with session.look() as look:
         if id[:4] in names.KINDS:
             kind, whole = names.thing(look, id, _KINDS)
@@ -89,8 +92,20 @@ def _mutation(look: Look, id: str) -> Data:
     }
 
 
+def _approval(look: Look, id: str) -> Data:
+    from ...ledger.rows import approval_record
+
+    row = look.read.one("approval_by_id", approval_id=id)
+    assert row is not None, "it was just found"
+    return {
+        **approval_record(row).to_json(), "history": _history(look, row["workflow_id"], id),
+        "acts": _acts(look, row["workflow_id"], id),
+    }
+
+
 _SHOWN: Mapping[str, Callable[[Look, str], Data]] = {
     "workflow": _workflow, "run": _run, "input": _input, "event": _event, "mutation": _mutation,
+    "approval": _approval,
 }
 
 

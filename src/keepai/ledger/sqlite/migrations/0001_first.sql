@@ -226,6 +226,26 @@ create unique index mutation_one_open on mutation (workflow_id)
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
 create index mutation_by_lineage on mutation (workflow_id, lineage);
 
+create table approval (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  run_id text not null references run (id),
+  capability text not null,
+  account text not null,
+  intent text not null,
+  digest text not null,
+  status text not null constraint approval_status_known check (status in
+    ('pending', 'approved', 'rejected', 'expired', 'void', 'consumed')),
+  expires_at integer not null,
+  decided_by text,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq)
+);
+
+create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
+
 create table trace (
   workflow_id text not null,
   run_id text not null references run (id),

@@ -1,0 +1,115 @@
+"""Asking a person about exactly one call, and sending exactly that.
+
+The call is held whole, with a digest over everything it depends on. When a person has approved it, it is sent
+from what was held: the script does not run again in between, so what was shown is what is sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Any
+
+from ..ledger.rows import approval_record
+from ..ledger.transitions import approvals
+from ..ledger.transitions.approvals import Ask
+from ..ledger.transitions.mutations import Intent
+from ..model.codec import digest, encode, stored
+from ..model.errors import ApprovalNeeded
+from ..model.operations import Kind, Step
+from ..model.records import Approval, Mutation, Run
+from ..model.states import ApprovalStatus
+from . import failure
+from .parts import Parts
+from .stepping import Stepper
+
+
+async def ask(stepper: Stepper, intent: Intent) -> None:
+    """Hold a call until a person has decided."""
+    parts, run = stepper.parts, stepper.run
+    needed = ApprovalNeeded(f"“{intent.preview}” waits for a person to approve it.")
+    why = failure.stop(needed, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
+    asked = _ask(parts, run, intent)
+    await parts.ledger.write(
+        approvals.ask, run, asked, failure.until(why, asked.expires_at), stepper.trace.take(), barrier=True,
+    )
+
+
+def of_run(parts: Parts, run: Run) -> Approval | None:
+    """The approval that a run waits for or may use."""
+    row = parts.ledger.read().one("approval_open", run_id=run.id)
+    return approval_record(row) if row else None
+
+
+class Standing(StrEnum):
+    WAITS = "waits"  #: a person has not answered yet
+    EXPIRED = "expired"  #: not answered, or not used, in time: it is asked afresh
+    USABLE = "usable"  #: a person said yes to exactly this call
+    UNFIT = "unfit"  #: it was approved, but what it depends on has changed: `mutate` runs again
+
+
+def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
+    """What may be done with an approval now."""
+    if parts.clock.now_ms() >= approval.expires_at:
+        return Standing.EXPIRED
+    if approval.status is ApprovalStatus.PENDING:
+        return Standing.WAITS
+    return Standing.USABLE if _fits(parts, run, approval) else Standing.UNFIT
+
+
+def _fits(parts: Parts, run: Run, approval: Approval) -> bool:
+    granted = {
+        r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
+    }
+    known = parts.surface.kind(approval.capability) is Kind.MUTATION
+    same = _digest(parts, run, intent_of(approval)) == approval.digest
+    return known and same and granted.get(approval.capability) in ("allow", "ask")
+
+
+async def ask_afresh(parts: Parts, run: Run, approval: Approval) -> None:
+    """Show the same call again, with a new term."""
+    asked = _ask(parts, run, intent_of(approval))
+    await parts.ledger.write(approvals.ask_afresh, run, approval, asked, barrier=True)
+
+
+async def send(stepper: Stepper, approval: Approval) -> Mutation:
+    """Record that the approved call is about to leave; the approval is used up in the same commit."""
+    parts, intent = stepper.parts, intent_of(approval)
+    stepper.run, mutation = await parts.ledger.write(
+        approvals.send, stepper.run, approval, _due_anew(parts, intent), barrier=True,
+    )
+    return mutation
+
+
+def intent_of(approval: Approval) -> Intent:
+    """The call that an approval holds."""
+    data: Any = stored(approval.intent)
+    return Intent(**data)
+
+
+def _ask(parts: Parts, run: Run, intent: Intent) -> Ask:
+    return Ask(
+        intent, _account(parts, intent), _digest(parts, run, intent),
+        parts.clock.now_ms() + int(parts.policy.approval_s * 1000),
+    )
+
+
+def _due_anew(parts: Parts, intent: Intent) -> Intent:
+    """The same call; only its deadline counts from now."""
+    deadline_at = parts.clock.now_ms() + int(parts.policy.call_s * 1000)
+    return Intent(**{**asdict(intent), "deadline_at": deadline_at})
+
+
+def _digest(parts: Parts, run: Run, intent: Intent) -> str:
+    """Binds an answer to workflow, run, attempt, version, connector, account, operation, params and inputs."""
+    reserved = parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    inputs = encode([[r["event_id"], r["attempt"], r["payload"]] for r in reserved])
+    return digest(
+        run.workflow_id, run.id, str(run.attempt), run.version, intent.connector, _account(parts, intent),
+        intent.operation, intent.params, intent.subkey or "", inputs,
+    )
+
+
+def _account(parts: Parts, intent: Intent) -> str:
+    connector = parts.connectors.get(intent.connector)
+    return connector.account if connector else ""

@@ -1,0 +1,73 @@
+"""Calls that wait for a person: held whole, decided once, used once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from ...model.codec import encode
+from ...model.records import Approval, Mutation, Run, Traced
+from ...model.states import ApprovalStatus, Phase
+from ..base import Tx
+from ..rows import approval_record
+from . import mutations, runs
+from .mutations import Intent
+from .runs import Stop
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A call to be shown to a person, and what binds the answer to it."""
+
+    intent: Intent
+    account: str
+    digest: str
+    expires_at: int
+
+
+def ask(tx: Tx, run: Run, asked: Ask, why: Stop, trace: Sequence[Traced]) -> Approval:
+    """Hold a call and have its run wait for a person."""
+    approval = _hold(tx, run, asked)
+    runs.stop(tx, run, why, trace)
+    return approval
+
+
+def ask_afresh(tx: Tx, run: Run, approval: Approval, asked: Ask) -> Approval:
+    """Nobody answered, or nobody used the answer, in time: the same call is shown again."""
+    _move(tx, approval, ApprovalStatus.EXPIRED)
+    tx.expect(
+        "run_expect_by", f"run {run.id} no longer waits for a person", run_id=run.id, retry_at=asked.expires_at,
+        now=tx.now,
+    )
+    return _hold(tx, run, asked)
+
+
+def decide(tx: Tx, approval: Approval, target: ApprovalStatus, actor: str) -> None:
+    """A person says yes or no."""
+    _move(tx, approval, target, decided_by=actor)
+
+
+def send(tx: Tx, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mutation]:
+    """Use an approval: it is consumed, the run goes on and the intent is recorded, in one step."""
+    _move(tx, approval, ApprovalStatus.CONSUMED)
+    resumed = runs.resume(tx, run, Phase.MUTATING)
+    return resumed, mutations.send(tx, resumed, intent, ())
+
+
+def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
+    approval_id = tx.new_id("apr")
+    tx.run(
+        "approval_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), approval_id=approval_id,
+        run_id=run.id, capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,
+        intent=encode(asdict(asked.intent)), digest=asked.digest, expires_at=asked.expires_at, now=tx.now,
+    )
+    row = tx.one("approval_by_id", approval_id=approval_id)
+    assert row is not None, f"approval {approval_id} was just written"
+    return approval_record(row)
+
+
+def _move(tx: Tx, approval: Approval, target: ApprovalStatus, decided_by: str | None = None) -> None:
+    tx.expect(
+        "approval_move", f"approval {approval.id} is no longer {approval.status}", approval_id=approval.id,
+        source=approval.status, target=target, decided_by=decided_by, now=tx.now,
+    )

@@ -1,0 +1,123 @@
+"""The command as it is installed: its help, its version, and how little it loads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from keepai.config import load, table
+from keepai.model.errors import ConfigError
+from keepai.model.policy import settings as policy_settings
+from keepai.views.cli.main import COMMANDS, keep
+from keepai.views.cli.text import ago, cells, cut, short
+
+from .conftest import COMMAND, Place
+
+HEAVY = (
+    "apsw", "pydantic", "wasmtime", "tree_sitter", "rich", "asyncio", "keepai.app", "keepai.engine", "keepai.script",
+)
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, check=False)
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom keepai.views.cli.main import keep\n"
+        "try: keep(['--help'], prog_name='keep')\nexcept SystemExit: pass\n"
+        "import json; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stderr)
+    assert [name for name in loaded if name in HEAVY] == []
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+def test_every_command_has_help_and_takes_json() -> None:
+    for name in COMMANDS:
+        command = keep.get_command(None, name)  # type: ignore[arg-type]
+        assert command is not None
+        assert command.get_short_help_str(), name
+        assert "--json" in [option for parameter in command.params for option in parameter.opts], name
+
+
+def test_version_and_help_work_anywhere() -> None:
+    assert run("--version").stdout.startswith("keep ")
+    assert "Commands:" in run("-h").stdout
+    assert run("inputs", "--help").returncode == 0
+
+
+def test_a_broken_pipe_is_no_error(worked: Place) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"{' '.join(COMMAND)} show email-to-sheets | head -1"], cwd=worked.folder,
+        capture_output=True, text=True, check=False,
+    )
+    assert done.stdout.startswith("workflow ")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_public_names_are_there_though_they_load_late() -> None:
+    import keepai
+
+    assert all(getattr(keepai, name) is not None for name in keepai.__all__)
+    assert set(keepai.__all__) <= set(dir(keepai))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = keepai.Nothing  # type: ignore[attr-defined]
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def test_the_table_of_settings_names_every_setting() -> None:
+    names = [setting.name for setting in table()]
+    assert names[:2] == ["keep.path", "connectors.NAME.type"]
+    assert names[2:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert all(setting.meaning.endswith(".") for setting in table())
+
+
+def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert (load().path, load().policy.call_s, load().file) == (Path("keep.db"), 30.0, None)
+    Path("keep.toml").write_text('[keep]\npath = "a.db"\n[policy]\ncall_s = 1\nsettle_s = 2\n')
+    env = {"KEEP_DB": "b.db", "KEEP_POLICY_CALL_S": "3", "KEEP_OTHER": "x", "HOME": os.environ.get("HOME", "/")}
+    assert load().path == Path("a.db")
+    settings = load(env=env)
+    assert (settings.path, settings.policy.call_s, settings.policy.settle_s) == (Path("b.db"), 3, 2)
+    assert load(db="c.db", env=env).path == Path("c.db")
+    with pytest.raises(ConfigError, match="no such file"):
+        load(env={"KEEP_CONFIG": "none.toml"})
+
+
+def test_connectors_are_made_only_if_somebody_wants_them(tmp_path: Path) -> None:
+    (tmp_path / "keep.toml").write_text('[connectors.a]\ntype = "t"\nx = 1\n')
+    assert load(tmp_path / "keep.toml").connectors == ()
+    made = load(tmp_path / "keep.toml", make=lambda *given: given).connectors
+    assert made == (("t", "a", {"x": 1}, tmp_path),)
+
+
+# -- text ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("seconds", "told"), [
+    (0, "now"), (5, "5 s ago"), (119, "1 min ago"), (7200, "2 h ago"), (86400, "1 day ago"), (3 * 86400, "3 days ago"),
+    (-90, "in 1 min"),
+])
+def test_times_are_told_as_people_say_them(seconds: int, told: str) -> None:
+    assert ago(1_000_000_000, 1_000_000_000 + seconds * 1000) == told
+
+
+def test_wide_characters_take_two_cells() -> None:
+    assert cells("日本") == 4
+    assert cut("日本語の件名", 7) == "日本語…"
+    assert cut("short", 7) == "short"
+
+
+def test_short_ids_tell_apart() -> None:
+    ids = ["run_0123456789abc", "run_0123456789abd", "run_0123456789xyz"]
+    assert len(set(short(ids).values())) == 3

@@ -1,0 +1,172 @@
+"""Permissions: what is not granted is not called; the run waits, names the capability, and goes on once it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keepai.model.errors import ConfigError, NotFound
+from tests.harness import Story, consumer, producer, take_first, workflow
+
+SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
+LOOK = "await ctx.gmail.search({});"
+
+
+def acting(mutate: str = SEND, *, name: str = "story", prepare: str = "") -> str:
+    """A workflow that polls the feed and acts on its events."""
+    return workflow(name, producers={"poll": producer()}, consumers={
+        "act": consumer(prepare + take_first(), mutate=mutate, next="ctx.log(JSON.stringify(mutationResult));")})
+
+
+async def test_nothing_is_granted_unless_somebody_says_so(tmp_path: Path) -> None:
+    # R195, R304
+    async with Story(tmp_path) as story:
+        done = await story.keep.deploy(acting())
+        assert set(done.not_granted) == set(done.capabilities) == {"feed.list", "gmail.send"}
+        await story.run()
+        run = await story.last(done.workflow_id)
+        assert (run.handler, run.status) == ("poll", "paused:approval")
+        assert story.feed.count == 0
+
+
+@pytest.mark.parametrize("mode", [None, "deny", "ask"])
+async def test_a_mutation_without_a_grant_is_neither_sent_nor_recorded_as_sent(
+    tmp_path: Path, mode: str | None,
+) -> None:
+    # R174, R304, R305, I21: paused before in_flight, naming the capability, the reservation kept
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        grants = {"feed.list": "allow"} | ({"gmail.send": mode} if mode else {})
+        wf = await story.deploy(acting(), grants=grants)
+        await story.run()
+        await story.run(days=3)
+        run = await story.last(wf)
+        assert (run.status, run.phase) == ("paused:approval", "mutating")
+        assert story.world.asked == []
+        assert [m for m in await story.keep.mutations(wf) if m.status == "in_flight"] == []
+        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+        if mode != "ask":
+            assert run.error is not None
+            assert run.error.code == "permission"
+            assert "gmail.send" in run.error.message
+            assert run.error.line is not None
+
+
+async def test_a_grant_lets_the_run_go_on_with_what_it_had_pinned(tmp_path: Path) -> None:
+    # R171, R310
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(prepare="ctx.log('prepare');"), grants={"feed.list": "allow"})
+        await story.run()
+        waiting = await story.last(wf)
+        await story.reopen()
+        await story.keep.grant(wf, "gmail.send", "allow")
+        await story.run()
+        run = await story.last(wf)
+        assert (run.status, run.retry_of, run.prepare_result) == ("committed", waiting.id, waiting.prepare_result)
+        assert story.logs(run) == ['{"result":{"id":"sent-1"},"status":"applied"}']
+        assert len(story.world.effects) == 1
+
+
+async def test_a_grant_of_something_else_changes_nothing(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(), grants={"feed.list": "allow"})
+        await story.run()
+        waiting = await story.last(wf)
+        await story.keep.grant(wf, "gmail.search", "allow")
+        await story.keep.grant(wf, "gmail.send", "deny")
+        await story.run(days=1)
+        assert await story.last(wf) == waiting
+        assert story.world.asked == []
+
+
+async def test_reads_are_checked_too_also_where_check_could_not_see_them(tmp_path: Path) -> None:
+    # R195
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        hidden = "try { await ctx['gma' + ['il'].join('')].search({}); } catch { ctx.log('caught'); }"
+        for name, call in {"seen": LOOK, "hidden": hidden}.items():
+            wf = await story.deploy(
+                acting(name=name, prepare=call), grants={"feed.list": "allow", "gmail.send": "allow"})
+            await story.run()
+            run = await story.last(wf)
+            assert (run.status, run.phase, story.logs(run)) == ("paused:approval", "preparing", []), name
+            assert run.error is not None
+            assert "gmail.search" in run.error.message
+            assert story.world.count("gmail.search") == 0
+            assert (await story.event(wf, "in", "a")).reserved_by is None
+            await story.keep.grant(wf, "gmail.search", "allow")
+            await story.run()
+            assert (await story.last(wf)).status == "committed", name
+            story.world.asked.clear()
+
+
+async def test_a_grant_counts_for_its_own_workflow_only(tmp_path: Path) -> None:
+    # I21
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        one = await story.deploy(acting(name="one"))
+        two = await story.deploy(acting(name="two"), grants={"feed.list": "allow"})
+        await story.run()
+        assert (await story.last(one)).status == "committed"
+        assert (await story.last(two)).status == "paused:approval"
+        await story.keep.grant(one, "gmail.send", "allow")
+        await story.run()
+        assert (await story.last(two)).status == "paused:approval"
+        assert len(story.world.effects) == 1
+
+
+async def test_a_capability_that_is_taken_away_stops_the_next_call(tmp_path: Path) -> None:
+    # R304
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        await story.run()
+        await story.keep.grant(wf, "gmail.send", "deny")
+        story.feed.put("b")
+        await story.run(minutes=5)
+        assert (await story.last(wf)).status == "paused:approval"
+        assert len(story.world.effects) == 1
+
+
+async def test_a_new_version_does_not_widen_what_was_granted(tmp_path: Path) -> None:
+    # DESIGN 10
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(mutate="ctx.log('nothing');"))
+        await story.run()
+        story.feed.put("b")
+        done = await story.keep.deploy(acting())
+        assert (done.version, done.not_granted) == ("2.0", ("gmail.send",))
+        await story.run(minutes=5)
+        assert (await story.last(wf)).status == "paused:approval"
+        assert story.world.asked == []
+
+
+async def test_a_script_cannot_grant_itself_anything_by_naming_it(tmp_path: Path) -> None:
+    # R193: members of ctx that are no operations, and ways around them
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(mutate="""
+  const found = Object.getOwnPropertyNames(ctx).concat(Object.getOwnPropertyNames(Object.getPrototypeOf(ctx) ?? {}));
+  ctx.log(found.filter(n => /grant|keep|ledger|secret|fetch|require|process/i.test(n)).join());
+  ctx.log([typeof fetch, typeof require, typeof process, typeof Deno, typeof std, typeof os].join());
+"""))
+        await story.run()
+        assert story.logs(await story.last(wf))[:2] == ["", ",".join(["undefined"] * 6)]
+
+
+async def test_grants_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(acting())
+        with pytest.raises(NotFound, match=r"gmail\.fly"):
+            await story.keep.grant(wf, "gmail.fly", "allow")
+        with pytest.raises(NotFound, match="gmail"):
+            await story.keep.grant(wf, "gmail", "allow")
+        with pytest.raises(ConfigError, match="perhaps"):
+            await story.keep.grant(wf, "gmail.send", "perhaps")
+        with pytest.raises(ConfigError, match="everything"):
+            await story.keep.deploy(acting(name="other"), grants="everything")
+        assert [w.name for w in await story.keep.workflows()] == ["story"]
