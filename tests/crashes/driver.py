@@ -2,8 +2,8 @@
 
 `python -m tests.crashes.driver <folder> <crash> …`: for each crash, a process of its own opens Keep on the folder's
 ledger, deploys the example and runs until there is nothing left to do. `-` is a life without a crash, `name:nth` one
-that SIGKILL ends at the nth arrival at that point. The last line on stdout says how each life ended, which points it reached, and which
-invariants the file broke then.
+that SIGKILL ends at the nth arrival at that point. The last line on stdout says how each life ended, which points it
+reached, and which invariants the file broke then.
 
 The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
 `kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot

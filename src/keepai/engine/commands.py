@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import workflows
 from ..model.codec import Json, encode
-from ..model.errors import NotFound, OutcomeUnknown, Refused, Transient
+from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status, WorkflowStatus
@@ -19,6 +21,8 @@ from .host import Host
 from .outcome import SKIPPED, applied
 from .parts import Parts
 from .relaunch import carry, last_mutation
+
+T = TypeVar("T")
 
 RESOLUTIONS = ("try_again", "did_not_happen", "happened", "skip")
 
@@ -46,7 +50,7 @@ class Commands:
         row = self.workflow(workflow)
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
-        queued = await self._parts.ledger.write(workflows.run_now, row["id"], actor, barrier=True)
+        queued = await self._act(workflows.run_now, row["id"], actor)
         self._host.wake()
         return queued
 
@@ -57,7 +61,7 @@ class Commands:
         connector, _, operation = capability.partition(".")
         if operation not in self._parts.surface.operations.get(connector, {}):
             raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
-        await self._parts.ledger.write(workflows.grant, row["id"], capability, mode, actor, barrier=True)
+        await self._act(workflows.grant, row["id"], capability, mode, actor)
         self._host.wake()
 
     async def skip_event(self, event_id: str, actor: str) -> None:
@@ -65,14 +69,14 @@ class Commands:
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        await self._parts.ledger.write(workflows.skip_event, row["workflow_id"], event_id, actor, barrier=True)
+        await self._act(workflows.skip_event, row["workflow_id"], event_id, actor)
 
     async def reprocess(self, event_id: str, actor: str) -> None:
         """Process an ended event once more, as a new attempt."""
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        await self._parts.ledger.write(workflows.reprocess_event, row["workflow_id"], event_id, actor, barrier=True)
+        await self._act(workflows.reprocess_event, row["workflow_id"], event_id, actor)
         self._host.wake()
 
     async def skip_input(self, input_id: str, actor: str) -> list[str]:
@@ -80,8 +84,8 @@ class Commands:
         row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
         if row is None:
             raise NotFound(f"There is no input {input_id}.")
-        return await self._parts.ledger.write(
-            workflows.skip_input, row["workflow_id"], input_id, actor, barrier=True,
+        return await self._act(
+            workflows.skip_input, row["workflow_id"], input_id, actor,
         )
 
     async def retry(self, run_id: str, actor: str) -> str:
@@ -100,7 +104,7 @@ class Commands:
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
         self._check_skippable(run, mutation)
-        await self._parts.ledger.write(workflows.skip_run, run, mutation, SKIPPED, actor, barrier=True)
+        await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
         self._host.wake()
 
     async def finish(self, run_id: str, actor: str) -> None:
@@ -111,7 +115,7 @@ class Commands:
                 f"Run {run_id} cannot be finished: it is {run.status} in {run.phase}. "
                 "Only a run that stopped after its mutation can."
             )
-        await self._parts.ledger.write(workflows.finish_run, run, actor, barrier=True)
+        await self._act(workflows.finish_run, run, actor)
         self._host.wake()
 
     async def resolve(self, mutation_id: str, answer: str, result: Json, actor: str) -> None:
@@ -126,11 +130,11 @@ class Commands:
                 await self._did_not_happen(run, mutation, actor)
             case "happened":
                 text = encode(result, what="the result")
-                await self._parts.ledger.write(
-                    workflows.happened, run, mutation, text, applied(text), actor, barrier=True,
+                await self._act(
+                    workflows.happened, run, mutation, text, applied(text), actor,
                 )
             case _:
-                await self._parts.ledger.write(workflows.skip_run, run, mutation, SKIPPED, actor, barrier=True)
+                await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
         self._host.wake()
 
     async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
@@ -139,7 +143,7 @@ class Commands:
             raise Refused(f"{mutation.connector}.{mutation.operation} has no way to look up what became of it.")
         unknown = OutcomeUnknown("A person asked to look again.")
         doubt = reconcile.doubt(self._parts, run, mutation, unknown, closed=False)
-        await self._parts.ledger.write(workflows.try_again, run, mutation, doubt, actor, barrier=True)
+        await self._act(workflows.try_again, run, mutation, doubt, actor)
 
     async def _did_not_happen(self, run: Run, mutation: Mutation, actor: str) -> None:
         self._host.check_settled(mutation)
@@ -147,18 +151,18 @@ class Commands:
         said = Transient(f"{actor} says that “{mutation.preview}” did not happen. It is tried again.")
         why = failure.stop(said, run, Step.MUTATE, self._parts.policy, now)
         at_once = replace(why, retry_at=now, failures=0, exhausted=False)
-        await self._parts.ledger.write(workflows.did_not_happen, run, mutation, at_once, actor, barrier=True)
+        await self._act(workflows.did_not_happen, run, mutation, at_once, actor)
 
     async def approve(self, approval_id: str, actor: str) -> None:
         """Allow exactly the call that was shown; it is sent without running the script again."""
         approval_, _ = self._to_decide(approval_id)
-        await self._parts.ledger.write(workflows.approve, approval_, actor, barrier=True)
+        await self._act(workflows.approve, approval_, actor)
         self._host.wake()
 
     async def reject(self, approval_id: str, actor: str) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
         approval_, run = self._to_decide(approval_id)
-        await self._parts.ledger.write(workflows.reject, run, approval_, SKIPPED, actor, barrier=True)
+        await self._act(workflows.reject, run, approval_, SKIPPED, actor)
         self._host.wake()
 
     def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
@@ -202,8 +206,15 @@ class Commands:
 
     # -- shared ------------------------------------------------------------------------------------
 
+    async def _act(self, verb: Callable[..., T], *args: Any) -> T:
+        """Do it, on disk, or refuse it because somebody or something was quicker."""
+        try:
+            return await self._parts.ledger.write(verb, *args, barrier=True)
+        except Conflict as error:
+            raise Refused(f"{error.message} Look at how it stands now.") from error
+
     async def _move(self, workflow: str, target: WorkflowStatus, act: str, actor: str) -> None:
-        await self._parts.ledger.write(workflows.move, self.workflow(workflow)["id"], target, act, actor, barrier=True)
+        await self._act(workflows.move, self.workflow(workflow)["id"], target, act, actor)
         self._host.wake()
 
     async def _carry_on(self, run: Run, actor: str) -> Run:
@@ -215,7 +226,7 @@ class Commands:
             )
         if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
-        return await self._parts.ledger.write(workflows.retry_run, run, how, actor, barrier=True)
+        return await self._act(workflows.retry_run, run, how, actor)
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
         if mutation is not None and mutation.status is MutationStatus.APPLIED:

@@ -9,7 +9,7 @@ from ..ledger.base import Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin
-from ..model.errors import LedgerStopped, NotGranted, Refused
+from ..model.errors import Conflict, LedgerStopped, NotGranted, Refused
 from ..model.operations import Kind
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
@@ -134,7 +134,10 @@ class Host:
         if now.row["status"] != WorkflowStatus.ACTIVE:
             return False
         await self._bring_near(now)
-        run = await self._next_run(now)
+        try:
+            run = await self._next_run(now)
+        except Conflict:
+            return True  # a person was quicker: look again
         if run is None:
             return False
         await runner.execute(self._parts, run)
@@ -184,7 +187,8 @@ class Host:
         mutation = last_mutation(self._parts, run)
         if mutation is None or not self._reconcile_due(run, mutation):
             return None
-        return await reconcile.attempt(self._parts, self._closures, run, mutation)
+        found = await reconcile.attempt(self._parts, self._closures, run, mutation)
+        return await self._under_active_version(self._now(run.workflow_id), found) if found else None
 
     def _reconcile_due(self, run: Run, mutation: Mutation | None) -> bool:
         if mutation is None or mutation.status is not MutationStatus.NEEDS_RECONCILE:
@@ -222,9 +226,9 @@ class Host:
 
     def _granted_meanwhile(self, run: Run) -> bool:
         """Whether a run waits for a capability that it has by now."""
-        if run.error is None or run.error.code != NotGranted.code or run.state is not Status.PAUSED:
+        capability = run.error.evidence if run.error and run.error.code == NotGranted.code else None
+        if capability is None or run.state is not Status.PAUSED:
             return False
-        capability = run.error.evidence
         may_ask = self._parts.surface.kind(str(capability)) is Kind.MUTATION
         granted = self._parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
         enough = ("allow", "ask") if may_ask else ("allow",)

@@ -56,8 +56,8 @@ def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Jso
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
     given = operation.args[0] if operation.args else None
-    params, subkey = _without_subkey(given, operation.name)
     try:
+        params, subkey = _without_subkey(given, operation.name)
         params = spec.parse(params)
         must_ask = check_granted(stepper.grants, operation.name, may_ask=True)
     except KeepError as error:

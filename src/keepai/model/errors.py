@@ -150,8 +150,6 @@ class PermissionDenied(ConnectorError):
 class NotGranted(PermissionDenied):
     """Nobody allowed this capability to the workflow."""
 
-    code = "not_granted"
-
     def __init__(self, message: str, capability: str) -> None:
         super().__init__(message)
         self.capability = capability

@@ -22,8 +22,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-_PERSON_KINDS = {"approval": "approval", "permission": "permission", "not_granted": "permission",
-                 "precondition": "precondition"}
+_PERSON_KINDS = {"approval": "approval", "permission": "permission", "precondition": "precondition"}
 
 
 def question(

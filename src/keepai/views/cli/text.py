@@ -19,6 +19,7 @@ COLOURS = {
     "failed": "red", "indeterminate": "red", "crashed": "red", "stopped": "red", "error": "red", "warning": "yellow",
 }
 WIDTH_LEAST = 20
+WIDTH_USUAL = 80  #: where a terminal does not say
 
 
 def plain(text: str) -> str:
@@ -65,7 +66,7 @@ def width() -> int | None:
     if given.isdecimal():
         return max(WIDTH_LEAST, int(given))
     try:
-        return max(WIDTH_LEAST, os.get_terminal_size(sys.stdout.fileno()).columns)
+        return max(WIDTH_LEAST, os.get_terminal_size(sys.stdout.fileno()).columns or WIDTH_USUAL)
     except (OSError, ValueError):
         return None
 

@@ -1,0 +1,279 @@
+"""Writes the pages of docs/ that are derived from the code: `python docs/generate.py`, or `--check` to compare only.
+
+What a state, an error, a finding, a setting or a command means is said once, in the code; these pages repeat it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+import click
+
+from keepai.config import table as settings_table
+from keepai.ledger.queries import load as load_statements
+from keepai.model import errors, states
+from keepai.model.errors import OUTCOMES, Consequence, KeepError
+from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
+from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
+from keepai.script.findings import CODES
+from keepai.views.cli.main import keep
+
+HERE = Path(__file__).parent
+HEAD = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
+
+#: What each machine is about, for people.
+ABOUT = {
+    "phase": "How far a run has come. It only moves forward; a failure changes the status and leaves the phase.",
+    "status": "How a run is doing. `active`, `paused` and `failed` hold the workflow: nothing else of it starts.",
+    "mutation": "What is known of one side effect. Out of doubt leads only knowledge, or a person.",
+    "event": "What became of a message in a topic. People see `reserved` while a run holds it.",
+    "input": "What became of something that came from outside. People see `pending`, `done` or `skipped`.",
+    "workflow": "Whether a workflow runs. Only people change it; \"blocked\" is seen from its open run.",
+    "approval": "What became of the question whether exactly one call may be made.",
+}
+TITLES = {
+    "phase": "Phase of a run", "status": "Status of a run", "mutation": "Mutation", "event": "Event", "input": "Input",
+    "workflow": "Workflow", "approval": "Approval",
+}
+
+
+def meanings(kind: type[StrEnum]) -> dict[str, str]:
+    """Value → its `#:` comment."""
+    found = re.findall(r'^\s+\w+ = "([^"]+)"\s+#: (.+)$', inspect.getsource(kind), re.MULTILINE)
+    assert {value for value, _ in found} == set(kind), f"every value of {kind.__name__} needs a #: line"
+    return dict(found)
+
+
+def sentence(text: str) -> str:
+    """A remark as a sentence."""
+    first = text if text.startswith(("`", "(")) else text[:1].upper() + text[1:]
+    return first if first.endswith((".", "?", "!")) else first + "."
+
+
+def cell(text: object) -> str:
+    return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+def rows(head: Iterable[str], body: Iterable[Iterable[object]]) -> str:
+    """A table."""
+    names = list(head)
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(cell(each) for each in row) + " |" for row in body]
+    return "\n".join(lines) + "\n"
+
+
+# States
+
+
+def states_page() -> str:
+    """Every machine: diagram, states, moves."""
+    parts = [
+        "# States\n\nEverything that the ledger records is in exactly one state, and every move between two states is "
+        "in one of the tables below. Python refuses any other move, and so does the database itself. Every move is "
+        "kept, with its time.\n",
+    ]
+    parts += [_machine(machine) for machine in MACHINES.values()]
+    parts.append(_reasons())
+    return "\n".join(parts)
+
+
+def _machine(machine: Machine) -> str:
+    said = meanings(machine.states)
+    listed = [(f"`{state}`", sentence(said[state]), _where(machine, state)) for state in machine.states]
+    moves = [(f"`{s}`", f"`{t}`", sentence(why)) for s, targets in machine.moves.items() for t, why in targets.items()]
+    return (
+        f"## {TITLES[machine.name]}\n\n{ABOUT[machine.name]}\n\n```mermaid\n{as_mermaid(machine)}\n```\n\n"
+        + rows(("State", "Meaning", ""), listed) + "\n" + rows(("From", "To", "When"), moves)
+    )
+
+
+def _where(machine: Machine, state: StrEnum) -> str:
+    words = {"first": state in machine.initial, "last": state in machine.terminal}
+    return ", ".join(word for word, fits in words.items() if fits)
+
+
+def _reasons() -> str:
+    said = meanings(states.Reason)
+    body = [
+        (f"`{shown(status, reason)}`", sentence(said[reason]))
+        for status, reasons in REASONS.items() for reason in states.Reason if reason in reasons
+    ]
+    text = "A run that waits or failed has a reason, which people see after the status.\n\n"
+    return "## Reason of a run\n\n" + text + rows(("Shown as", "Meaning"), body)
+
+
+# Phases
+
+
+def phases_page() -> str:
+    """Which step may ask for what."""
+    steps, kinds = meanings(Step), meanings(Kind)
+    matrix = [(f"`{kind}`", *(_allowed(step, kind) for step in Step)) for kind in Kind]
+    return (
+        "# What each step may ask for\n\nA script sees the outside world through `ctx` alone, and what `ctx` carries "
+        "depends on the step that runs. Any other call ends the run as a logic failure; the script cannot catch it.\n\n"
+        + rows(("Operation", *(f"`{step}`" for step in Step)), matrix)
+        + "\n¹ only where the policy `mutate_reads` is `by_id`.\n\n## Steps\n\n"
+        + rows(("Step", "Meaning"), ((f"`{step}`", sentence(steps[step])) for step in Step))
+        + "\n## Operations\n\n`read`, `read_by_id` and `mutation` stand for the operations of connectors, such as "
+        "`ctx.gmail.search`; `log` is `console.log` and `ctx.log`.\n\n"
+        + rows(("Operation", "Meaning"), ((f"`{kind}`", sentence(kinds[kind])) for kind in Kind))
+    )
+
+
+def _allowed(step: Step, kind: Kind) -> str:
+    if kind in ALLOWED[step]:
+        return "✓"
+    return "¹" if step is Step.MUTATE and kind in MUTATE_BY_ID else ""
+
+
+# Errors
+
+
+def errors_page() -> str:
+    """The tree, and what each leads to."""
+    consequences = meanings(Consequence)
+    return (
+        "# Errors\n\nEvery error has a code, which is kept with the run it stopped, and a consequence, which decides "
+        "what becomes of that run. Connectors raise the ones below `ConnectorError`; what a mutation raises besides "
+        "means that nobody knows whether it happened.\n\n"
+        + rows(("Error", "Code", "Meaning", "Leads to"), (_error(kind, depth) for kind, depth in tree()))
+        + "\n## Consequences\n\n"
+        + rows(("Consequence", "The run becomes", "Meaning"), (
+            (f"`{each}`", f"`{shown(*OUTCOMES[each])}`", sentence(consequences[each])) for each in Consequence
+        ))
+    )
+
+
+def tree(kind: type[KeepError] = KeepError, depth: int = 0) -> Iterator[tuple[type[KeepError], int]]:
+    """Every error with its depth, parents first."""
+    yield kind, depth
+    for child in kind.__subclasses__():
+        if child.__module__ == errors.__name__:
+            yield from tree(child, depth + 1)
+
+
+def _error(kind: type[KeepError], depth: int) -> tuple[str, str, str, str]:
+    first = (kind.__doc__ or "").strip().splitlines()[0]
+    return ("&emsp;" * depth + f"`{kind.__name__}`", f"`{kind.code}`", first, f"`{kind.consequence}`")
+
+
+# Findings, settings, statements
+
+
+def findings_page() -> str:
+    """What `check` can say."""
+    parts = [
+        "# Findings\n\n`keep check` reads a script without running it. Each finding has a code, a place, a sentence "
+        "and a fix. An error keeps the script from being deployed; a warning does not.\n",
+    ]
+    for severity, title in (("error", "Errors"), ("warning", "Warnings")):
+        body = ((f"`{code}`", each.sentence) for code, each in CODES.items() if each.severity == severity)
+        parts.append(f"## {title}\n\n" + rows(("Code", "Meaning"), body))
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """Every setting with its default."""
+    body = (
+        (f"`{s.name}`", "" if s.default is None else f"`{_value(s.default)}`", s.meaning, ", ".join(
+            f"`{word}`" for word in (s.flag, s.variable) if word)) for s in settings_table()
+    )
+    return (
+        "# Settings\n\nIn `keep.toml`; a flag wins over an environment variable, that over the file, and that over "
+        "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is seconds, "
+        "`_bytes` bytes, `_max` a greatest number.\n\n"
+        + rows(("Setting", "Default", "Meaning", "Flag or variable"), body)
+    )
+
+
+def _value(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def statements_page() -> str:
+    """Every named statement with its purpose."""
+    purposes = {name: text.splitlines()[0].removeprefix("--").strip() for name, text in load_statements().items()}
+    body = ((f"`{name}`", purpose) for name, purpose in sorted(purposes.items()))
+    return (
+        "# Statements\n\nEvery statement that Keep runs on its ledger, by the name under which it stands in "
+        "`src/keepai/ledger/queries/`.\n\n" + rows(("Name", "Purpose"), body)
+    )
+
+
+# Commands
+
+
+def commands_page() -> str:
+    """Every command with its help."""
+    context = click.Context(keep, info_name="keep")
+    parts = [f"# Commands\n\n{_help(keep)}\n\n" + rows(("Option", "Meaning"), _options(keep, context))]
+    for name in keep.list_commands(context):
+        command = keep.get_command(context, name)
+        assert command is not None, name
+        parts += _command(command, click.Context(command, info_name=name, parent=context), f"keep {name}")
+    return "\n".join(parts)
+
+
+def _command(command: click.Command, context: click.Context, name: str) -> Iterator[str]:
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    options = rows(("Option", "Meaning"), _options(command, context))
+    yield f"## {name}\n\n```\n{usage}\n```\n\n{_help(command)}\n\n{options}"
+    if isinstance(command, click.Group):
+        for inner in command.list_commands(context):
+            found = command.get_command(context, inner)
+            assert found is not None, inner
+            yield from _command(found, click.Context(found, info_name=inner, parent=context), f"{name} {inner}")
+
+
+def _help(command: click.Command) -> str:
+    assert command.help, f"the command {command.name} says nothing of itself"
+    return inspect.cleandoc(command.help).replace("\b\n", "").strip()
+
+
+def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
+    for parameter in command.get_params(context):
+        record = parameter.get_help_record(context)
+        if record:
+            yield f"`{record[0]}`", record[1]
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
+    "concepts/states.md": states_page,
+    "reference/phases.md": phases_page,
+    "reference/errors.md": errors_page,
+    "reference/findings.md": findings_page,
+    "reference/settings.md": settings_page,
+    "reference/statements.md": statements_page,
+    "reference/commands.md": commands_page,
+}
+
+
+def stale() -> dict[Path, str]:
+    """Pages whose file is not what the code says, with what it says."""
+    found = {}
+    for name, write in PAGES.items():
+        path, text = HERE / name, HEAD + write()
+        if not path.exists() or path.read_text("utf-8") != text:
+            found[path] = text
+    return found
+
+
+def main(arguments: list[str]) -> int:
+    """Write what is stale, or with `--check` only say so."""
+    old = stale()
+    for path, text in old.items():
+        if "--check" not in arguments:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        print(("stale: " if "--check" in arguments else "wrote ") + path.relative_to(HERE.parent).as_posix())
+    return 1 if old and "--check" in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
