@@ -85,7 +85,7 @@ def states_page() -> str:
 def _machine(machine: Machine) -> str:
     said = meanings(machine.states)
     listed = [(f"`{state}`", sentence(said[state]), _where(machine, state)) for state in machine.states]
-    moves = [(f"`{s}`", f"`{t}`", sentence(why)) for s, targets in machine.moves.items() for t, why in targets.items()]
+    moves = [(f"`{s}`", f"`{t}`", why) for s, targets in machine.moves.items() for t, why in targets.items()]
     return (
         f"## {TITLES[machine.name]}\n\n{ABOUT[machine.name]}\n\n```mermaid\n{as_mermaid(machine)}\n```\n\n"
         + rows(("State", "Meaning", ""), listed) + "\n" + rows(("From", "To", "When"), moves)
@@ -186,8 +186,8 @@ def settings_page() -> str:
     )
     return (
         "# Settings\n\nIn `keep.toml`; a flag wins over an environment variable, that over the file, and that over "
-        "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is seconds, "
-        "`_bytes` bytes, `_max` a greatest number.\n\n"
+        "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is "
+        "seconds, `_bytes` bytes, `_max` a greatest number.\n\n"
         + rows(("Setting", "Default", "Meaning", "Flag or variable"), body)
     )
 
@@ -239,7 +239,7 @@ def _help(command: click.Command) -> str:
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record:
+        if record and record[1] and parameter.name != "help":
             yield f"`{record[0]}`", record[1]
 
 

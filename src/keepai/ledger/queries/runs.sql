@@ -50,7 +50,7 @@ where id = :run_id and status = :source returning id;
 
 -- name: run_resume
 -- What a run waited for is there: this host goes on with it.
-update run set status = 'active', reason = null, retry_at = null, phase = :phase,
+update run set status = 'active', reason = null, error = null, retry_at = null, phase = :phase,
   outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
 where id = :run_id and status = :source and phase = :source_phase returning id;
 

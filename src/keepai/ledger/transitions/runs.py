@@ -131,6 +131,8 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         target=how.leaves, now=tx.now,
     )
     tx.run("approval_void", run_id=run.id, now=tx.now)
+    if not how.keep:
+        events.release(tx, run.workflow_id, run.id)  # before the count that says what the new run has seen
     run_id, sequence = tx.new_id("run"), tx.tick(run.workflow_id)
     tx.run(
         "run_insert", workflow_id=run.workflow_id, seq=sequence, run_id=run_id, handler=run.handler, kind=run.kind,
@@ -143,8 +145,6 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=run_id)
         tx.run("event_hand_over", run_id=run.id, new_run_id=run_id, now=tx.now)
-    else:
-        events.release(tx, run.workflow_id, run.id)
     return _get(tx, run_id)
 
 

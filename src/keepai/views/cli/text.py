@@ -148,7 +148,7 @@ def short(ids: Iterable[str]) -> dict[str, str]:
     """Each id by as many characters as tell it from the others here, and two more."""
     every = sorted(set(ids))
     need = max((_same(a, b) for a, b in pairwise(every)), default=0)
-    return {each: each[: max(need + 3, 14)] for each in every}
+    return {each: each[: max(need + 3, 16)] for each in every}
 
 
 def _same(a: str, b: str) -> int:

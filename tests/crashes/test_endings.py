@@ -1,0 +1,114 @@
+"""Hosts that end in other ways than by SIGKILL: closed in the middle, cut off, stopped by their own ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from keepai import Keep
+from keepai.testing import CrashAt, Crashed, World
+from tests.crashes.driver import EXAMPLE
+from tests.crashes.invariants import violations
+
+
+def world_with(mails: int) -> World:
+    world = World()
+    for number in range(mails):
+        world.deliver(from_=f"ann{number}@example.com", subject=f"s{number}")
+    return world
+
+
+def host(path: Path, world: World) -> Keep:
+    return Keep(path, connectors=world.connectors(), clock=world.clock)
+
+
+async def deploy(keep: Keep) -> str:
+    return (await keep.deploy(EXAMPLE.read_text(), grants="all")).workflow_id
+
+
+async def drain(path: Path, world: World) -> None:
+    async with host(path, world) as keep:
+        for _ in range(6):
+            await keep.run_until_idle()
+            world.clock.advance(minutes=1)  # type: ignore[attr-defined]
+
+
+def rows_written(world: World) -> list[object]:
+    return [effect.params["values"] for effect in world.effects_of("sheets.appendRow")]
+
+
+async def wait_for_call(world: World, operation: str) -> None:
+    async with asyncio.timeout(20):
+        while not world.count(operation):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_a_call_that_was_cut_off_is_in_doubt_even_if_its_host_then_closed_in_order(
+    tmp_path: Path, applied: bool,
+) -> None:
+    path, world = tmp_path / "keep.db", world_with(1)
+    world.on("sheets.appendRow").hang(applied=applied)
+    async with host(path, world) as keep:
+        workflow_id = await deploy(keep)
+        running = asyncio.ensure_future(keep.run_until_idle())
+        await wait_for_call(world, "sheets.appendRow")
+        for lane in list(keep.host._lanes.values()):
+            lane.cancel()
+        await asyncio.wait({running}, timeout=5)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert violations(path) == []
+    await drain(path, world)
+    assert rows_written(world) == [["ann0@example.com", "s0"]], "it is never sent again on a guess"
+    assert violations(path) == []
+    async with host(path, world) as keep:
+        assert [event.status for event in await keep.events(workflow_id, topic="email.received")] == ["consumed"]
+
+
+async def test_closing_in_the_middle_lets_the_call_end_and_starts_nothing_more(tmp_path: Path) -> None:
+    path, world = tmp_path / "keep.db", world_with(3)
+    world.on("sheets.appendRow").hang()
+    keep = host(path, world)
+    await keep.__aenter__()
+    await deploy(keep)
+    running = asyncio.ensure_future(keep.run_until_idle())
+    await wait_for_call(world, "sheets.appendRow")
+    closing = asyncio.ensure_future(keep.close())
+    await asyncio.sleep(0.05)
+    world.release()
+    await asyncio.gather(closing, running, return_exceptions=True)
+    assert world.count("sheets.appendRow") == 1
+    assert violations(path) == []
+    await drain(path, world)
+    assert rows_written(world) == [[f"ann{n}@example.com", f"s{n}"] for n in range(3)]
+    assert world.count("sheets.appendRow") == 3, "an orderly end interrupts nothing"
+
+
+async def test_hosts_that_end_in_order_do_not_count_as_crashes(tmp_path: Path) -> None:
+    path, world = tmp_path / "keep.db", world_with(1)
+    for _ in range(5):
+        async with host(path, world) as keep:
+            workflow_id = await deploy(keep)
+    await drain(path, world)
+    async with host(path, world) as keep:
+        assert {run.status for run in await keep.runs(workflow_id)} == {"committed"}
+
+
+@pytest.mark.parametrize("point", ["before:prepare", "before:send", "after:send", "after:call", "before:commit_consumer"])
+async def test_a_host_whose_code_breaks_off_leaves_what_a_killed_one_leaves(tmp_path: Path, point: str) -> None:
+    """The same as with SIGKILL, in one process: what `CrashAt` promises to whoever writes tests."""
+    path, world = tmp_path / "keep.db", world_with(2)
+    with CrashAt(point) as crash:
+        keep = host(path, world)
+        with pytest.raises(Crashed):
+            async with keep:
+                await deploy(keep)
+                await keep.run_until_idle()
+    assert crash.crashed
+    assert crash.reached[-1] == point
+    await drain(path, world)
+    assert violations(path) == []
+    assert rows_written(world) == [["ann0@example.com", "s0"], ["ann1@example.com", "s1"]]

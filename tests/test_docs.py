@@ -1,0 +1,226 @@
+"""The docs say what the code does: generated pages are fresh, everything has its row, links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+import textwrap
+import tomllib
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from urllib.parse import unquote
+
+import click
+import pytest
+
+from keepai.config import table as settings_table
+from keepai.model import states
+from keepai.model.operations import Kind, Step
+from keepai.model.policy import settings
+from keepai.script.findings import CODES
+from keepai.views.cli.main import keep
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+MADE = {".venv", "node_modules", "dist", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+TEXTS = sorted(
+    path for path in ROOT.rglob("*.md") if not MADE.intersection(path.relative_to(ROOT).parts)
+)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def first_cells(text: str) -> set[str]:
+    """What stands in code at the beginning of a table's rows."""
+    return set(re.findall(r"^\| (?:&emsp;)*`([^`]+)` \|", text, re.MULTILINE))
+
+
+# Generated pages
+
+
+@pytest.mark.parametrize("name", list(generator().PAGES))
+def test_a_generated_page_is_what_the_code_says(name: str) -> None:
+    stale = [name_of(path) for path in generator().stale()]
+    assert f"docs/{name}" not in stale, "run `make docs`"
+
+
+def test_check_says_what_is_stale_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = generator()
+    (tmp_path / "docs").mkdir()
+    monkeypatch.setattr(module, "HERE", tmp_path / "docs")
+    assert module.main(["--check"]) == 1
+    assert list((tmp_path / "docs").iterdir()) == []
+    assert module.main([]) == 0
+    assert module.main(["--check"]) == 0
+    broken = tmp_path / "docs" / "reference" / "errors.md"
+    broken.write_text("old")
+    assert module.main(["--check"]) == 1
+    assert broken.read_text() == "old"
+
+
+def test_the_generator_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "generate.py"), "--check"], capture_output=True, text=True, check=False, timeout=60,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# Everything has its place
+
+
+def test_every_state_and_every_move_is_on_its_page() -> None:
+    text = page("concepts/states.md")
+    sections = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    for machine in states.MACHINES.values():
+        section = sections[generator().TITLES[machine.name]]
+        assert first_cells(section) >= set(machine.states)
+        for source, targets in machine.moves.items():
+            for target, why in targets.items():
+                assert f"| `{source}` | `{target}` | {why} |" in section
+                assert f"  {source} --> {target}: {why}" in section
+    shown = {states.shown(status, reason) for status, reasons in states.REASONS.items() for reason in reasons}
+    assert first_cells(sections["Reason of a run"]) == shown
+
+
+def test_every_error_has_its_code_and_its_consequence() -> None:
+    text = page("reference/errors.md")
+    for kind, _ in generator().tree():
+        assert re.search(rf"`{kind.__name__}` \| `{kind.code}` \| .+ \| `{kind.consequence}` \|", text), kind.__name__
+
+
+def test_every_finding_has_its_row_under_its_severity() -> None:
+    found, wanted = page("reference/findings.md").split("## Warnings"), ("error", "warning")
+    for text, severity in zip(found, wanted, strict=True):
+        assert first_cells(text) == {code for code, meaning in CODES.items() if meaning.severity == severity}
+
+
+def test_every_setting_has_its_row() -> None:
+    rows = first_cells(page("reference/settings.md"))
+    assert rows == {setting.name for setting in settings_table()}
+    assert rows >= {f"policy.{name}" for name, _, _ in settings()}
+
+
+def test_every_operation_and_step_is_in_the_matrix() -> None:
+    text = page("reference/phases.md")
+    assert first_cells(text) == {*Kind, *Step}
+
+
+def commands(group: click.Command, context: click.Context, name: str) -> list[str]:
+    """Every command and every command of a command."""
+    if not isinstance(group, click.Group):
+        return [name]
+    found = [] if name == "keep" else [name]
+    for inner in group.list_commands(context):
+        command = group.get_command(context, inner)
+        assert command
+        found += commands(command, click.Context(command, info_name=inner, parent=context), f"{name} {inner}")
+    return found
+
+
+def test_every_command_has_its_heading() -> None:
+    headings = re.findall(r"^## (keep .+)$", page("reference/commands.md"), re.MULTILINE)
+    assert headings == commands(keep, click.Context(keep, info_name="keep"), "keep")
+
+
+def test_every_option_of_a_command_is_explained() -> None:
+    context = click.Context(keep, info_name="keep")
+    for name in keep.list_commands(context):
+        command = keep.get_command(context, name)
+        assert command
+        for option in command.params:
+            if isinstance(option, click.Option) and not option.hidden:
+                assert option.help, f"keep {name}: {option.opts[0]} has no help"
+
+
+# Links and code
+
+
+def anchors(path: Path) -> set[str]:
+    """The places in a page that a link may name."""
+    headings = re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def prose(path: Path) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^( *)(```|~~~).*?^\1\2", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_every_relative_link_leads_somewhere(path: Path) -> None:
+    broken = []
+    for target in re.findall(r"(?<!`)\[[^\]]*\]\(([^)\s]+)(?: \"[^\"]*\")?\)", prose(path)):
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        goal = (path.parent / unquote(name)).resolve() if name else path
+        if not goal.exists() or (anchor and goal.suffix == ".md" and anchor not in anchors(goal)):
+            broken.append(target)
+    assert not broken, f"{name_of(path)} links to nothing: {broken}"
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Every block of code in a language, with its place."""
+    found = []
+    for path in TEXTS:
+        text = path.read_text("utf-8")
+        for match in re.finditer(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
+            line = text.count("\n", 0, match.start()) + 1
+            found.append((f"{name_of(path)}:{line}", textwrap.dedent(match[2])))
+    return found
+
+
+def test_the_blocks_of_code_are_found() -> None:
+    places = {place.partition(":")[0] for place, _ in blocks("python")}
+    assert "README.md" in places
+
+
+@pytest.mark.parametrize(("place", "code"), blocks("python"), ids=lambda part: part if ":" in part[:60] else "")
+def test_python_in_the_docs_is_python(place: str, code: str) -> None:
+    compile(code, place, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+
+
+@pytest.mark.parametrize(("place", "code"), blocks("python"), ids=lambda part: part if ":" in part[:60] else "")
+def test_what_the_docs_import_exists(place: str, code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "keepai":
+            module = importlib.import_module(node.module or "")
+            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            assert not missing, f"{place}: {node.module} has no {missing}"
+
+
+@pytest.mark.parametrize(("language", "read"), [("toml", tomllib.loads), ("json", json.loads)])
+def test_data_in_the_docs_can_be_read(language: str, read: object) -> None:
+    for place, code in blocks(language):
+        try:
+            read(code)  # type: ignore[operator]
+        except ValueError as error:
+            pytest.fail(f"{place}: {error}")
+
+
+def test_pages_have_one_title_and_end_with_a_line() -> None:
+    for path in TEXTS:
+        text = path.read_text("utf-8")
+        assert text.endswith("\n"), name_of(path)
+        assert len(re.findall(r"^# ", prose(path), re.MULTILINE)) == 1, name_of(path)
