@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from keepai import Keep
+from keepai import Keep, Policy
 from keepai.testing import CrashAt, Crashed, World
 from tests.crashes.driver import EXAMPLE
 from tests.crashes.invariants import violations
@@ -112,3 +112,22 @@ async def test_a_host_whose_code_breaks_off_leaves_what_a_killed_one_leaves(tmp_
     await drain(path, world)
     assert violations(path) == []
     assert rows_written(world) == [["ann0@example.com", "s0"], ["ann1@example.com", "s1"]]
+
+
+async def test_a_call_that_outlived_its_deadline_is_over_when_its_host_is_dead(tmp_path: Path) -> None:
+    """A restart is the proof that nothing of it can leave any more: "not found" counts from then on."""
+    path, world = tmp_path / "keep.db", world_with(1)
+    world.on("sheets.appendRow").hang(stubborn=True)
+    keep = Keep(path, connectors=world.connectors(), clock=world.clock, policy=Policy(call_s=0.1))
+    async with keep:
+        await deploy(keep)
+        await keep.run_until_idle()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+    assert world.count("sheets.appendRow") == 1
+    await drain(path, world)
+    for task in left:  # the test's own process goes on, unlike the host that it stands for
+        task.cancel()
+    assert rows_written(world) == [["ann0@example.com", "s0"]]
+    assert violations(path) == []
+    world.release()
+    await asyncio.gather(*left, return_exceptions=True)

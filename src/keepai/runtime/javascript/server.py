@@ -56,7 +56,10 @@ class Server:
             self._reap()
 
     def _listen(self) -> None:
-        data, sockets, _, _ = socket.recv_fds(self._control, 4096, 8)
+        try:
+            data, sockets, _, _ = socket.recv_fds(self._control, 4096, 8)
+        except ConnectionResetError:  # the host ended without reading what it was told last
+            self._end()
         if not data:
             self._end()
         self._buffer += data

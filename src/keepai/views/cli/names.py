@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -75,6 +74,8 @@ def _beginning_with(look: Look, typed: str, listing: str) -> list[str]:
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """Advice on a word that is not known."""
+    import difflib
+
     known = list(known)
     close = difflib.get_close_matches(typed, known, n=1, cutoff=0.5)
     return f"Did you mean {close[0]!r}?" if close else f"There are: {_listed(known, 30)}."
