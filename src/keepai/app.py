@@ -9,7 +9,7 @@ from types import TracebackType
 
 from .connectors.base import Connector, surface
 from .engine.commands import Commands
-from .engine.deploy import Deployment, Grants
+from .engine.deploy import Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.parts import Parts
@@ -144,8 +144,8 @@ class Keep:
         """Queue every producer of a workflow."""
         return await self.commands.run_now(wf, self._actor)
 
-    async def grant(self, wf: str, capability: str, mode: str = "allow") -> None:
-        """Allow, ask or deny a capability."""
+    async def grant(self, wf: str, capability: str, mode: GrantRule = "allow") -> None:
+        """Allow, ask or deny a capability; `{"mode": …, "match": …, "per_run": …, "per_day": …}` narrows it."""
         await self.commands.grant(wf, capability, mode, self._actor)
 
     async def skip_event(self, id: str) -> None:

@@ -265,7 +265,8 @@ async def test_an_event_that_a_stopped_run_holds_counts_as_waiting(tmp_path: Pat
 async def test_a_run_before_its_mutation_starts_over_in_the_new_version(tmp_path: Path) -> None:
     """DESIGN 2, R172: reservations released, prepare fresh, one effect; the old run is in the chain."""
     async with Story(tmp_path) as story:
-        wf = await story.deploy(taking(mutate='throw new Error("bug");'))
+        broken = 'if (prepared) { throw new Error("bug"); } await ctx.webhook.fire({ id: "never" });'
+        wf = await story.deploy(taking(mutate=broken))
         story.feed.put("a", "first")
         await story.run()
         stopped = await story.last(wf, "take")

@@ -15,12 +15,13 @@ from ..ledger.transitions import approvals
 from ..ledger.transitions.approvals import Ask
 from ..ledger.transitions.mutations import Intent
 from ..model.codec import digest, encode, stored
-from ..model.errors import ApprovalNeeded
+from ..model.errors import ApprovalNeeded, NotGranted
 from ..model.operations import Kind, Step
 from ..model.records import Approval, Mutation, Run
 from ..model.states import ApprovalStatus
 from . import failure
 from .parts import Parts
+from .permission import Permissions
 from .stepping import Stepper
 
 
@@ -58,12 +59,15 @@ def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
 
 
 def _fits(parts: Parts, run: Run, approval: Approval) -> bool:
-    granted = {
-        r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
-    }
+    intent = intent_of(approval)
     known = parts.surface.kind(approval.capability) is Kind.MUTATION
-    same = _digest(parts, run, intent_of(approval)) == approval.digest
-    return known and same and granted.get(approval.capability) in ("allow", "ask")
+    if not known or _digest(parts, run, intent) != approval.digest:
+        return False
+    try:
+        Permissions(parts, run).check(approval.capability, stored(intent.params), may_ask=True)
+    except NotGranted:
+        return False
+    return True
 
 
 async def ask_afresh(parts: Parts, run: Run, approval: Approval) -> None:

@@ -12,11 +12,11 @@ from ..ledger.transitions import workflows
 from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
+from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status, WorkflowStatus
 from . import approval, failure, reconcile
 from .approval import Standing
-from .deploy import check_mode
 from .host import Host
 from .outcome import SKIPPED, applied
 from .parts import Parts
@@ -54,14 +54,14 @@ class Commands:
         self._host.wake()
         return queued
 
-    async def grant(self, workflow: str, capability: str, mode: str, actor: str) -> None:
+    async def grant(self, workflow: str, capability: str, rule: object, actor: str) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = self.workflow(workflow)
-        check_mode(capability, mode)
+        wanted = grant_of(rule, capability)
         connector, _, operation = capability.partition(".")
         if operation not in self._parts.surface.operations.get(connector, {}):
             raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
-        await self._act(workflows.grant, row["id"], capability, mode, actor)
+        await self._act(workflows.grant, row["id"], capability, wanted, actor)
         self._host.wake()
 
     async def skip_event(self, event_id: str, actor: str) -> None:

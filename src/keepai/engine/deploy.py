@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,15 +11,16 @@ from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
 from ..model.errors import ConfigError, Finding, NotFound, Refused, ScriptInvalid
+from ..model.permissions import Grant, Mode, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.manifest import Manifest
 from .parts import Parts
 
-MODES = ("allow", "ask", "deny")
 AUTHORS = ("person", "planner", "maintainer")
 
-Grants = str | Mapping[str, str] | None
+GrantRule = str | Mapping[str, object]
+Grants = str | Mapping[str, GrantRule] | None
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class Deployment(Record):
     version: str
     changed: bool
     capabilities: tuple[str, ...]
+    new_capabilities: tuple[str, ...]  # that the version before did not have
     not_granted: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -41,17 +44,21 @@ async def deploy(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
 ) -> Deployment:
     """Store `source` as a new version of its workflow, or as a new workflow; the same source changes nothing."""
-    checked = check(source, parts.surface, mutate_reads=parts.policy.mutate_reads == "by_id")
+    by_id = parts.policy.mutate_reads == "by_id"
+    checked = await asyncio.to_thread(check, source, parts.surface, mutate_reads=by_id)
     if checked.manifest is None or checked.errors:
         raise ScriptInvalid(checked.findings)
     manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
     wanted = _wanted(grants, manifest)
     if author not in AUTHORS:
         raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
+    earlier = _earlier(parts, existing)
+    if author == "maintainer" and existing is not None:
+        _check_not_wider(manifest, earlier)
     source_hash = digest(source)
     if existing is not None and _same(parts, existing, source_hash):
         await parts.ledger.write(workflows.allow, existing["id"], wanted, barrier=True)
-        return _deployment(parts, existing["id"], manifest, _number(existing), False, checked.findings)
+        return _deployment(parts, existing["id"], manifest, _number(existing), earlier, checked.findings)
     if existing is not None and not strand:
         _check_stranded(parts, existing, manifest)
     number = _next_number(existing, author)
@@ -63,7 +70,7 @@ async def deploy(
     new_id = await parts.ledger.write(
         workflows.deploy, existing["id"] if existing else None, version, number, barrier=True,
     )
-    return _deployment(parts, new_id, manifest, number, True, checked.findings)
+    return _deployment(parts, new_id, manifest, number, earlier, checked.findings, changed=True)
 
 
 def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
@@ -81,22 +88,14 @@ def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
     return row
 
 
-def _wanted(grants: Grants, manifest: Manifest) -> dict[str, str]:
+def _wanted(grants: Grants, manifest: Manifest) -> dict[str, Grant]:
     if grants is None:
         return {}
     if isinstance(grants, str):
         if grants != "all":
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
-        return dict.fromkeys(manifest.capabilities, "allow")
-    for capability, mode in grants.items():
-        check_mode(capability, mode)
-    return dict(grants)
-
-
-def check_mode(capability: str, mode: str) -> None:
-    """Refuse a grant that means nothing."""
-    if mode not in MODES:
-        raise ConfigError(f"The grant of {capability} must be one of {', '.join(MODES)}, not {mode!r}.")
+        return dict.fromkeys(manifest.capabilities, Grant(Mode.ALLOW))
+    return {capability: grant_of(rule, capability) for capability, rule in grants.items()}
 
 
 def _same(parts: Parts, row: Row, source_hash: str) -> bool:
@@ -118,6 +117,20 @@ def _check_stranded(parts: Parts, row: Row, manifest: Manifest) -> None:
         )
 
 
+def _earlier(parts: Parts, row: Row | None) -> frozenset[str]:
+    """What the active version already asks permission for."""
+    return frozenset(parts.script(row["id"], _number(row)).manifest.capabilities) if row else frozenset()
+
+
+def _check_not_wider(manifest: Manifest, earlier: frozenset[str]) -> None:
+    """A repair mends what is there; it must not reach for more."""
+    wider = [c for c in manifest.capabilities if c not in earlier]
+    if wider:
+        raise Refused(
+            f"A repair must not use more than before, and this one adds {', '.join(wider)}. A person must deploy it."
+        )
+
+
 def _number(row: Row) -> tuple[int, int]:
     return row["major"], row["minor"]
 
@@ -135,13 +148,14 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
 
 
 def _deployment(
-    parts: Parts, workflow_id: str, manifest: Manifest, number: tuple[int, int], changed: bool,
-    findings: tuple[Finding, ...],
+    parts: Parts, workflow_id: str, manifest: Manifest, number: tuple[int, int], earlier: frozenset[str],
+    findings: tuple[Finding, ...], *, changed: bool = False,
 ) -> Deployment:
     granted = {
         r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
     }
     return Deployment(
         workflow_id, manifest.name, f"{number[0]}.{number[1]}", changed, manifest.capabilities,
+        tuple(c for c in manifest.capabilities if c not in earlier),
         tuple(c for c in manifest.capabilities if c not in granted), findings,
     )

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 
 from ..ledger.transitions.events import Publication, Registration
 from ..model.codec import Json, check_id, digest, encode, stored
-from ..model.errors import KeepError, LimitExceeded, NotGranted, PhaseViolation, RuleBroken
+from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
 from ..runtime.base import LogLine, Operation, Reply
 from ..script.manifest import Handler, Manifest
 from . import outside
 from .parts import Parts
+from .permission import Permissions
 from .trace import Trace
 
 
@@ -37,10 +38,10 @@ class Gate:
 
     def __init__(
         self, parts: Parts, run: Run, manifest: Manifest, handler: Handler, step: Step,
-        grants: Mapping[str, str], trace: Trace,
+        permissions: Permissions, trace: Trace,
     ) -> None:
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
-        self._step, self._grants, self._trace = step, grants, trace
+        self._step, self._permissions, self._trace = step, permissions, trace
         self.gathered = Gathered()
 
     async def answer(self, operation: Operation) -> Reply:
@@ -217,8 +218,8 @@ class Gate:
     async def _read(self, operation: Operation) -> Reply:
         connector, _, name = operation.name.partition(".")
         spec = self._parts.connectors[connector].operations[name]
-        check_granted(self._grants, operation.name)
         params = spec.parse(_padded(operation.args, 1)[0])
+        self._permissions.check(operation.name, params)
         seconds = self._parts.policy.call_s
         call = outside.call_of(
             self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)),
@@ -233,19 +234,6 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
             f"ctx.{operation.name} ({operation.kind}) is not allowed in {step}; "
             f"it is allowed in {where_allowed(operation.kind)}."
         )
-
-
-def check_granted(grants: Mapping[str, str], capability: str, *, may_ask: bool = False) -> bool:
-    """Refuse a call that nobody allowed; True if a person must see it first."""
-    mode = grants.get(capability)
-    if mode == "allow" or (mode == "ask" and may_ask):
-        return mode == "ask"
-    why = {
-        "deny": f"{capability} is denied to this workflow",
-        "ask": f"{capability} is a read, which cannot be approved call by call",
-        None: f"{capability} has not been granted to this workflow",
-    }[mode]
-    raise NotGranted(f"{why}. Allow it with `keep grant WORKFLOW {capability}`, then the run goes on.", capability)
 
 
 def _event(topic: str, message_id: str, payload: str) -> Json:

@@ -9,11 +9,10 @@ from ..ledger.base import Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin
-from ..model.errors import Conflict, LedgerStopped, NotGranted, Refused
-from ..model.operations import Kind
+from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import approval, reconcile, runner, scheduler
+from . import approval, permission, reconcile, runner, scheduler
 from .approval import Standing
 from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
@@ -217,22 +216,12 @@ class Host:
         asked = approval.of_run(self._parts, run)
         if asked and approval.standing(self._parts, run, asked) is Standing.UNFIT:
             return "retry"
-        if self._granted_meanwhile(run):
+        if permission.granted_meanwhile(self._parts, run):
             return "granted"
         mendable = run.reason is not Reason.INTERNAL
         if mendable and version_of(run.version) != now.active:
             return "new_version"
         return None
-
-    def _granted_meanwhile(self, run: Run) -> bool:
-        """Whether a run waits for a capability that it has by now."""
-        capability = run.error.evidence if run.error and run.error.code == NotGranted.code else None
-        if capability is None or run.state is not Status.PAUSED:
-            return False
-        may_ask = self._parts.surface.kind(str(capability)) is Kind.MUTATION
-        granted = self._parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
-        enough = ("allow", "ask") if may_ask else ("allow",)
-        return any(g["capability"] == capability and g["mode"] in enough for g in granted)
 
     async def _bring_near(self, now: Now) -> None:
         for near in self._far(now):

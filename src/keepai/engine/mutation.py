@@ -17,10 +17,11 @@ from ..model import points
 from ..model.codec import Json, digest, encode, stored
 from ..model.errors import KeepError, RuleBroken
 from ..model.operations import Step
+from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
 from ..runtime.base import Operation
 from . import approval, failure, outside, reconcile
-from .gate import check_allowed, check_granted
+from .gate import check_allowed
 from .outcome import applied
 from .outside import Answer
 from .parts import Parts
@@ -59,7 +60,7 @@ def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Jso
     try:
         params, subkey = _without_subkey(given, operation.name)
         params = spec.parse(params)
-        must_ask = check_granted(stepper.grants, operation.name, may_ask=True)
+        must_ask = stepper.permissions.check(operation.name, params, may_ask=True) is Mode.ASK
     except KeepError as error:
         error.at = error.at or operation.at
         raise

@@ -10,6 +10,7 @@ from ..runtime.base import Ended, Fixed, Job
 from ..script.manifest import Handler
 from .gate import Gate
 from .parts import Loaded, Parts
+from .permission import Permissions
 from .trace import Trace
 
 
@@ -18,11 +19,8 @@ class Stepper:
 
     def __init__(self, parts: Parts, run: Run, loaded: Loaded, handler: Handler) -> None:
         self.parts, self.run, self.loaded, self.handler = parts, run, loaded, handler
-        read = parts.ledger.read()
-        self.grants = {
-            str(r["capability"]): str(r["mode"]) for r in read.all("grant_all", workflow_id=run.workflow_id)
-        }
-        last = read.one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
+        self.permissions = Permissions(parts, run)
+        last = parts.ledger.read().one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
         position = int(last["position"]) if last else 0
         self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, position)
         self.at: Step | None = None
@@ -32,7 +30,7 @@ class Stepper:
     ) -> tuple[Ended, Gate]:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered."""
         self.at = step
-        gate = Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.grants, self.trace)
+        gate = Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace)
         job = Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,

@@ -86,6 +86,11 @@ values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation
 -- How many sends of this lineage came before.
 select count(*) as attempts from mutation where workflow_id = :workflow_id and lineage = :lineage;
 
+-- name: mutation_sent_since
+-- How often an operation was sent since a moment, whatever became of it.
+select count(*) as sent from mutation
+where workflow_id = :workflow_id and connector = :connector and operation = :operation and first_sent_at > :since;
+
 -- name: mutation_of_run
 -- The mutation of a run.
 select * from mutation where workflow_id = :workflow_id and run_id = :run_id order by ordinal desc limit 1;

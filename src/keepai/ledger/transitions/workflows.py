@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...model.codec import Json, encode
+from ...model.codec import Json, encode, stored
 from ...model.errors import Refused
+from ...model.permissions import Grant
 from ...model.records import Approval, Mutation, Run
 from ...model.states import WORKFLOW, ApprovalStatus, MutationStatus, Phase, WorkflowStatus
 from ..base import Row, Tx
@@ -27,7 +28,7 @@ class Version:
     impact: str
     topics: Mapping[str, str | None]  # topic → the consumer that subscribes to it
     handlers: Mapping[str, str]  # handler → kind
-    grants: Mapping[str, str] = field(default_factory=dict)  # capability → mode
+    grants: Mapping[str, Grant] = field(default_factory=dict)  # by capability
     actor: str = "person"
 
 
@@ -61,16 +62,19 @@ def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
         )
 
 
-def allow(tx: Tx, workflow_id: str, grants: Mapping[str, str]) -> None:
+def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
     """Set what a workflow may do."""
-    for capability, mode in grants.items():
-        tx.run("grant_upsert", workflow_id=workflow_id, capability=capability, mode=mode, now=tx.now)
+    for capability, rule in grants.items():
+        tx.run(
+            "grant_upsert", workflow_id=workflow_id, capability=capability, mode=rule.mode, rule=rule.to_text(),
+            seq=tx.tick(workflow_id), now=tx.now,
+        )
 
 
-def grant(tx: Tx, workflow_id: str, capability: str, mode: str, actor: str) -> None:
+def grant(tx: Tx, workflow_id: str, capability: str, rule: Grant, actor: str) -> None:
     """A person allows, asks to be asked for, or denies one capability."""
-    allow(tx, workflow_id, {capability: mode})
-    note(tx, workflow_id, "grant", capability, actor, {"mode": mode})
+    allow(tx, workflow_id, {capability: rule})
+    note(tx, workflow_id, "grant", capability, actor, stored(rule.to_text()))
 
 
 def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str) -> None:

@@ -99,7 +99,8 @@ def run_now(session: Session, workflow: str, as_json: bool) -> None:
 @click.command()
 @click.argument("workflow", metavar="WORKFLOW")
 @click.argument("capability")
-@click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True)
+@click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True,
+              help="Let it, have every single call approved by you, or never let it.")
 @with_json
 @with_session
 def grant(session: Session, workflow: str, capability: str, mode: str, as_json: bool) -> None:

@@ -64,6 +64,8 @@ create table grant_rule (
   workflow_id text not null references workflow (id),
   capability text not null,
   mode text not null constraint grant_mode_known check (mode in ('allow', 'ask', 'deny')),
+  rule text not null,
+  seq integer not null,
   updated_at integer not null,
   primary key (workflow_id, capability)
 ) without rowid;

@@ -1,0 +1,56 @@
+"""Judges every call of a run by the workflow's grants, and counts what was used."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ..model.codec import Json
+from ..model.errors import NotGranted
+from ..model.operations import Kind
+from ..model.permissions import Grant, Mode, Use, from_text, judge
+from ..model.records import Run
+from ..model.states import Status
+from .parts import Parts
+
+_DAY_MS = 86_400_000
+
+
+class Permissions:
+    """What one run may call."""
+
+    def __init__(self, parts: Parts, run: Run) -> None:
+        self._parts, self._run = parts, run
+        self._used: Counter[str] = Counter()
+        self._grants: dict[str, Grant] = {
+            str(r["capability"]): from_text(r["rule"])
+            for r in parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
+        }
+
+    def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
+        """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
+        use = Use(self._used[capability], self._in_day(capability))
+        mode = judge(self._grants.get(capability), capability, params, use, may_ask=may_ask)
+        self._used[capability] += 1
+        return mode
+
+    def _in_day(self, capability: str) -> int:
+        grant = self._grants.get(capability)
+        if grant is None or grant.per_day is None:
+            return 0
+        connector, _, operation = capability.partition(".")
+        row = self._parts.ledger.read().one(
+            "mutation_sent_since", workflow_id=self._run.workflow_id, connector=connector, operation=operation,
+            since=self._parts.clock.now_ms() - _DAY_MS,
+        )
+        return int(row["sent"]) if row else 0
+
+
+def granted_meanwhile(parts: Parts, run: Run) -> bool:
+    """Whether the rule that stopped a run was changed since it began, to one that may let it go on."""
+    capability = run.error.evidence if run.error and run.error.code == NotGranted.code else None
+    if capability is None or run.state is not Status.PAUSED:
+        return False
+    may_ask = parts.surface.kind(str(capability)) is Kind.MUTATION
+    enough = (Mode.ALLOW, Mode.ASK) if may_ask else (Mode.ALLOW,)
+    grants = parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
+    return any(g["capability"] == capability and g["seq"] > run.seq and g["mode"] in enough for g in grants)
