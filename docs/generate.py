@@ -35,11 +35,9 @@ ABOUT = {
     "input": "What became of something that came from outside. People see `pending`, `done` or `skipped`.",
     "workflow": "Whether a workflow runs. Only people change it; \"blocked\" is seen from its open run.",
     "approval": "What became of the question whether exactly one call may be made.",
+    "repair": "What became of one try to mend a script that failed.",
 }
-TITLES = {
-    "phase": "Phase of a run", "status": "Status of a run", "mutation": "Mutation", "event": "Event", "input": "Input",
-    "workflow": "Workflow", "approval": "Approval",
-}
+TITLES = {name: name.capitalize() for name in MACHINES} | {"phase": "Phase of a run", "status": "Status of a run"}
 
 
 def meanings(kind: type[StrEnum]) -> dict[str, str]:

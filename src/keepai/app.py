@@ -59,7 +59,7 @@ class Keep:
         parts, host = self._parts, self._host
         self._parts = self._host = None
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(parts.ledger.close)
+            stack.push_async_callback(_let_go, parts)
             stack.push_async_callback(parts.runtime.close)
             stack.push_async_callback(host.close)
 
@@ -210,3 +210,6 @@ class Keep:
         return Commands(self.parts, self.host)
 
 
+async def _let_go(parts: Parts) -> None:
+    """Close the ledger; a call that still goes on keeps its lock, which is the proof that it has not ended."""
+    await parts.ledger.close(keep_lock=bool(parts.calls))

@@ -7,7 +7,8 @@ reached, and which invariants the file broke then.
 
 The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
 `kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
-be asked, and a person answers truthfully), "blind" (it works, cannot be asked, and nobody answers).
+be asked, and a person answers truthfully), "blind" (it works, cannot be asked, and nobody answers), "hangs" (its first
+call never ends, it can be asked), "approves" (it works, can be asked, and a person approves every call).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Transient, Verdict, mutation, read
+from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.model import points
 from keepai.model.clock import iso
 from keepai.testing import ManualClock, kill_self_at
@@ -65,7 +66,7 @@ class Gmail(Connector):
 
     @read
     async def search(self, params: dict[str, Any], call: Call) -> Page[dict[str, Any]]:
-        if self._world.append("searches.log", params) == 1 and self._world.kind != "blind":
+        if self._world.append("searches.log", params) == 1 and self._world.kind in ("reconciles", "asks"):
             raise Transient("The mailbox is busy.")
         mails = json.loads((self._world.folder / "mails.json").read_text())
         return Page(mails[int(params.get("after") or 0) :], lastCursor=str(len(mails)))
@@ -80,6 +81,9 @@ class Sheets(Connector):
 
     @mutation(identity=("spreadsheetId",), target="spreadsheetId", settle=0)
     async def append_row(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        if self._world.kind == "hangs" and not self._world.lines("calls.log"):
+            self._world.append("calls.log", {})
+            await hang()
         return append(self._world, params, call)
 
     @append_row.reconcile
@@ -102,9 +106,18 @@ class BlindSheets(Connector):
         return append(self._world, params, call)
 
 
+async def hang() -> None:
+    """Never end, not even when told to."""
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
 def append(world: World, params: dict[str, Any], call: Call) -> dict[str, Any]:
     number = world.append("calls.log", {"key": call.idempotency_key, "attempt": call.attempt})
-    rough = world.kind != "blind"
+    rough = world.kind in ("reconciles", "asks")
     if rough and number == 1:
         raise Transient("The sheet is busy.")
     if rough and number == 3:
@@ -132,9 +145,11 @@ class Clock(ManualClock):
 async def live(folder: Path) -> None:
     """One life of a host: everything that can be done now or after waiting."""
     world, clock = World(folder), Clock(folder)
-    sheets = Sheets(world) if world.kind == "reconciles" else BlindSheets(world)
-    async with Keep(folder / "keep.db", connectors=[Gmail(world), sheets], clock=clock) as keep:
-        deployed = await keep.deploy(EXAMPLE.read_text(), grants="all")
+    sheets = BlindSheets(world) if world.kind in ("asks", "blind") else Sheets(world)
+    grants = {"gmail.search": "allow", "sheets.appendRow": "ask" if world.kind == "approves" else "allow"}
+    policy = Policy(call_s=0.2 if world.kind == "hangs" else 30)
+    async with Keep(folder / "keep.db", connectors=[Gmail(world), sheets], clock=clock, policy=policy) as keep:
+        deployed = await keep.deploy(EXAMPLE.read_text(), grants=grants)
         for _ in range(ROUNDS_MAX):
             await keep.run_until_idle()
             if not await go_on(keep, world, clock, deployed.workflow_id):
@@ -149,6 +164,10 @@ async def go_on(keep: Keep, world: World, clock: Clock, workflow_id: str) -> boo
         return False
     (run,) = runs
     assert run.state != "active", run
+    questions = [entry for entry in await keep.needs_you(workflow_id) if entry.kind == "approval"]
+    if questions:
+        await keep.approve(questions[0].id)
+        return True
     if run.retry_at is not None:
         clock.pass_until(run.retry_at)
         return True

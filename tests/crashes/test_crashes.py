@@ -30,7 +30,7 @@ COMMON = [
     "deploy", "begin", "stop", "carry_on", "commit_producer", "prepare", "advance", "send", "call", "refuse", "doubt",
     "apply", "commit_consumer", "_touch", "end_host",
 ]
-RECONCILED, ASKED = ["found", "absent"], ["happened", "did_not_happen"]
+RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"], ["ask", "approve"]
 AFTER_A_CRASH = ["adopt", "allow"]
 #: Points that one life passes only once.
 ONCE = {
@@ -156,6 +156,20 @@ def test_a_host_killed_around_a_persons_answer_does_what_the_person_said_once(tm
     assert len(answers) == len(set(answers)), "an answer that was recorded is not asked for again"
 
 
+@pytest.mark.parametrize("crash", [*named(APPROVED), *named(["send", "call", "apply"], 1)])
+def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path: Path, crash: str) -> None:
+    story = Story.begin(tmp_path, "approves")
+    first, last = story.live(crash, "-")
+    assert first["killed"]
+    assert not last["killed"]
+    check_done(story)
+    unused = story.rows("select status from approval where status not in ('consumed', 'void', 'expired')")
+    assert unused == [], "an approval that was given is used, or is void"
+    sent = story.rows("select count(*) from mutation")[0][0]
+    assert story.rows("select count(*) from approval where status = 'consumed'") == [(sent,)], "each send used one"
+    assert story.rows("select count(*) from action where act = 'approve'") == [(sent,)], "no yes is asked for twice"
+
+
 @pytest.mark.parametrize("crash", [
     *named(["send", "call", "apply"]), *named(["prepare", "advance", "commit_consumer"], 1),
 ])
@@ -195,6 +209,8 @@ def test_no_point_is_forgotten(tmp_path: Path) -> None:
     crashed = Story.begin(tmp_path / "crashed", "reconciles").live("after:prepare:1", "-")[1]["points"]
     assert {p.partition(":")[2] for p in smooth} | PASSED_BY_TIMER == {*COMMON, *RECONCILED}
     assert {p.partition(":")[2] for p in asked} - set(COMMON) == set(ASKED)
+    approved = Story.begin(tmp_path / "approves", "approves").live("-")[0]["points"]
+    assert {p.partition(":")[2] for p in approved} - set(COMMON) == set(APPROVED)
     assert {p.partition(":")[2] for p in crashed} - {*COMMON, *RECONCILED} == set(AFTER_A_CRASH)
 
 
@@ -212,6 +228,16 @@ def test_a_run_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: 
     ((error,),) = story.rows("select error from run where status = 'failed'")
     assert "died 3 times" in json.loads(error)["message"]
     assert story.effects() == []
+
+
+@pytest.mark.parametrize("crash", ["after:doubt:1", "after:still_doubt:1", "after:still_doubt:2"])
+def test_a_call_that_outlived_its_deadline_is_over_when_its_host_is_dead(tmp_path: Path, crash: str) -> None:
+    """The free lock proves that nothing of it can leave any more: "not found" counts from then on."""
+    story = Story.begin(tmp_path, "hangs")
+    first, last = story.live(crash, "-")
+    assert first["killed"]
+    assert not last["killed"]
+    check_done(story)
 
 
 def test_a_host_that_is_started_and_killed_while_idle_loses_nothing(tmp_path: Path) -> None:
@@ -232,8 +258,9 @@ def test_hosts_killed_at_random_leave_nothing_lost_and_nothing_twice(tmp_path: P
     until, number = time.monotonic() + budget_s() / 2, 0
     while number == 0 or time.monotonic() < until:
         chance = random.Random(f"{seed}.{number}")
-        kind = chance.choice(["reconciles", "reconciles", "asks", "blind"])
-        verbs = COMMON + {"reconciles": RECONCILED, "asks": ASKED, "blind": []}[kind] + AFTER_A_CRASH
+        own = {"reconciles": RECONCILED, "asks": ASKED, "approves": APPROVED, "blind": []}
+        kind = chance.choice(list(own))
+        verbs = COMMON + own[kind] + AFTER_A_CRASH
         points = [point for nth in (1, 2, 3, 4) for point in named(verbs, nth)]
         crashes = [chance.choice(points) for _ in range(2)]
         story = Story.begin(tmp_path / str(number), kind)

@@ -16,6 +16,7 @@ from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
 from keepai.ledger.transitions.runs import Begin, ConsumerEnd
 from keepai.ledger.transitions.workflows import Version
+from keepai.model.permissions import Grant, Mode
 from keepai.model.records import Mutation, Run
 from keepai.model.states import Phase
 
@@ -26,7 +27,7 @@ def version(name: str = "demo") -> Version:
     return Version(
         name=name, source="", hash="h", manifest="{}", author="person", impact="safe",
         topics={"in": "take", "out": None}, handlers={"poll": "producer", "take": "consumer"},
-        grants={"sheets.appendRow": "allow"},
+        grants={"sheets.appendRow": Grant(Mode.ALLOW)},
     )
 
 
@@ -89,15 +90,27 @@ def scalar(connection: apsw.Connection, text: str, *values: Any) -> Any:
 
 def insert(connection: apsw.Connection, table: str, **values: object) -> str:
     """Insert one row; what is not given is filled with something that fits."""
-    row = {**_defaults(table, next(_numbers)), **values}
+    row = {**_defaults(connection, table, next(_numbers)), **values}
     names = ", ".join(row)
     connection.execute(f"insert into {table} ({names}) values ({', '.join(':' + name for name in row)})", row)
     return str(row["id"])
 
 
-def _defaults(table: str, number: int) -> dict[str, object]:
+def _defaults(connection: apsw.Connection, table: str, number: int) -> dict[str, object]:
+    return _known(number).get(table) or _filled(connection, table, number)
+
+
+def _filled(connection: apsw.Connection, table: str, number: int) -> dict[str, object]:
+    """Something in every column that must have something."""
+    columns = connection.execute(f"pragma table_info({table})")
+    needed = [(name, kind) for _, name, kind, required, default, _ in columns if required and default is None]
+    row: dict[str, object] = {name: number if kind == "integer" else f"{table}-{number}" for name, kind in needed}
+    return {**row, **{name: wanted for name, wanted in (("workflow_id", "wf"), ("run_id", "run")) if name in row}}
+
+
+def _known(number: int) -> dict[str, dict[str, object]]:
     times: dict[str, object] = {"created_at": 1, "updated_at": 1}
-    keyed = {"workflow_id": "wf", "seq": number, "id": f"{table}-{number}", **times}
+    keyed = {"workflow_id": "wf", "seq": number, "id": f"row-{number}", **times}
     return {
         "workflow": {
             "id": f"wf-{number}", "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times,
@@ -121,8 +134,4 @@ def _defaults(table: str, number: int) -> dict[str, object]:
             "identity": "{}", "payload": "{}", "params": "{}", "preview": "p", "status": "in_flight", "attempts": 1,
             "sender": "hst", "epoch": 1, "first_sent_at": 1, "deadline_at": 1,
         },
-        "approval": {
-            **keyed, "run_id": "run", "capability": "gmail.send", "account": "", "intent": "{}", "digest": "d",
-            "status": "pending", "expires_at": 1,
-        },
-    }[table]
+    }

@@ -531,3 +531,36 @@ async def test_the_key_differs_for_other_inputs_and_other_contents(tmp_path: Pat
         await story.run()
         rows = [*await story.keep.mutations(wf), *await story.keep.mutations(other)]
         assert len({m.idempotency_key for m in rows}) == len({m.mutation_key for m in rows}) == 4
+
+
+async def test_processing_an_event_once_more_is_an_attempt_of_its_own(tmp_path: Path) -> None:
+    # R202, R212, R213: what was applied before stays, the new effect has a key of its own
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        await story.run()
+        before = await only(story, wf)
+        await story.keep.reprocess((await story.event(wf, "in", "a")).id)
+        await story.run()
+        first, second = await story.keep.mutations(wf)
+        assert first == before
+        assert (second.status, second.attempts, second.params) == ("applied", 1, first.params)
+        assert second.mutation_key != first.mutation_key
+        assert second.idempotency_key != first.idempotency_key
+        event = await story.event(wf, "in", "a")
+        assert (event.status, event.attempt) == ("consumed", 2)
+        runs = await story.runs(wf, "act")
+        assert [r.retry_of for r in runs] == [None, None]
+        assert len(story.world.effects) == 2
+
+
+async def test_a_reserved_event_cannot_be_processed_once_more(tmp_path: Path) -> None:
+    # DESIGN 6: refused, naming the run
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(Transient("later"))
+        wf = await story.deploy(acting())
+        await story.run()
+        run = await story.last(wf)
+        with pytest.raises(Refused, match=run.id):
+            await story.keep.reprocess((await story.event(wf, "in", "a")).id)

@@ -217,9 +217,11 @@ async def test_it_did_not_happen_is_refused_while_the_call_has_not_ended(tmp_pat
         row = await only(story, wf)
         assert (row.status, row.closed_at) == ("indeterminate", None)
         story.clock.advance(days=1)
-        with pytest.raises(Refused, match="not ended"):
-            await story.keep.resolve(row.id, "did_not_happen")
-        story.world.release()
+        try:
+            with pytest.raises(Refused, match="not ended"):
+                await story.keep.resolve(row.id, "did_not_happen")
+        finally:
+            story.world.release()
 
 
 async def test_answering_never_undoes_a_persons_pause(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ async def test_a_new_version_makes_the_question_void(tmp_path: Path) -> None:
 async def test_a_new_version_between_the_answer_and_the_send_makes_the_answer_void(tmp_path: Path) -> None:
     # R308, I29
     async with Story(tmp_path) as story:
-        wf, asked = await waiting(story)
+        _, asked = await waiting(story)
         await story.keep.approve(asked.id)
         await story.deploy(acting("await ctx.gmail.send({ to: 'another' });"), grants=None)
         await story.run()

@@ -85,6 +85,8 @@ class Host:
             for lane in late:
                 lane.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._parts.calls:
+            await asyncio.wait(self._parts.calls, timeout=seconds)
         if not late and self._parts.ledger.stopped() is None:
             await self._parts.ledger.write(workflows.end_host)
 

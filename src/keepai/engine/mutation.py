@@ -10,15 +10,16 @@ import asyncio
 import time
 
 from ..connectors.base import OperationSpec
-from ..ledger.transitions import mutations
+from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, digest, encode, stored
-from ..model.errors import KeepError, RuleBroken
+from ..model.errors import KeepError, NeedsAttention, RuleBroken
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
+from ..model.states import Phase
 from ..runtime.base import Operation
 from . import approval, failure, outside, reconcile
 from .gate import check_allowed
@@ -34,6 +35,8 @@ async def perform(stepper: Stepper, operation: Operation) -> bool:
     parts = stepper.parts
     spec, params, subkey, must_ask = _checked(stepper, operation)
     intent = _intent(stepper, operation.name, spec, params, subkey)
+    if await _applied_before(stepper, spec, intent):
+        return True
     if must_ask:
         await approval.ask(stepper, intent)
         return False
@@ -41,6 +44,25 @@ async def perform(stepper: Stepper, operation: Operation) -> bool:
         mutations.send, stepper.run, intent, stepper.trace.take(), barrier=True,
     )
     return await _record(stepper, mutation, await _call(stepper, spec, mutation))
+
+
+async def _applied_before(stepper: Stepper, spec: OperationSpec, intent: Intent) -> bool:
+    """Whether the ledger already has this for the same inputs and attempt; then its result is used, nothing is sent."""
+    row = stepper.parts.ledger.read().one(
+        "mutation_applied_by_key", workflow_id=stepper.run.workflow_id, mutation_key=intent.mutation_key,
+    )
+    if row is None:
+        return False
+    if spec.compare(stored(row["payload"]), stored(intent.payload)) == "significant":
+        raise NeedsAttention(
+            f"“{row['preview']}” was applied before for the same inputs ({row['id']}), and the script now wants "
+            f"“{intent.preview}”. Nothing was sent. Skip the run to keep what was applied."
+        )
+    stepper.trace.warning(Step.MUTATE, f"{row['id']} has applied this before; its result is used and nothing is sent.")
+    stepper.run = await stepper.parts.ledger.write(
+        runs.advance, stepper.run, Phase.MUTATED, applied(row["result"]), stepper.trace.take(), barrier=True,
+    )
+    return True
 
 
 async def perform_approved(stepper: Stepper, approved: Approval) -> bool:
@@ -113,7 +135,7 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation) -> An
     )
     points.reach("before:call")
     answer = await outside.mutate(
-        spec, name, mutation.params, call, seconds, lambda said: _ended_late(parts, mutation.id, said),
+        spec, name, mutation.params, call, seconds, lambda pending: _watch(parts, mutation.id, pending),
     )
     points.reach("after:call")
     error = answer.refused or answer.unknown
@@ -145,13 +167,14 @@ def _stop(stepper: Stepper, error: KeepError) -> Stop:
     return failure.stop(error, stepper.run, Step.MUTATE, parts.policy, parts.clock.now_ms())
 
 
-_late_tasks: set[asyncio.Task[None]] = set()
+def _watch(parts: Parts, mutation_id: str, pending: outside.Pending) -> None:
+    """A call that was given up but goes on: when it ends it is closed, and what it said is evidence."""
 
+    async def close() -> None:
+        await asyncio.wait({pending})
+        said = encode({"ended_late": outside.said_late(pending)})
+        await parts.ledger.write(mutations.close, mutation_id, said)
 
-def _ended_late(parts: Parts, mutation_id: str, said: str) -> None:
-    """A call that was given up has ended: it is closed, and what it said is evidence."""
-    task = asyncio.get_running_loop().create_task(
-        parts.ledger.write(mutations.close, mutation_id, encode({"ended_late": said})),
-    )
-    _late_tasks.add(task)
-    task.add_done_callback(_late_tasks.discard)
+    watching = asyncio.get_running_loop().create_task(close())
+    parts.calls.add(watching)
+    watching.add_done_callback(parts.calls.discard)

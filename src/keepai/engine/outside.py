@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeAlias, cast
 
 from ..connectors.base import Call, OperationSpec, Page, Verdict
 from ..model.clock import SystemClock
@@ -61,6 +61,9 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
     return Reply(answer)
 
 
+Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
+
+
 @dataclass(frozen=True)
 class Answer:
     """What is known after a mutation's call: its result, a definite refusal, or nothing."""
@@ -72,9 +75,9 @@ class Answer:
 
 
 async def mutate(
-    spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, ended_late: Callable[[str], None],
+    spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Pending], None],
 ) -> Answer:
-    """Make the call. `ended_late` is told what a call said that ended after it was given up."""
+    """Make the call. `given_up` gets a call that did not end even when it was told to."""
     task = asyncio.ensure_future(spec.invoke(params, call))
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
@@ -86,7 +89,7 @@ async def mutate(
     task.cancel()
     await asyncio.wait({task}, timeout=_GRACE_S)
     if not task.done():
-        task.add_done_callback(lambda t: ended_late(_late(t)))
+        given_up(task)
     unknown = OutcomeUnknown(f"{name} did not answer within {seconds:g} s; it may or may not have happened.")
     return Answer(unknown=unknown, closed=task.done())
 
@@ -94,7 +97,7 @@ async def mutate(
 _GRACE_S = 0.5
 
 
-def _answer(task: asyncio.Future[Json | Page[Json]], name: str) -> Answer:
+def _answer(task: Pending, name: str) -> Answer:
     if task.cancelled():
         return Answer(unknown=OutcomeUnknown(f"{name} was cancelled; it may or may not have happened."))
     error = task.exception()
@@ -118,7 +121,8 @@ def _applied(result: Json | Page[Json], name: str) -> Answer:
         return Answer(unknown=OutcomeUnknown(f"{name} answered with something that cannot be kept: {error.message}"))
 
 
-def _late(task: asyncio.Future[Json | Page[Json]]) -> str:
+def said_late(task: Pending) -> str:
+    """What a call said that ended after it was given up."""
     if task.cancelled():
         return "the call was cancelled"
     error = task.exception()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -35,6 +36,7 @@ class Parts:
     policy: Policy
     clock: Clock
     ids: Ids
+    calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
 
     def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:

@@ -19,6 +19,8 @@ from .runner import in_flight
 
 async def recover(parts: Parts) -> int:
     """Take over every run that was active; returns how many there were."""
+    if parts.ledger.read().one("mutation_unclosed", epoch=parts.ledger.epoch):
+        await parts.ledger.write(mutations.close_dead)
     rows = parts.ledger.read().all("run_active_all")
     for row in rows:
         run = run_record(row)
@@ -29,9 +31,6 @@ async def recover(parts: Parts) -> int:
 
 async def _take_over(parts: Parts, run: Run) -> None:
     adopted = await parts.ledger.write(runs.adopt, run)
-    owner = parts.ledger.read().one("host_get", epoch=run.epoch)
-    if owner is not None and owner["ended_at"] is not None:
-        return  # its host ended in order: it was made ready to go on, and nothing of it was interrupted
     mutation = in_flight(parts, adopted)
     if mutation is not None:
         unknown = OutcomeUnknown(
@@ -40,6 +39,9 @@ async def _take_over(parts: Parts, run: Run) -> None:
         doubt = reconcile.doubt(parts, adopted, mutation, unknown, closed=True)  # its lock is free: it is dead
         await parts.ledger.write(mutations.doubt, adopted, mutation, doubt, [], barrier=True)
         return
+    owner = parts.ledger.read().one("host_get", epoch=run.epoch)
+    if owner is not None and owner["ended_at"] is not None:
+        return  # its host ended in order: it was made ready to go on, and nothing of it was interrupted
     if _crashes(parts, run) + 1 >= parts.policy.crashes_max:
         fault = HostFault(
             f"The host died {parts.policy.crashes_max} times while it ran {run.handler!r}. "

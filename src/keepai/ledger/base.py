@@ -73,6 +73,6 @@ class Ledger(Protocol):
         """Why nothing can be written any more, if so."""
         ...
 
-    async def close(self) -> None:
-        """Finish and let go of the file."""
+    async def close(self, *, keep_lock: bool = False) -> None:
+        """Finish and let go of the file; with `keep_lock`, nobody else may have it while this process lives."""
         ...

@@ -17,6 +17,7 @@ KeepError                   what happened, to what, why, what to do
 ├ HostFault                 the host or a connector is wrong                     → stop
 │ └ ConnectorBroke          an exception that the connector did not declare
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
+├ NeedsAttention            what was applied differs from what is wanted now     → person
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
 │ ├ LedgerUnusable          the file cannot be used; says what to do
@@ -193,6 +194,13 @@ class ApprovalNeeded(KeepError):
     """A person must approve this call before it is sent."""
 
     code = "approval"
+    consequence = Consequence.PERSON
+
+
+class NeedsAttention(KeepError):
+    """The same thing was done before with another content; it is not done again."""
+
+    code = "attention"
     consequence = Consequence.PERSON
 
 

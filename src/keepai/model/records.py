@@ -152,6 +152,8 @@ class Mutation(Record):
     closed_at: int | None
     doubted_at: int | None
     reconcile_attempts: int
+    evidence: str | None  # signs that came after the outcome was recorded
+    resolution: str | None  # a person's word, and whose
     error: Error | None
     created_at: int
     updated_at: int

@@ -78,6 +78,15 @@ class ApprovalStatus(StrEnum):
 
 Moves = Mapping[StrEnum, Mapping[StrEnum, str]]
 
+class RepairStatus(StrEnum):
+    ASKED = "asked"  #: the repair hook has the evidence
+    DECLINED = "declined"  #: it had nothing to offer
+    REFUSED = "refused"  #: what it offered broke a rule of the host
+    WAITING = "waiting"  #: it may matter what was done before; a person must look
+    DEPLOYED = "deployed"  #: it is a new version
+    REJECTED = "rejected"  #: a person said no
+
+
 P, S, M, E, W, A, I = (  # noqa: E741  (short names keep the tables readable)
     Phase, Status, MutationStatus, EventStatus, WorkflowStatus, ApprovalStatus, InputStatus,
 )
@@ -200,8 +209,24 @@ APPROVAL = _machine("approval", ApprovalStatus, {A.PENDING}, {
     A.CONSUMED: {},
 })
 
+R = RepairStatus
+
+REPAIR = _machine("repair", RepairStatus, {R.ASKED, R.WAITING, R.DEPLOYED}, {
+    R.ASKED: {
+        R.DECLINED: "the hook has nothing to offer, or failed",
+        R.REFUSED: "what it offers breaks a rule",
+        R.WAITING: "it is potentially impactful",
+        R.DEPLOYED: "it is safe and keeps the rules",
+    },
+    R.WAITING: {R.DEPLOYED: "a person approves", R.REJECTED: "a person rejects", R.REFUSED: "it no longer fits"},
+    R.DECLINED: {},
+    R.REFUSED: {},
+    R.DEPLOYED: {},
+    R.REJECTED: {},
+})
+
 MACHINES: Mapping[str, Machine] = MappingProxyType({
-    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, WORKFLOW, APPROVAL)
+    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, WORKFLOW, APPROVAL, REPAIR)
 })
 
 #: A status and its reason are two facts; these are the pairs that mean something.

@@ -15,6 +15,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("try_again", "did_not_happen", "happened", "skip"),
     "approval": ("approve", "reject"),
     "permission": ("grant", "retry", "skip_run"),
+    "attention": ("skip_run",),
     "precondition": ("retry", "skip_run"),
     "logic": ("deploy", "retry", "skip_run"),
     "exhausted": ("retry", "skip_run"),
@@ -22,7 +23,8 @@ ACTIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-_PERSON_KINDS = {"approval": "approval", "permission": "permission", "precondition": "precondition"}
+#: The error that made a run wait for a person → the kind of question.
+_PERSON_KINDS = {kind: kind for kind in ("approval", "permission", "precondition", "attention")}
 
 
 def question(

@@ -86,6 +86,10 @@ values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation
 -- How many sends of this lineage came before.
 select count(*) as attempts from mutation where workflow_id = :workflow_id and lineage = :lineage;
 
+-- name: mutation_applied_by_key
+-- The applied mutation of the same thing for the same inputs and attempt, if there is one.
+select * from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key and status = 'applied';
+
 -- name: mutation_sent_since
 -- How often an operation was sent since a moment, whatever became of it.
 select count(*) as sent from mutation
@@ -115,9 +119,19 @@ where id = :mutation_id and status = :source returning id;
 -- The call has ended: nothing more of it can leave this host.
 update mutation set closed_at = :now where id = :mutation_id and closed_at is null returning id;
 
+-- name: mutation_unclosed
+-- A call of a dead host that is not known to have ended.
+select id from mutation
+where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate') limit 1;
+
+-- name: mutation_close_dead
+-- The calls of dead hosts have ended with them.
+update mutation set closed_at = :now
+where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate');
+
 -- name: mutation_evidence
--- A sign that came after the outcome was recorded: kept, and shown.
-update mutation set evidence = :evidence where id = :mutation_id returning id;
+-- A sign that came after the outcome was recorded: kept beside earlier ones, and shown.
+update mutation set evidence = coalesce(evidence || ' ', '') || :evidence where id = :mutation_id returning id;
 
 -- name: mutation_refusals
 -- How often the outside system itself refused a send of this lineage.

@@ -6,6 +6,7 @@
 --   A consumer's run reserves events (reservation keeps them as they were then), makes at most one
 --   mutation, publishes further events and commits: its events are consumed, its state is kept.
 --   A call that a person must allow is held in approval, whole, until it is sent or given up.
+--   A run that failed because the script is wrong may be mended: repair keeps each try.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
 --   Every move of a state is copied into transition by a trigger; every act of a person into action.
 --
@@ -262,6 +263,23 @@ create table approval (
 );
 
 create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
+
+create table repair (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  run_id text not null unique references run (id),
+  lineage text not null,
+  status text not null constraint repair_status_known check (status in
+    ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
+  source text,
+  note text,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq)
+);
+
+create index repair_by_lineage on repair (workflow_id, lineage);
 
 create table trace (
   workflow_id text not null,

@@ -6,6 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,20 +77,19 @@ class SqliteLedger:
         """Why nothing can be written any more, if so."""
         return self._writer.stopped.message if self._writer.stopped else None
 
-    async def close(self) -> None:
-        """Finish and let go of the file."""
-        try:
-            await self._writer.flush()
-        except LedgerStopped:
-            pass  # said already to whoever wanted to write
-        self._writer.close()
-        if self._reader is not self._connection:
-            self._reader.close()
-        try:
-            self._connection.close()
-        finally:
-            if self._lock:
-                self._lock.release()
+    async def close(self, *, keep_lock: bool = False) -> None:
+        """Finish and let go of the file; with `keep_lock`, nobody else may have it while this process lives."""
+        with ExitStack() as stack:  # every step is tried, whatever the one before raised
+            if self._lock and not keep_lock:
+                stack.callback(self._lock.release)
+            stack.callback(self._connection.close)
+            if self._reader is not self._connection:
+                stack.callback(self._reader.close)
+            stack.callback(self._writer.close)
+            try:
+                await self._writer.flush()
+            except LedgerStopped:
+                pass  # said already to whoever wanted to write
 
     def _begin(self) -> int:
         try:

@@ -17,12 +17,13 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "mutation": ("mutation", "status", "id", "workflow_id"),
     "event": ("event", "status", "id", "workflow_id"),
     "input": ("input", "status", "id", "workflow_id"),
+    "repair": ("repair", "status", "id", "workflow_id"),
     "approval": ("approval", "status", "id", "workflow_id"),
     "workflow": ("workflow", "status", "id", "id"),
 }
 
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation",
-                  "approval", "transition", "action")
+                  "approval", "repair", "transition", "action")
 _NEVER_CHANGED = ("transition", "action", "reservation", "script")
 
 

@@ -151,6 +151,9 @@ class Writer:
             _roll_back(self._connection)
             for work in batch:
                 work.error = self.stopped
+        except BaseException:
+            _roll_back(self._connection)
+            raise
 
     def _transact(self, batch: list[Work]) -> None:
         self._synchronous(any(w.barrier for w in batch))

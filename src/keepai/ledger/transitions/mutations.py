@@ -107,6 +107,11 @@ def close(tx: Tx, mutation_id: str, evidence: str | None) -> None:
         tx.run("mutation_evidence", mutation_id=mutation_id, evidence=evidence)
 
 
+def close_dead(tx: Tx) -> None:
+    """Earlier hosts are dead, for this one holds their lock: nothing of their calls can leave any more."""
+    tx.run("mutation_close_dead", epoch=tx.epoch, now=tx.now)
+
+
 def resolve(
     tx: Tx, mutation: Mutation, target: MutationStatus, resolution: str, result: str | None = None,
 ) -> None:

@@ -248,6 +248,23 @@ create table approval (
 
 create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
 
+create table repair (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  run_id text not null unique references run (id),
+  lineage text not null,
+  status text not null constraint repair_status_known check (status in
+    ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
+  source text,
+  note text,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq)
+);
+
+create index repair_by_lineage on repair (workflow_id, lineage);
+
 create table trace (
   workflow_id text not null,
   run_id text not null references run (id),

@@ -1,0 +1,31 @@
+-- Statements on repairs: tries to mend a script that failed.
+
+-- name: repair_insert
+-- A try begins; one per failed run.
+insert into repair (workflow_id, seq, id, run_id, lineage, status, source, note, created_at, updated_at)
+values (:workflow_id, :seq, :repair_id, :run_id, :lineage, :status, :source, :note, :now, :now);
+
+-- name: repair_of_run
+-- The try that a failed run led to.
+select * from repair where run_id = :run_id;
+
+-- name: repair_by_id
+-- One try.
+select * from repair where id = :repair_id;
+
+-- name: repair_count
+-- How many tries a lineage has had.
+select count(*) as tries from repair where workflow_id = :workflow_id and lineage = :lineage;
+
+-- name: repair_move
+-- What became of a try.
+update repair set status = :target, source = coalesce(:source, source), note = coalesce(:note, note), updated_at = :now
+where id = :repair_id and status = :source_status returning id;
+
+-- name: look_inputs_of_version
+-- The inputs that a script version has touched: what a fault of it may have reached.
+select distinct i.id, i.title, i.seq from run r
+join reservation v on v.workflow_id = r.workflow_id and v.run_id = r.id
+join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
+join input i on i.id = c.input_id
+where r.workflow_id = :workflow_id and r.major = :major and r.minor = :minor order by i.seq;
