@@ -33,7 +33,7 @@ ENGINE = {"model", "script", "runtime", "connectors", "ledger"}
 APP = ENGINE | {"engine", "config", "looks"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
-LOOKS = ("keepai.views.read", "keepai.views.questions")
+LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain")
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
@@ -89,6 +89,7 @@ CLOCK = "model/clock.py"
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
     "connectors/local/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
+    "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "engine/outside.py": "a connector may raise anything; here it becomes a fault or an unknown outcome",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
@@ -110,6 +111,7 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
         "InputStatus": ["active", "skipped"],
         "WorkflowStatus": ["active", "paused", "stopped"],
         "ApprovalStatus": ["pending", "approved", "rejected", "expired", "void", "consumed"],
+        "RepairStatus": ["asked", "declined", "refused", "waiting", "deployed", "rejected"],
     },
     "model/operations.py": {
         "Kind": [

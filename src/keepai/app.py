@@ -14,6 +14,7 @@ from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.parts import Parts
 from .engine.recovery import recover
+from .engine.repair import RepairHook
 from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
@@ -28,10 +29,11 @@ class Keep:
 
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
-        clock: Clock | None = None, actor: str = "person",
+        clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None,
     ) -> None:
         self._path, self._connectors = Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
+        self._repair = repair
         self._surface = surface(self._connectors)
         self._parts: Parts | None = None
         self._host: Host | None = None
@@ -41,7 +43,7 @@ class Keep:
         self._parts = Parts(
             ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
             connectors={c.name: c for c in self._connectors}, surface=self._surface, policy=self._policy,
-            clock=self._clock, ids=Ids(self._clock),
+            clock=self._clock, ids=Ids(self._clock), repair=self._repair,
         )
         self._host = Host(self._parts)
         await recover(self._parts)
@@ -171,6 +173,10 @@ class Keep:
     async def retry(self, run_id: str) -> str:
         """Try a stopped run again now."""
         return await self.commands.retry(run_id, self._actor)
+
+    async def fix(self, wf: str, source: str, *, impact: str = "safe", note: str = "") -> str:
+        """Offer a repair for the run that failed; the host's rules decide."""
+        return await self.commands.fix(wf, source, impact, note, self._actor)
 
     async def resolve(self, mutation_id: str, answer: str, result: Json = None) -> None:
         """Say what became of a mutation that nobody could verify."""

@@ -14,8 +14,8 @@ from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transien
 from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
-from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status, WorkflowStatus
-from . import approval, failure, reconcile
+from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
+from . import approval, failure, reconcile, repair
 from .approval import Standing
 from .host import Host
 from .outcome import SKIPPED, applied
@@ -155,15 +155,41 @@ class Commands:
 
     async def approve(self, approval_id: str, actor: str) -> None:
         """Allow exactly the call that was shown; it is sent without running the script again."""
+        if approval_id.startswith("fix_"):
+            row, run = self._waiting_repair(approval_id)
+            await repair.approve(self._parts, run, row, actor)
+            self._host.wake()
+            return
         approval_, _ = self._to_decide(approval_id)
         await self._act(workflows.approve, approval_, actor)
         self._host.wake()
 
     async def reject(self, approval_id: str, actor: str) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
+        if approval_id.startswith("fix_"):
+            await repair.reject(self._parts, self._waiting_repair(approval_id)[0], actor)
+            return
         approval_, run = self._to_decide(approval_id)
         await self._act(workflows.reject, run, approval_, SKIPPED, actor)
         self._host.wake()
+
+    async def fix(self, workflow: str, source: str, impact: str, note: str, actor: str) -> str:
+        """Offer a repair for the run that failed; the host's rules decide. Gives the id of the try."""
+        row = self._parts.ledger.read().one("run_open", workflow_id=self.workflow(workflow)["id"])
+        if row is None:
+            raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
+        done = await repair.fix(self._parts, run_record(row), repair.Fix(source, impact, note), actor)
+        self._host.wake()
+        return done
+
+    def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
+        row = self._parts.ledger.read().one("repair_by_id", repair_id=repair_id)
+        if row is None:
+            raise NotFound(f"There is no repair {repair_id}. `keep todo` lists what waits for you.")
+        run = self.run(row["run_id"])
+        if row["status"] != RepairStatus.WAITING or run.state is not Status.FAILED:
+            raise Refused(f"Repair {repair_id} is {row['status']}, its run {run.status}; there is nothing to decide.")
+        return row, run
 
     def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
         row = self._parts.ledger.read().one("approval_by_id", approval_id=approval_id)

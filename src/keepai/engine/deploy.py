@@ -40,37 +40,66 @@ class Deployment(Record):
         return {**vars(self), "findings": [vars(f) for f in self.findings]}
 
 
+@dataclass(frozen=True)
+class Plan:
+    """A version that keeps every rule and could be deployed now."""
+
+    existing: Row | None
+    version: Version
+    number: tuple[int, int]
+    manifest: Manifest
+    findings: tuple[Finding, ...]
+    earlier: frozenset[str]  # capabilities of the version before
+    same: bool  # it is the active version already
+
+
 async def deploy(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
 ) -> Deployment:
     """Store `source` as a new version of its workflow, or as a new workflow; the same source changes nothing."""
+    planned = await plan(
+        parts, source, workflow_id=workflow_id, grants=grants, author=author, impact="safe", strand=strand, actor=actor,
+    )
+    existing = planned.existing["id"] if planned.existing else None
+    if planned.same and existing:
+        await parts.ledger.write(workflows.allow, existing, planned.version.grants, barrier=True)
+        return _deployment(parts, existing, planned)
+    new_id = await parts.ledger.write(workflows.deploy, existing, planned.version, planned.number, barrier=True)
+    return _deployment(parts, new_id, planned)
+
+
+async def plan(
+    parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, impact: str, strand: bool,
+    actor: str,
+) -> Plan:
+    """Check a script against every rule for a new version; nothing is written."""
     by_id = parts.policy.mutate_reads == "by_id"
     checked = await asyncio.to_thread(check, source, parts.surface, mutate_reads=by_id)
     if checked.manifest is None or checked.errors:
         raise ScriptInvalid(checked.findings)
-    manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
-    wanted = _wanted(grants, manifest)
     if author not in AUTHORS:
         raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
-    earlier = _earlier(parts, existing)
-    if author == "maintainer" and existing is not None:
-        _check_not_wider(manifest, earlier)
-    source_hash = digest(source)
-    if existing is not None and _same(parts, existing, source_hash):
-        await parts.ledger.write(workflows.allow, existing["id"], wanted, barrier=True)
-        return _deployment(parts, existing["id"], manifest, _number(existing), earlier, checked.findings)
-    if existing is not None and not strand:
-        _check_stranded(parts, existing, manifest)
-    number = _next_number(existing, author)
+    manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
+    wanted, earlier, source_hash = _wanted(grants, manifest), _earlier(parts, existing), digest(source)
+    same = existing is not None and _same(parts, existing, source_hash)
+    if existing is not None and not same:
+        _check_successor(parts, existing, manifest, earlier, author, strand)
     version = Version(
         name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
-        impact="safe", topics={t: _subscriber(manifest, t) for t in manifest.topics},
+        impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
         handlers={h.name: h.kind.value for h in manifest.handlers}, grants=wanted, actor=actor,
     )
-    new_id = await parts.ledger.write(
-        workflows.deploy, existing["id"] if existing else None, version, number, barrier=True,
-    )
-    return _deployment(parts, new_id, manifest, number, earlier, checked.findings, changed=True)
+    number = _number(existing) if existing and same else _next_number(existing, author)
+    return Plan(existing, version, number, manifest, checked.findings, earlier, same)
+
+
+def _check_successor(
+    parts: Parts, row: Row, manifest: Manifest, earlier: frozenset[str], author: str, strand: bool,
+) -> None:
+    if author == "maintainer":
+        _check_not_wider(manifest, earlier)
+    if not strand:
+        _check_stranded(parts, row, manifest)
 
 
 def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
@@ -147,15 +176,13 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
     return handler.name if handler else None
 
 
-def _deployment(
-    parts: Parts, workflow_id: str, manifest: Manifest, number: tuple[int, int], earlier: frozenset[str],
-    findings: tuple[Finding, ...], *, changed: bool = False,
-) -> Deployment:
+def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
     granted = {
         r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
     }
+    needed = planned.manifest.capabilities
     return Deployment(
-        workflow_id, manifest.name, f"{number[0]}.{number[1]}", changed, manifest.capabilities,
-        tuple(c for c in manifest.capabilities if c not in earlier),
-        tuple(c for c in manifest.capabilities if c not in granted), findings,
+        workflow_id, planned.manifest.name, f"{planned.number[0]}.{planned.number[1]}", not planned.same, needed,
+        tuple(c for c in needed if c not in planned.earlier), tuple(c for c in needed if c not in granted),
+        planned.findings,
     )

@@ -12,7 +12,7 @@ from ..ledger.transitions.runs import Begin
 from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import approval, permission, reconcile, runner, scheduler
+from . import approval, permission, reconcile, repair, runner, scheduler
 from .approval import Standing
 from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
@@ -154,7 +154,7 @@ class Host:
         asked = approval.of_run(self._parts, now.run)
         if asked is not None:
             return await self._decided(now, now.run, asked)
-        return await self._carry_on(now, now.run)
+        return await self._carry_on(now, now.run) or await self._mended(now.run)
 
     async def _begin(self, now: Now) -> Run | None:
         due = self._due(now)
@@ -163,6 +163,14 @@ class Host:
         phase = Phase.EXECUTING if due.kind == "producer" else Phase.PREPARING
         begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
         return await self._parts.ledger.write(runs.begin, begin)
+
+    async def _mended(self, run: Run) -> Run | None:
+        """Hand a run that failed for the script's fault to the repair hook, once."""
+        if not repair.wanted(self._parts, run):
+            return None
+        await repair.ask_hook(self._parts, run, "maintainer")
+        now = self._now(run.workflow_id)
+        return await self._carry_on(now, now.run) if now.run else None
 
     async def _under_active_version(self, now: Now, run: Run) -> Run:
         """A run that was made ready to go on does so with the version that is active by then."""
@@ -268,7 +276,7 @@ class Host:
         asked = approval.of_run(self._parts, now.run)
         if asked and approval.standing(self._parts, now.run, asked) is not Standing.WAITS:
             return True
-        return self._can_carry_on(now, now.run)
+        return self._can_carry_on(now, now.run) or repair.wanted(self._parts, now.run)
 
     def _can_carry_on(self, now: Now, run: Run) -> bool:
         trigger = self._carry_why(now, run)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..connectors.base import Connector
 from ..ledger.base import Ledger
@@ -36,6 +37,7 @@ class Parts:
     policy: Policy
     clock: Clock
     ids: Ids
+    repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
 

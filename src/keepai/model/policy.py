@@ -35,6 +35,8 @@ class Policy:
     retry_first_s: float = _setting(30, "How long to wait after the first transient failure.")  # type: ignore[assignment]
     retry_longest_s: float = _setting(900, "How long to wait at most between retries.")  # type: ignore[assignment]
     retries_max: int = _setting(8, "How many transient failures in a row before a person is asked.")  # type: ignore[assignment]
+    repairs_max: int = _setting(3, "How many repairs one piece of work may have before a person must act.")  # type: ignore[assignment]
+    repair_s: float = _setting(600, "How long the repair hook may take.")  # type: ignore[assignment]
     approval_s: float = _setting(86_400, "How long an approval is valid before it is asked afresh.")  # type: ignore[assignment]
     settle_s: float = _setting(60, "How long after its end a call may still show its effect.")  # type: ignore[assignment]
     reconcile_s: float = _setting(30.0, "How long one reconcile may take.")  # type: ignore[assignment]

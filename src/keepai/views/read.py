@@ -10,6 +10,7 @@ from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
 from .questions import question
+from .repairs import waiting_repair
 
 #: More rows than this are not read at once.
 ROWS_MAX = 100_000
@@ -131,6 +132,8 @@ class Views:
         return [question for question in found if question is not None]
 
     def _question(self, run: Run) -> Escalation | None:
+        if repair := waiting_repair(self._read, run):
+            return repair
         row = self._read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
         mutation = mutation_record(row) if row else None
         causes = self._read.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)

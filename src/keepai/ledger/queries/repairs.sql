@@ -6,8 +6,8 @@ insert into repair (workflow_id, seq, id, run_id, lineage, status, source, note,
 values (:workflow_id, :seq, :repair_id, :run_id, :lineage, :status, :source, :note, :now, :now);
 
 -- name: repair_of_run
--- The try that a failed run led to.
-select * from repair where run_id = :run_id;
+-- The newest try that a failed run led to.
+select * from repair where run_id = :run_id order by seq desc limit 1;
 
 -- name: repair_by_id
 -- One try.

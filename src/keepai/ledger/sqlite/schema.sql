@@ -268,7 +268,7 @@ create table repair (
   workflow_id text not null references workflow (id),
   seq integer not null,
   id text not null unique,
-  run_id text not null unique references run (id),
+  run_id text not null references run (id),
   lineage text not null,
   status text not null constraint repair_status_known check (status in
     ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
@@ -279,6 +279,7 @@ create table repair (
   primary key (workflow_id, seq)
 );
 
+create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
 create index repair_by_lineage on repair (workflow_id, lineage);
 
 create table trace (

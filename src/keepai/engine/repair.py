@@ -1,0 +1,179 @@
+"""Mending a script that failed: evidence out, a new version in, by the host's rules.
+
+A hook (a model, a program, a person's tool) is given the evidence of a `failed:logic` run and may offer a script.
+The host decides: it must be valid, keep the topics and the failing handler, use nothing more than before, and stay
+within the budget. What may concern things already done waits for a person, with the list of what the faulty version
+touched. An unknown outcome never comes here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..ledger.base import Row
+from ..ledger.transitions import repairs
+from ..model.errors import KeepError, Refused
+from ..model.records import Error, Record, Run
+from ..model.states import Reason, RepairStatus, Status
+from .deploy import Plan, plan
+from .parts import Parts, version_of
+
+IMPACTS = ("safe", "potentially_impactful")
+
+
+@dataclass(frozen=True)
+class Evidence(Record):
+    """Everything that may help to mend a script."""
+
+    workflow_id: str
+    workflow: str
+    run_id: str
+    handler: str
+    version: str
+    source: str
+    error: Error | None
+    trace: tuple[str, ...]  # calls, logs and warnings of the run, in order
+    inputs: tuple[str, ...]  # titles of the inputs that it was working on
+    tries_left: int
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A script offered as a repair, and whether it concerns what was done before."""
+
+    source: str
+    impact: str = "safe"
+    note: str = ""
+
+
+RepairHook: TypeAlias = Callable[[Evidence], Awaitable["Fix | str | None"]]
+
+
+def wanted(parts: Parts, run: Run) -> bool:
+    """Whether the hook should be asked about a run: once per run, within the budget of its lineage."""
+    if parts.repair is None or run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
+        return False
+    asked = parts.ledger.read().one("repair_of_run", run_id=run.id)
+    return asked is None and tries_left(parts, run) > 0
+
+
+def tries_left(parts: Parts, run: Run) -> int:
+    """How many more repairs this piece of work may have."""
+    row = parts.ledger.read().one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
+    return parts.policy.repairs_max - (int(row["tries"]) if row else 0)
+
+
+async def ask_hook(parts: Parts, run: Run, actor: str) -> None:
+    """Hand the evidence to the hook and do with its answer what the rules say."""
+    repair_id = await parts.ledger.write(repairs.ask_repair, run, barrier=True)
+    offered, note = await _offered(parts, evidence(parts, run))
+    if offered is None:
+        await _end(parts, repair_id, RepairStatus.DECLINED, note)
+        return
+    try:
+        await offer(parts, run, repair_id, offered, actor)
+    except KeepError as error:
+        await _end(parts, repair_id, RepairStatus.REFUSED, error.message)
+
+
+async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
+    """The same door for a person or an agent; gives the id of the try. Raises what the rules refuse."""
+    if run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
+        raise Refused(f"Run {run.id} is {run.status}: there is no fault of the script to mend. Use deploy instead.")
+    if tries_left(parts, run) <= 0:
+        raise Refused(f"Run {run.id} has used up its {parts.policy.repairs_max} repairs. A person must deploy.")
+    repair_id = await parts.ledger.write(repairs.ask_repair, run, barrier=True)
+    try:
+        await offer(parts, run, repair_id, offered, actor)
+    except KeepError as error:
+        await _end(parts, repair_id, RepairStatus.REFUSED, error.message)
+        raise
+    return repair_id
+
+
+async def offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: str) -> None:
+    """Check what is offered; deploy it, or have it wait for a person."""
+    if offered.impact not in IMPACTS:
+        raise Refused(f"The impact of a repair must be one of {', '.join(IMPACTS)}, not {offered.impact!r}.")
+    planned = await _planned(parts, run, offered, actor)
+    if offered.impact == "potentially_impactful":
+        await parts.ledger.write(
+            repairs.end_repair, repair_id, RepairStatus.ASKED, RepairStatus.WAITING, offered.note, offered.source,
+            barrier=True,
+        )
+        return
+    await _deploy(parts, run, repair_id, RepairStatus.ASKED, planned)
+
+
+async def approve(parts: Parts, run: Run, row: Row, actor: str) -> None:
+    """A person has looked at what the faulty version touched and lets the repair in."""
+    offered = Fix(row["source"], "potentially_impactful", row["note"] or "")
+    planned = await _planned(parts, run, offered, actor)
+    await _deploy(parts, run, row["id"], RepairStatus.WAITING, planned)
+
+
+async def reject(parts: Parts, row: Row, actor: str) -> None:
+    """A person does not want this repair."""
+    note = f"rejected by {actor}"
+    await parts.ledger.write(
+        repairs.end_repair, row["id"], RepairStatus.WAITING, RepairStatus.REJECTED, note, barrier=True,
+    )
+
+
+def evidence(parts: Parts, run: Run) -> Evidence:
+    """What is known about a run that failed."""
+    read = parts.ledger.read()
+    where = {"workflow_id": run.workflow_id, "run_id": run.id}
+    workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
+    assert workflow is not None, run
+    lines = [f"{r['step']} {r['kind']} {r['name']}: {r['args'] or ''} → {r['error'] or r['answer'] or ''}"
+             for r in read.all("look_trace", **where)]
+    inputs = [read.one("input_by_id", input_id=r["input_id"]) for r in read.all("cause_of_run", **where)]
+    return Evidence(
+        workflow_id=run.workflow_id, workflow=workflow["name"], run_id=run.id, handler=run.handler,
+        version=run.version, source=parts.script(run.workflow_id, version_of(run.version)).source, error=run.error,
+        trace=tuple(lines), inputs=tuple(str(i["title"]) for i in inputs if i), tries_left=tries_left(parts, run),
+    )
+
+
+async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
+    """The hook's answer; whatever goes wrong with it means: nothing offered."""
+    assert parts.repair is not None, "asked only where there is a hook"
+    try:
+        async with asyncio.timeout(parts.policy.repair_s):
+            answer = await parts.repair(known)
+    except TimeoutError:
+        return None, f"the repair hook did not answer within {parts.policy.repair_s:g} s"
+    except Exception as error:
+        return None, f"the repair hook raised {type(error).__name__}: {error}"
+    if answer is None:
+        return None, "the repair hook had nothing to offer"
+    return (Fix(answer) if isinstance(answer, str) else answer), ""
+
+
+async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
+    planned = await plan(
+        parts, offered.source, workflow_id=run.workflow_id, grants=None, author="maintainer", impact=offered.impact,
+        strand=False, actor=actor,
+    )
+    if planned.same:
+        raise Refused("The repair is the script that failed.")
+    before = parts.script(run.workflow_id, version_of(run.version)).manifest
+    if set(planned.manifest.topics) != set(before.topics):
+        raise Refused(f"A repair keeps the topics ({', '.join(before.topics)}). A person must deploy other ones.")
+    if planned.manifest.handler(run.handler) is None:
+        raise Refused(f"A repair keeps the handler that failed, {run.handler!r}, and this one has none.")
+    return planned
+
+
+async def _deploy(parts: Parts, run: Run, repair_id: str, source: RepairStatus, planned: Plan) -> None:
+    await parts.ledger.write(
+        repairs.deploy_repair, repair_id, source, run.workflow_id, planned.version, planned.number, barrier=True,
+    )
+
+
+async def _end(parts: Parts, repair_id: str, target: RepairStatus, note: str) -> None:
+    await parts.ledger.write(repairs.end_repair, repair_id, RepairStatus.ASKED, target, note, barrier=True)
