@@ -149,6 +149,8 @@ class Session:
             if not self._answers:
                 self._start_clock()
             return
+        if isinstance(error, Lost):
+            return  # it ended before it was answered; what it said last, or its silence, is for the reader
         if isinstance(error, KeepError) and error.at is None:
             error.at = operation.at
         self._abort(error)

@@ -1,0 +1,429 @@
+"""Breadth-first over everything that can happen: the engine's states first, then those times the truth outside.
+
+What the engine does next depends on its own state and on what it is told, never on the truth; so its steps are taken
+once per engine state (with the real code) and reused for every truth that is possible there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from keepai.model.errors import Conflict
+from keepai.model.states import IllegalMove
+from tests.explore.machine import (
+    APPROVAL_ACTS,
+    MUTATION_ACTS,
+    NOT_NOW,
+    RUN_ACTS,
+    VERDICTS,
+    Machine,
+    Moment,
+    Nothing,
+    Setting,
+)
+from tests.explore.rules import RULES, Look, canonical, look
+
+Label = tuple[str, ...]
+
+
+class Broken(AssertionError):
+    """A rule does not hold; says which, where, and how one gets there."""
+
+    def __init__(self, rule: str, what: str, path: list[Label], state: object) -> None:
+        steps = " → ".join(" ".join(label) for label in path)
+        super().__init__(f"{rule}: {what}\n  after: {steps}\n  state: {state}")
+        self.rule, self.what, self.path = rule, what, path
+
+
+class Facts(NamedTuple):
+    """What the outside half must know of an engine state."""
+
+    at: str
+    alive: bool
+    live: bool
+    key: str | None  # of the newest mutation
+    proven: bool  # the newest mutation failed without a person's word
+    ended: bool  # nothing is left to do
+
+
+class Edge(NamedTuple):
+    label: Label
+    target: int
+
+
+@dataclass
+class Graph:
+    """The engine's states and steps."""
+
+    setting: Setting
+    facts: list[Facts] = field(default_factory=list)
+    edges: list[list[Edge]] = field(default_factory=list)
+    came: list[tuple[int, Label] | None] = field(default_factory=list)
+    names: list[tuple[Any, ...]] = field(default_factory=list)
+
+    def path(self, index: int) -> list[Label]:
+        found: list[Label] = []
+        while (step := self.came[index]) is not None:
+            found.append(step[1])
+            index = step[0]
+        return found[::-1]
+
+
+# -- the engine ------------------------------------------------------------------------------------------------
+
+
+class Explorer:
+    """Finds every state of one setting."""
+
+    def __init__(self, setting: Setting, states_max: int = 100_000) -> None:
+        self.machine, self.graph = Machine(setting), Graph(setting)
+        self.setting, self._max = setting, states_max
+        self._index: dict[tuple[Any, ...], int] = {}
+        self._moments: dict[int, Moment] = {}
+        self._todo: deque[int] = deque()
+        self._here: tuple[int, Moment] = (0, None)  # type: ignore[assignment]
+
+    async def run(self) -> Graph:
+        self._arrive(None, await self.machine.first())
+        count = 0
+        while self._todo:
+            index = self._todo.popleft()
+            moment = self._moments.pop(index)
+            self._here = index, moment
+            self.machine.load(moment)
+            await self._expand(index, moment)
+            count += 1
+            if count % 500 == 0:
+                await asyncio.sleep(0)  # lets the loop drop the timers that were cancelled
+        return self.graph
+
+    def _arrive(self, label: Label | None, moment: Moment | None = None) -> int:
+        seen = look(self.machine)
+        name = canonical(self.machine, seen)
+        index = self._index.get(name)
+        if index is not None:
+            return index
+        index = self._index[name] = len(self.graph.facts)
+        assert index < self._max, f"more than {self._max} states: the abstraction is not finite"
+        self.graph.came.append((self._here[0], label) if label else None)
+        self.graph.names.append(name)
+        self.graph.facts.append(_facts(seen))
+        self.graph.edges.append([])
+        self._moments[index] = moment or self.machine.save()
+        self._todo.append(index)
+        self._judge(index, seen)
+        return index
+
+    def _judge(self, index: int, seen: Look) -> None:
+        for rule, holds in RULES.items():
+            if wrong := holds(seen):
+                raise Broken(rule, wrong, self.graph.path(index), self.graph.names[index])
+
+    def _fail(self, rule: str, what: str, label: Label) -> Broken:
+        index = self._here[0]
+        return Broken(rule, what, [*self.graph.path(index), label], self.graph.names[index])
+
+    async def _try(self, label: Label, step: Callable[[], Awaitable[None]]) -> bool:
+        """Take a step from here; True if it led anywhere."""
+        index, moment = self._here
+        with self.machine.attempt(moment):
+            try:
+                await step()
+            except (*NOT_NOW, Conflict, Nothing):
+                return False
+            except IllegalMove as error:
+                raise self._fail("I8", f"only a trigger stopped it: {error}", label) from error
+            target = self._arrive(label)
+        self.graph.edges[index].append(Edge(label, target))
+        return True
+
+    async def _expand(self, index: int, moment: Moment) -> None:
+        machine = self.machine
+        await self._try(("time",), machine.time)
+        if not moment.alive:
+            await self._start()
+            return
+        await self._try(("crash",), machine.crash)
+        if moment.at == "call":
+            for kind in ("ok", "transient", "permission", "rejected", "unknown", "odd", "hangs"):
+                await self._try(("answer", kind), lambda kind=kind: machine.answered(kind))
+        else:
+            await self._host(moment)
+        if moment.live:
+            await self._try(("call ends",), machine.call_ends)
+        elif moment.at == "idle" and self.setting.ends:
+            await self._try(("end",), machine.end)
+        acts = await self._acts()
+        if self.setting.races:
+            await self._races(acts, moment)
+        await self._stale(moment)
+        await self._waker(acts)
+
+    async def _start(self) -> None:
+        await self._try(("start",), self.machine.start)
+        for commits in (1, 2, 3):
+            if not await self._try(("start", f"dies after {commits}"), lambda n=commits: self.machine.start(n)):
+                break
+
+    async def _host(self, moment: Moment) -> None:
+        """The host's next commit, with everything that the script or the outside system may say to it."""
+        machine, script, connector = self.machine, self.machine.script, self.machine.connector
+        if moment.at == "idle" and not machine.host._is_due("wf_explored"):
+            return
+        script.ran = connector.asked = False
+        connector.verdict = VERDICTS["retry"]
+        went = await self._try(("host",), machine.go_on)
+        if not went:
+            raise self._fail("waker", "the host finds something due and then does nothing: it would spin", ("host",))
+        if connector.asked:
+            self.graph.edges[self._here[0]].pop()
+            for name, verdict in VERDICTS.items():
+                connector.verdict = verdict
+                await self._try(("verdict", name), machine.go_on)
+        if script.ran and self.setting.throws:
+            script.throw = True
+            await self._try(("host", "throws"), machine.go_on)
+            script.throw = False
+
+    async def _acts(self) -> list[str]:
+        """Everything a person might do; gives what was accepted."""
+        names = [*APPROVAL_ACTS, *MUTATION_ACTS, *RUN_ACTS]
+        row = self.graph.names[self._here[0]]
+        if self.setting.pauses:
+            names += ["pause", "resume"]
+        if self.setting.grants:
+            names += [mode for mode in ("allow", "ask", "deny") if mode != row[4] and "allow" != mode != "x"]
+        done = [name for name in names if await self._try(("act", name), lambda name=name: self.machine.act(name))]
+        if self.setting.versions and row[3] == 0:
+            await self._try(("deploy",), lambda: self.machine.deploy(False))
+            await self._try(("deploy", "gone"), lambda: self.machine.deploy(True))
+        return done
+
+    async def _races(self, acts: list[str], moment: Moment) -> None:
+        """Between a decision and its commit somebody else's commit comes first."""
+        machine = self.machine
+        due = moment.at == "run" or (moment.at == "idle" and machine.host._is_due("wf_explored"))
+        machine.connector.verdict = VERDICTS["applied"]
+        for name in acts:
+            for other in acts:
+                await self._try(("race", name, other), lambda a=name, b=other: self._overtaken(a, b))
+            if due:
+                await self._try(("race", name, "host"), lambda a=name: self._overtaken(a, "host"))
+                await self._try(("race", "host", name), lambda b=name: self._overtaken("host", b))
+
+    async def _overtaken(self, slow: str, quick: str) -> None:
+        machine = self.machine
+
+        async def first() -> None:
+            pause, machine.ledger.pause_at = machine.ledger.pause_at, 0
+            commits = machine.ledger.commits
+            try:
+                await (machine.go_on() if quick == "host" else machine.act(quick))
+            except Nothing as error:
+                raise Conflict("it did nothing") from error
+            finally:
+                machine.ledger.pause_at, machine.ledger.commits = pause, commits
+
+        machine.ledger.overtake = first
+        try:
+            await (machine.go_on() if slow == "host" else machine.act(slow))
+        except (*NOT_NOW, Conflict):
+            pass  # too late: what the quick one did stands
+
+    async def _stale(self, moment: Moment) -> None:
+        """Acts on what is no longer the newest are refused and change nothing."""
+        machine = self.machine
+        for table, acts in (("run", RUN_ACTS), ("mutation", MUTATION_ACTS), ("approval", APPROVAL_ACTS)):
+            old = machine.connection.execute(f"select id from {table} order by seq desc limit 1 offset 1").fetchone()
+            for act in acts if old else ():
+                with machine.attempt(moment):
+                    try:
+                        await machine.act(act, str(old[0]))
+                    except NOT_NOW:
+                        continue
+                raise self._fail("I31", f"{act} on an old {table} was accepted", ("act", act, "stale"))
+
+    async def _waker(self, acts: list[str]) -> None:
+        """Whatever waits is woken by time, by the host itself, or by an act that is offered and accepted."""
+        machine, (_, moment) = self.machine, self._here
+        seen = look(machine)
+        run = seen.open
+        if run is None or run["status"] == "active" or moment.at != "idle" or moment.live:
+            return
+        [asked] = machine.views.needs_you() or [None]
+        offered = [a for a in asked.actions if a in acts] if asked else []
+        if seen.workflow["status"] == "active" and (machine.host._is_due("wf_explored") or run["retry_at"] is not None):
+            return
+        if not offered:
+            raise self._fail("waker", f"it waits for ever: {asked and asked.actions} of {acts}", ("wait",))
+        never = [a for a in asked.actions if a not in acts and a not in ("deploy", "grant", "did_not_happen", "try_again")]
+        if never:
+            raise self._fail("offered", f"{never} is offered and refused", ("wait",))
+
+
+def _facts(seen: Look) -> Facts:
+    newest = seen.mutations[-1] if seen.mutations else None
+    proven = newest is not None and newest["status"] == "failed" and newest["resolution"] is None
+    stranded = seen.event["status"] == "pending" and not seen.handler["present"]
+    ended = seen.open is None and (seen.event["status"] != "pending" or stranded)
+    return Facts(seen.at, seen.alive, bool(seen.live), newest["idempotency_key"] if newest else None, proven, ended)
+
+
+# -- the truth outside -----------------------------------------------------------------------------------------
+
+
+class Truth(NamedTuple):
+    """What really happened, which no host knows."""
+
+    request: str = "none"  # of the newest attempt: none, sent, late (it may still arrive), landed
+    earlier: str = "none"  # of older attempts: none, late (with the same key), late_other (with another key)
+    landed: bool = False  # whether there is an effect with the newest key
+    effects: int = 0
+    lies: int = 0  # how often a person said "it did not happen" of what happened
+
+
+LIES_MAX = 2
+
+
+class Product:
+    """Engine × truth."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph, self.honours = graph, graph.setting.honours_keys
+        self.edges = 0
+        self.came: dict[tuple[int, Truth], tuple[tuple[int, Truth], Label] | None] = {}
+
+    def run(self) -> int:
+        """Visit everything; gives how many states there are."""
+        first = (0, Truth())
+        self.came[first] = None
+        todo = deque([first])
+        ways: dict[tuple[int, Truth], list[tuple[int, Truth]]] = {}
+        while todo:
+            state = todo.popleft()
+            self._judge(state)
+            for label, target in self._steps(state):
+                self.edges += 1
+                ways.setdefault(target, []).append(state)
+                if target not in self.came:
+                    self.came[target] = (state, label)
+                    todo.append(target)
+        self._no_dead_ends(ways)
+        return len(self.came)
+
+    def _steps(self, state: tuple[int, Truth]) -> list[tuple[Label, tuple[int, Truth]]]:
+        index, truth = state
+        facts = self.graph.facts[index]
+        found: list[tuple[Label, tuple[int, Truth]]] = []
+        if truth.request == "late":
+            found.append((("lands",), (index, self._land(truth))))
+        if truth.earlier != "none":
+            found.append((("an earlier one lands",), (index, self._land_earlier(truth))))
+        for label, target in self.graph.edges[index]:
+            found += [(label, (target, after)) for after in self._after(truth, label, facts, self.graph.facts[target])]
+        return found
+
+    def _after(self, truth: Truth, label: Label, before: Facts, after: Facts) -> list[Truth]:
+        """What may have become of the truth by a step of the engine; empty if the step contradicts it."""
+        match label:
+            case ("verdict", "applied") if not truth.landed:
+                return []
+            case ("verdict", "failed") if truth.landed:
+                return []
+            case ("act", "did_not_happen") if truth.landed:
+                return [truth._replace(lies=truth.lies + 1)] if truth.lies < LIES_MAX else []
+            case ("answer", "ok"):
+                return [self._land(truth)]
+            case ("answer", "transient" | "permission" | "rejected"):
+                return [truth._replace(request="none")]
+            case ("answer", _) | ("crash",) if before.at == "call":
+                return [truth._replace(request="none"), truth._replace(request="late"), self._land(truth)]
+            case ("time",) if not before.live:  # settle is one unit after the end of the call
+                late = truth.request == "late"
+                return [truth._replace(request="none" if late else truth.request, earlier="none")]
+        if label[0] == "race" and ("applied" if not truth.landed else "") and self._asks(label):
+            return []
+        if after.at == "call" and before.at != "call":
+            return [self._sent(truth, same=before.key in (None, after.key))]
+        return [truth]
+
+    @staticmethod
+    def _asks(label: Label) -> bool:
+        return "host" in label  # in a race the outside system says "applied", if it is asked at all
+
+    def _sent(self, truth: Truth, *, same: bool) -> Truth:
+        earlier = truth.earlier
+        if truth.request == "late":
+            earlier = "late" if same else "late_other"
+        elif earlier == "late" and not same:
+            earlier = "late_other"
+        return truth._replace(request="sent", earlier=earlier, landed=truth.landed and same)
+
+    def _land(self, truth: Truth) -> Truth:
+        new = not (self.honours and truth.landed)
+        return truth._replace(request="landed", landed=True, effects=truth.effects + new)
+
+    def _land_earlier(self, truth: Truth) -> Truth:
+        same = truth.earlier == "late"
+        new = not (self.honours and same and truth.landed)
+        return truth._replace(earlier="none", landed=truth.landed or same, effects=truth.effects + new)
+
+    def _judge(self, state: tuple[int, Truth]) -> None:
+        index, truth = state
+        facts = self.graph.facts[index]
+        if truth.effects > 1 + truth.lies:
+            raise self._broken("I2", f"{truth.effects} effects, {truth.lies} lies", state)
+        if facts.proven and not self.honours and truth.request in ("late", "landed"):
+            raise self._broken("I4", f"failed, but the request {truth.request}", state)
+        step = self.came[state]
+        if step is not None and step[1] == ("act", "did_not_happen"):
+            (source, was), _ = step
+            if was.request == "late" or self.graph.facts[source].live:
+                raise self._broken("I33", "a person could say that it did not happen while it still could", state)
+
+    def _no_dead_ends(self, ways: dict[tuple[int, Truth], list[tuple[int, Truth]]]) -> None:
+        good = {state for state in self.came if self.graph.facts[state[0]].ended}
+        todo = list(good)
+        while todo:
+            for source in ways.get(todo.pop(), ()):
+                if source not in good:
+                    good.add(source)
+                    todo.append(source)
+        for state in self.came:
+            if state not in good:
+                raise self._broken("dead end", "nothing leads from here to an end", state)
+
+    def _broken(self, rule: str, what: str, state: tuple[int, Truth]) -> Broken:
+        path: list[Label] = []
+        at: tuple[int, Truth] = state
+        while (step := self.came[at]) is not None:
+            path.append(step[1])
+            at = step[0]
+        return Broken(rule, what, path[::-1], (state[1], self.graph.names[state[0]]))
+
+
+@dataclass
+class Found:
+    """How much there was."""
+
+    engine_states: int
+    engine_edges: int
+    states: int
+    edges: int
+    seconds: float
+
+
+def explore(setting: Setting) -> Found:
+    """Everything that one setting allows; raises `Broken` at the first state that breaks a rule."""
+    begun = time.perf_counter()
+    graph = asyncio.run(Explorer(setting).run())
+    product = Product(graph)
+    states = product.run()
+    return Found(
+        len(graph.facts), sum(map(len, graph.edges)), states, product.edges, time.perf_counter() - begun,
+    )

@@ -1,0 +1,488 @@
+"""The real engine as a machine that can be put into any state it was in before, and moved by one step.
+
+Everything that decides is Keep's own: the host, the commands, recovery, reconciliation, approval, the verbs, the SQL
+and the triggers, on a ledger in memory. Only three things are stand-ins: the script (a constant), the outside world
+(each answer is a step of its own) and time (it passes in units). A host's step ends after one commit, so that a crash,
+a person or a new version may come between any two commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from keepai import Call, Connector, OutcomeUnknown, PermissionDenied, Policy, Rejected, Transient, Verdict, mutation
+from keepai.connectors.base import surface
+from keepai.engine import mutation as sending
+from keepai.engine import outside, runner
+from keepai.engine.commands import Commands
+from keepai.engine.host import Host
+from keepai.engine.parts import Parts, version_of
+from keepai.engine.recovery import recover
+from keepai.engine.stepping import Stepper
+from keepai.ledger.rows import mutation_record, run_record
+from keepai.ledger.sqlite.connection import Transaction, open_file
+from keepai.ledger.sqlite.migrate import migrate
+from keepai.ledger.sqlite.writer import _translated
+from keepai.ledger.transitions import events, mutations, workflows
+from keepai.ledger.transitions.events import Publication
+from keepai.ledger.transitions.workflows import Version
+from keepai.model.clock import Ids
+from keepai.model.errors import NotFound, Refused, ScriptThrew
+from keepai.model.operations import Kind, Step
+from keepai.model.permissions import grant_of
+from keepai.model.records import Mutation, Run
+from keepai.runtime.base import Ended, Job, Operation
+from keepai.script.manifest import Handler, HandlerKind, Manifest
+from keepai.testing import ManualClock
+from keepai.views.read import Views
+
+UNIT_S = 60  #: time passes in these; every wait of the policy is one or two of them
+POLICY = Policy(
+    retry_first_s=UNIT_S, retry_longest_s=UNIT_S, retries_max=1, approval_s=2 * UNIT_S, settle_s=UNIT_S,
+    reconcile_first_s=UNIT_S, reconcile_longest_s=UNIT_S, reconciles_max=3, crashes_max=3,
+)
+
+#: In the order in which they may be filled; the ones that only remember are not among them.
+TABLES = (
+    "host", "workflow", "script", "topic", "handler_state", "grant_rule", "run", "event", "reservation", "mutation",
+    "approval",
+)
+EMPTIED = ("action", "trace", "transition", "approval", "mutation", "reservation", "event", "run", "grant_rule",
+           "handler_state", "topic", "script", "workflow", "host")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same in one exploration."""
+
+    can_reconcile: bool = True
+    honours_keys: bool = False
+    grant: str = "allow"
+    races: bool = False  # acts and steps that are overtaken between their decision and their commit
+    versions: bool = True  # a new version, with or without the handler, may come
+    throws: bool = True  # scripts may throw
+    grants: bool = False  # the grant may change
+    pauses: bool = False  # a person may pause the workflow
+    ends: bool = True  # a host may end in order
+
+
+class Paused(BaseException):
+    """The step has made its commit; what would follow is another step."""
+
+
+class Nothing(BaseException):
+    """The step committed nothing."""
+
+
+Rows = tuple[tuple[tuple[Any, ...], ...], ...]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A whole state: what is in the ledger, and what only the process knows."""
+
+    rows: Rows
+    now_ms: int
+    steady_ms: int
+    host: str
+    epoch: int
+    alive: bool = True
+    at: str = "idle"  # "run": between two commits of a run; "call": the request is recorded, its answer is not
+    live: frozenset[str] = frozenset()  # calls that were given up and have not ended
+    seen: tuple[tuple[str, int], ...] = ()  # since when this process knows that a call has ended
+
+
+class Memory:
+    """A ledger whose every commit can be the last one of this life."""
+
+    def __init__(self, connection: apsw.Connection, tx: Transaction) -> None:
+        self._connection, self.tx = connection, tx
+        self.host, self.epoch, self.crew = "", 0, 0
+        self.pause_at = 0
+        self.commits: list[str] = []
+        self.overtake: Callable[[], Awaitable[None]] | None = None
+
+    async def write(self, verb: Callable[..., Any], *args: Any, barrier: bool = False, **kwargs: Any) -> Any:
+        if self.overtake is not None:
+            other, self.overtake = self.overtake, None
+            await other()
+        self._connection.execute("savepoint verb")
+        try:
+            result = verb(self.tx, *args, **kwargs)
+        except Exception as error:
+            self._connection.execute("rollback to verb; release verb")
+            raise _translated(error) from error
+        self._connection.execute("release verb")
+        self.commits.append(verb.__name__)
+        if len(self.commits) == self.pause_at:
+            raise Paused
+        return result
+
+    async def barrier(self) -> None:
+        return None
+
+    def read(self) -> Transaction:
+        return self.tx
+
+    def stopped(self) -> None:
+        return None
+
+    async def close(self, *, keep_lock: bool = False) -> None:
+        return None
+
+
+class Outside(Connector):
+    """`out.send`; what a reconcile says is chosen by the exploration."""
+
+    name = "out"
+    verdict: Verdict | None = None
+    asked = False
+
+    @mutation(identity=("to",), target="to")
+    async def send(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        raise AssertionError("the answer of a call is a step of its own")
+
+    @send.reconcile
+    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
+        self.asked = True
+        if self.verdict is None:
+            raise ConnectionError("nobody there")
+        return self.verdict
+
+
+class Blind(Connector):
+    """`out.send` that cannot be looked up."""
+
+    name = "out"
+
+    @mutation(identity=("to",), target="to")
+    async def send(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        raise AssertionError("the answer of a call is a step of its own")
+
+
+class Keyed(Outside):
+    """`out.send` of an outside system that refuses a second effect with the same key for a while."""
+
+    @mutation(identity=("to",), target="to", key_window=4 * UNIT_S)
+    async def send(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        raise AssertionError("the answer of a call is a step of its own")
+
+    @send.reconcile
+    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
+        return await Outside.find(self, params, call)
+
+
+class Script:
+    """Takes the event, sends, ends; throws where the exploration says so."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.throw = False
+        self.ran = False
+
+    async def run(self, job: Job, host: Any) -> Ended:
+        self.ran = True
+        if self.throw:
+            raise ScriptThrew("The script threw.")
+        if job.step is Step.PREPARE:
+            free = self._tx.one("event_peek", workflow_id=WF, topic="in", limit=1)
+            reserved = '{"topic":"in","ids":["a"]}' if free else ""
+            return Ended(f'{{"reservations":[{reserved}],"data":{{}},"ui":{{"title":"t"}}}}')
+        if job.step is Step.MUTATE:
+            return Ended(mutation=Operation("out.send", Kind.MUTATION, ({"to": "ann"},), None))
+        return Ended(None)
+
+    async def close(self) -> None:
+        return None
+
+
+WF = "wf_explored"
+
+#: What a call may come back with → the answer as `outside` reads it.
+RAISED: dict[str, Exception] = {
+    "transient": Transient("Come later."), "permission": PermissionDenied("The login has expired."), "rejected": Rejected("This is wrong."),
+    "unknown": OutcomeUnknown("lost"), "odd": ValueError("Transient: it did not happen"),
+}
+
+
+class _Done:
+    def __init__(self, result: Any = None, error: BaseException | None = None) -> None:
+        self._result, self._error = result, error
+
+    def cancelled(self) -> bool:
+        return False
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def result(self) -> Any:
+        return self._result
+
+
+def answer_of(kind: str) -> outside.Answer:
+    """The real reading of what a call came back with."""
+    if kind == "ok":
+        return outside._answer(_Done({"id": "1"}), "out.send")  # type: ignore[arg-type]
+    if kind == "hangs":
+        return outside.Answer(unknown=OutcomeUnknown("out.send did not answer"), closed=False)
+    return outside._answer(_Done(error=RAISED[kind]), "out.send")  # type: ignore[arg-type]
+
+
+VERDICTS: dict[str, Verdict | None] = {
+    "applied": Verdict.applied({"id": "1"}), "failed": Verdict.failed(), "retry": Verdict.retry(),
+    "unknown": Verdict.unknown("no record"), "raises": None,
+}
+
+
+def _handler(name: str) -> Handler:
+    return Handler(name, HandlerKind.CONSUMER, (), subscribe=("in",), has_mutate=True, has_next=True)
+
+
+def version(gone: bool = False) -> Version:
+    """A version of the script, with the consumer or without it."""
+    handlers = () if gone else (_handler("act"),)
+    manifest = Manifest("w", ("in",), handlers, ("out.send",))
+    return Version("w", "", "hash", manifest.to_text(), "person", "safe", {"in": None if gone else "act"},
+                   {} if gone else {"act": "consumer"})
+
+
+class Machine:
+    """One engine, in one state at a time."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.clock = ManualClock()
+        self.connection = open_file(Path(":memory:"))
+        migrate(self.connection, Path(":memory:"))
+        # states are loaded by emptying and filling tables; what forbids that, and the history, is left out
+        for (name,) in self.connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall():
+            if name.endswith(("_stays", "_first", "_born", "_moved")):
+                self.connection.execute(f"drop trigger {name}")
+        self.tx = Transaction(self.connection, Ids(self.clock), "", 0)
+        self.ledger = Memory(self.connection, self.tx)
+        self.connector: Any = (Keyed if setting.honours_keys else Outside if setting.can_reconcile else Blind)()
+        self.script = Script(self.tx)
+        self.parts = Parts(
+            ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
+            surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
+        )
+        self.host = Host(self.parts)
+        self.commands = Commands(self.parts, self.host)
+        self.views = Views(self.tx, POLICY.stale_s)
+        self.alive, self.at, self.live = True, "idle", frozenset[str]()
+        self._loaded: Rows | None = None
+        self._inserts: dict[str, str] = {}
+        for table in TABLES:
+            columns = len(self.connection.execute(f"pragma table_info({table})").fetchall())
+            self._inserts[table] = f"insert into {table} values ({','.join('?' * columns)})"
+
+    # -- states --------------------------------------------------------------------------------------
+
+    async def first(self) -> Moment:
+        """A workflow with one waiting event."""
+        self._new_host()
+        self._pass_time()
+        v = version()
+        self.tx.now = self.clock.now_ms()
+        self.tx.run("workflow_insert", workflow_id=WF, name="w", major=1, minor=0, now=self.tx.now)
+        workflows.deploy(self.tx, WF, v, (1, 0))
+        workflows.allow(self.tx, WF, {"out.send": grant_of(self.setting.grant, "out.send")})
+        events.publish(self.tx, WF, "run_setup", [Publication("in", "a", "{}")])
+        return self.save()
+
+    def save(self) -> Moment:
+        """This state."""
+        execute = self.connection.execute
+        rows = tuple(tuple(execute(f"select * from {table}").fetchall()) for table in TABLES)
+        return Moment(
+            rows, self.clock.now_ms(), self.clock.steady_ms(), self.ledger.host, self.ledger.epoch, self.alive, self.at,
+            self.live, tuple(sorted(self.host._closures.seen_ms.items())),
+        )
+
+    def load(self, moment: Moment) -> None:
+        """Be in a state again."""
+        execute = self.connection.execute
+        for table in EMPTIED:
+            execute(f"delete from {table}")
+        for table, rows in zip(TABLES, moment.rows, strict=True):
+            if rows:
+                self.connection.executemany(self._inserts[table], rows)
+        self.alive, self.at, self.live = moment.alive, moment.at, moment.live
+        self._be(moment.host, moment.epoch)
+        self._set_clock(moment.now_ms, moment.steady_ms)
+        self.host._closures.seen_ms.clear()
+        self.host._closures.seen_ms.update(moment.seen)
+
+    @contextmanager
+    def attempt(self, moment: Moment) -> Iterator[None]:
+        """Try a step from the loaded state and take it back afterwards."""
+        self.connection.execute("savepoint attempt")
+        try:
+            yield
+        finally:
+            self.connection.execute("rollback to attempt; release attempt")
+            self.alive, self.at, self.live = moment.alive, moment.at, moment.live
+            self._be(moment.host, moment.epoch)
+            self._set_clock(moment.now_ms, moment.steady_ms)
+            self.host._closures.seen_ms.clear()
+            self.host._closures.seen_ms.update(moment.seen)
+            self.ledger.overtake = None
+
+    def _set_clock(self, now_ms: int, steady_ms: int) -> None:
+        self.clock._now_ms, self.clock._steady_ms = now_ms, steady_ms
+        self.tx.now = now_ms
+
+    def _be(self, host: str, epoch: int) -> None:
+        self.ledger.host = self.tx.host = host
+        self.ledger.epoch = self.tx.epoch = epoch
+
+    def _new_host(self) -> None:
+        host = self.parts.ids.new("hst") if hasattr(self, "parts") else "hst_1"
+        row = self.tx.one("host_insert", id=host, machine="m", pid=1, now=self.clock.now_ms())
+        assert row is not None
+        self._be(host, int(row["epoch"]))
+        self.host._closures.seen_ms.clear()
+
+    def _pass_time(self) -> None:
+        self.clock.advance(seconds=UNIT_S)
+        self.tx.now = self.clock.now_ms()
+
+    # -- looking -------------------------------------------------------------------------------------
+
+    def open_run(self) -> Run | None:
+        row = self.tx.one("run_open", workflow_id=WF)
+        return run_record(row) if row else None
+
+    def last_mutation(self) -> Mutation | None:
+        row = self.connection.execute("select id from mutation order by seq desc limit 1").fetchone()
+        found = self.tx.one("mutation_by_id", mutation_id=row[0]) if row else None
+        return mutation_record(found) if found else None
+
+    def last_id(self, table: str) -> str:
+        row = self.connection.execute(f"select id from {table} order by seq desc limit 1").fetchone()
+        return str(row[0]) if row else "none"
+
+    # -- steps ---------------------------------------------------------------------------------------
+
+    async def _committing(self, doing: Awaitable[Any]) -> str:
+        """Go as far as the next commit; gives its verb."""
+        self.ledger.commits, self.ledger.pause_at = [], 1
+        try:
+            await doing
+        except Paused:
+            pass
+        finally:
+            self.ledger.pause_at = 0
+        if not self.ledger.commits:
+            raise Nothing
+        return self.ledger.commits[0]
+
+    async def go_on(self) -> None:
+        """The host's next commit."""
+        if self.at == "run":
+            run = self.open_run()
+            assert run is not None
+            verb = await self._committing(runner.execute(self.parts, run))
+        else:
+            verb = await self._committing(self.host._advance(WF))
+        self._arrive(verb)
+
+    def _arrive(self, verb: str) -> None:
+        executing = verb in ("begin", "carry_on", "prepare", "advance", "apply")
+        self.at = "call" if verb == "send" else "run" if executing else "idle"
+
+    async def answered(self, kind: str) -> None:
+        """The call comes back, or is given up."""
+        run = self.open_run()
+        assert run is not None
+        found = runner.in_flight(self.parts, run)
+        assert found is not None, "a call is under way that the ledger does not know of"
+        loaded = self.parts.script(WF, version_of(run.version))
+        stepper = Stepper(self.parts, run, loaded, _handler("act"))
+        verb = await self._committing(sending._record(stepper, found, answer_of(kind)))
+        self._arrive(verb)
+        if kind == "hangs":
+            self.live |= {found.id}
+
+    async def call_ends(self) -> None:
+        """A call that was given up ends."""
+        for mutation_id in sorted(self.live):
+            await self.ledger.write(mutations.close, mutation_id, '{"ended_late":"x"}')
+        self.live = frozenset()
+
+    async def crash(self) -> None:
+        """The process dies, with its calls."""
+        self.alive, self.at, self.live = False, "idle", frozenset()
+        self.host._closures.seen_ms.clear()
+
+    async def start(self, commits: int = 0) -> None:
+        """A new host starts; with `commits`, it dies after so many."""
+        self._new_host()
+        self.alive, self.at = True, "idle"
+        self.ledger.commits, self.ledger.pause_at = [], commits
+        try:
+            await recover(self.parts)
+        except Paused:
+            await self.crash()
+        else:
+            if commits:
+                raise Nothing
+        finally:
+            self.ledger.pause_at = 0
+
+    async def end(self) -> None:
+        """The host ends in order."""
+        await self.ledger.write(workflows.end_host)
+        await self.crash()
+
+    async def time(self) -> None:
+        """One unit passes."""
+        self._pass_time()
+
+    async def deploy(self, gone: bool) -> None:
+        """A new version becomes active."""
+        row = self.tx.one("workflow_by_id", workflow_id=WF)
+        assert row is not None
+        self.ledger.commits = []
+        await self.ledger.write(workflows.deploy, WF, version(gone), (1, row["minor"] + 1 + gone))
+
+    async def act(self, name: str, subject: str | None = None) -> None:
+        """What a person does, on the newest thing of its kind or on a given one."""
+        self.ledger.commits = []
+        who = "ann"
+        match name:
+            case "approve":
+                await self.commands.approve(subject or self.last_id("approval"), who)
+            case "reject":
+                await self.commands.reject(subject or self.last_id("approval"), who)
+            case "try_again" | "did_not_happen" | "happened" | "skip":
+                await self.commands.resolve(subject or self.last_id("mutation"), name, None, who)
+            case "retry":
+                await self.commands.retry(subject or self.last_id("run"), who)
+            case "skip_run":
+                await self.commands.skip_run(subject or self.last_id("run"), who)
+            case "finish":
+                await self.commands.finish(subject or self.last_id("run"), who)
+            case "pause" | "resume":
+                await getattr(self.commands, name)(WF, who)
+            case "allow" | "ask" | "deny":
+                await self.commands.grant(WF, "out.send", name, who)
+            case _:
+                raise AssertionError(name)
+
+
+RUN_ACTS = ("retry", "skip_run", "finish")
+MUTATION_ACTS = ("try_again", "did_not_happen", "happened", "skip")
+APPROVAL_ACTS = ("approve", "reject")
+NOT_NOW = (Refused, NotFound)
+
+__all__ = [
+    "APPROVAL_ACTS", "MUTATION_ACTS", "NOT_NOW", "POLICY", "RUN_ACTS", "UNIT_S", "VERDICTS", "WF", "Machine", "Moment",
+    "Nothing", "Setting", "replace",
+]
