@@ -46,7 +46,7 @@ class Facts(NamedTuple):
     at: str
     alive: bool
     live: bool
-    key: str | None  # of the newest mutation
+    refused: bool  # the newest mutation failed by the word of the outside system: the next gets another key
     proven: bool  # the newest mutation failed without a person's word
     ended: bool  # nothing is left to do
 
@@ -271,7 +271,7 @@ def _facts(seen: Look) -> Facts:
     proven = newest is not None and newest["status"] == "failed" and newest["resolution"] is None
     stranded = seen.event["status"] == "pending" and not seen.handler["present"]
     ended = seen.open is None and (seen.event["status"] != "pending" or stranded)
-    return Facts(seen.at, seen.alive, bool(seen.live), newest["idempotency_key"] if newest else None, proven, ended)
+    return Facts(seen.at, seen.alive, bool(seen.live), proven and newest["doubted_at"] is None, proven, ended)
 
 
 # -- the truth outside -----------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ class Product:
         if label[0] == "race" and ("applied" if not truth.landed else "") and self._asks(label):
             return []
         if after.at == "call" and before.at != "call":
-            return [self._sent(truth, same=before.key in (None, after.key))]
+            return [self._sent(truth, same=not before.refused)]
         return [truth]
 
     @staticmethod

@@ -26,7 +26,7 @@ from keepai.engine.parts import Parts, version_of
 from keepai.engine.recovery import recover
 from keepai.engine.stepping import Stepper
 from keepai.ledger.rows import mutation_record, run_record
-from keepai.ledger.sqlite.connection import Transaction, open_file
+from keepai.ledger.sqlite.connection import Transaction
 from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.writer import _translated
 from keepai.ledger.transitions import events, mutations, workflows
@@ -45,7 +45,7 @@ from keepai.views.read import Views
 UNIT_S = 60  #: time passes in these; every wait of the policy is one or two of them
 POLICY = Policy(
     retry_first_s=UNIT_S, retry_longest_s=UNIT_S, retries_max=1, approval_s=2 * UNIT_S, settle_s=UNIT_S,
-    reconcile_first_s=UNIT_S, reconcile_longest_s=UNIT_S, reconciles_max=3, crashes_max=3,
+    reconcile_first_s=UNIT_S, reconcile_longest_s=UNIT_S, reconciles_max=3, crashes_max=2,
 )
 
 #: In the order in which they may be filled; the ones that only remember are not among them.
@@ -258,7 +258,8 @@ class Machine:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         self.clock = ManualClock()
-        self.connection = open_file(Path(":memory:"))
+        self.connection = apsw.Connection(":memory:", statementcachesize=500)
+        self.connection.execute("pragma foreign_keys = on")
         migrate(self.connection, Path(":memory:"))
         # states are loaded by emptying and filling tables; what forbids that, and the history, is left out
         for (name,) in self.connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall():

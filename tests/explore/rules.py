@@ -72,12 +72,13 @@ def canonical(machine: Machine, seen: Look) -> tuple[Any, ...]:
     now = machine.clock.now_ms()
     run = seen.runs[-1] if seen.runs else None
     latest = seen.mutations[-1] if seen.mutations else None
+    idle = seen.open is None
     return (
         seen.alive, seen.at, seen.workflow["status"], seen.workflow["minor"], seen.grant,
-        (seen.event["status"], seen.event["reserved_by"] is not None, seen.event["attempt"]),
-        (seen.handler["present"], seen.handler["observed"] is None or seen.touched > seen.handler["observed"],
-         seen.handler["progressed"]),
-        _run(seen, run, now, machine.ledger.epoch), _mutation(machine, seen, latest, run),
+        (seen.event["status"], seen.event["reserved_by"] is not None),
+        idle and (seen.handler["present"], seen.handler["progressed"],
+                  seen.handler["observed"] is None or seen.touched > seen.handler["observed"]),
+        _run(seen, run, now, machine.ledger.epoch), _mutation(machine, latest, run), len(seen.live),
         _approval(seen, now),
     )
 
@@ -89,29 +90,27 @@ def _run(seen: Look, run: Row | None, now: int, epoch: int) -> Any:
         return run["status"], _status(run["outcome"])
     error = json.loads(run["error"]) if run["error"] else {}
     crashes = sum(r["status"] == "crashed" and r["lineage"] == run["lineage"] for r in seen.runs)
-    granted = bool(error.get("evidence"))
+    own = run["epoch"] == epoch or run["status"] != "active"
     return (
         run["phase"], run["status"], run["reason"], run["exhausted"], run["failures"], run["minor"],
-        error.get("code"), _left(run["retry_at"], now), run["epoch"] == epoch, seen.ended.get(run["epoch"]),
-        _status(run["outcome"]), min(crashes, 3), granted,
+        error.get("code"), bool(error.get("evidence")), _left(run["retry_at"], now), own,
+        own or seen.ended.get(run["epoch"]), _status(run["outcome"]), crashes,
     )
 
 
-def _mutation(machine: Machine, seen: Look, latest: Row | None, run: Row | None) -> Any:
+def _mutation(machine: Machine, latest: Row | None, run: Row | None) -> Any:
+    """The newest one; what has an outcome needs less."""
     if latest is None or run is None:
         return None
-    now = machine.clock.now_ms()
+    mine = (latest["run_id"] == run["id"], latest["lineage"] == run["lineage"], latest["id"] in machine.live)
+    if latest["status"] not in DOUBT:
+        return latest["status"], latest["resolution"] is None, latest["doubted_at"] is None, *mine
     known = machine.host._closures.seen_ms.get(latest["id"])
     settle = None if known is None else max(0, known + UNIT_S * 1000 - machine.clock.steady_ms())
-    same = [m for m in seen.mutations if m["lineage"] == run["lineage"]]
-    refusals = sum(m["status"] == "failed" and m["resolution"] is None and m["doubted_at"] is None for m in same)
-    window = min(4, (now - latest["first_sent_at"]) // (UNIT_S * 1000)) if machine.setting.honours_keys else 0
-    return (
-        latest["status"], latest["closed_at"] is not None, latest["reconcile_attempts"],
-        latest["resolution"] is None, latest["run_id"] == run["id"], latest["lineage"] == run["lineage"],
-        latest["epoch"] == machine.ledger.epoch, settle, window, latest["id"] in seen.live,
-        len(seen.live - {latest["id"]}), min(2, len(seen.mutations) - 1), min(2, refusals),
-    )
+    age = (machine.clock.now_ms() - latest["first_sent_at"]) // (UNIT_S * 1000) if machine.setting.honours_keys else 0
+    asked = latest["reconcile_attempts"] if latest["status"] != "indeterminate" else 0
+    closed = latest["closed_at"] is not None
+    return latest["status"], closed, closed or latest["epoch"] == machine.ledger.epoch, asked, settle, min(4, age), *mine
 
 
 def _approval(seen: Look, now: int) -> Any:

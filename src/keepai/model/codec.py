@@ -22,7 +22,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = json.dumps(_clean(value, what, 0), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = _ENCODER.encode(_clean(value, what, 0))
     check_size(text, what, bytes_max)
     return text
 
@@ -31,9 +31,7 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
     """The value of a JSON text under the same rules; duplicate keys are refused too."""
     check_size(text, what, bytes_max)
     try:
-        value = json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer,
-        )
+        value = _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
     except (ValueError, UnicodeDecodeError) as error:
@@ -148,3 +146,8 @@ def _named(value: object) -> str:
     if isinstance(value, str | float) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
         return f"{kind} {str(value)[:40]!r}"
     return f"a {kind}"
+
+
+# Made once: building them costs more than a small text does.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
