@@ -237,7 +237,7 @@ def _help(command: click.Command) -> str:
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
-        if record and record[1] and parameter.name != "help":
+        if record and record[1] and "--help" not in parameter.opts:
             yield f"`{record[0]}`", record[1]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .connectors.base import Connector, surface
+from .engine import reconcile
 from .engine.commands import Commands
 from .engine.deploy import Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
@@ -21,7 +22,9 @@ from .model.codec import Json
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Mutation, Output, Run, Workflow
 from .runtime.javascript.runtime import JavaScriptRuntime
+from .views.explain import Explanation
 from .views.read import Views
+from .views.verify import Known
 
 
 class Keep:
@@ -46,7 +49,11 @@ class Keep:
             clock=self._clock, ids=Ids(self._clock), repair=self._repair,
         )
         self._host = Host(self._parts)
-        await recover(self._parts)
+        try:
+            await recover(self._parts)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(
@@ -122,7 +129,11 @@ class Keep:
 
     async def needs_you(self, wf: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, oldest first."""
-        return self.views.needs_you(wf)
+        return self.views.needs_you(self._clock.now_ms(), wf)
+
+    async def explain(self, id: str) -> Explanation:
+        """Why anything stands where it stands, and who or what can move it."""
+        return self.views.explain(id, self._clock.now_ms())
 
     async def state(self, wf: str, handler: str) -> Json:
         """A handler's durable state."""
@@ -208,7 +219,17 @@ class Keep:
     @property
     def views(self) -> Views:
         """The part that looks."""
-        return Views(self.parts.ledger.read(), self._policy.stale_s)
+        return Views(self.parts.ledger.read(), self._policy.stale_s, self.known)
+
+    def known(self, mutation: Mutation) -> Known:
+        """What this host knows of a mutation in doubt; views know no connectors, so it is told to them."""
+        spec = reconcile.spec_of(self.parts, mutation)
+        left = self.host.settles_in_ms(mutation)  # the very measure by which acts are judged
+        return Known(
+            configured=spec is not None, looks_up=spec is not None and spec.can_reconcile,
+            key_window_s=spec.key_window_s if spec else None,
+            settles_at=None if left is None else self._clock.now_ms() + left, settled=left == 0,
+        )
 
     @property
     def commands(self) -> Commands:

@@ -77,6 +77,35 @@ def test_a_grant_lets_a_waiting_run_go_on(blocked: Place) -> None:
     assert blocked.json("grant", WF, "sheets.appendRow", "--mode", "deny")["result"]["mode"] == "deny"
 
 
+def test_a_grant_can_be_narrowed_to_certain_params_and_so_many_calls(blocked: Place) -> None:
+    limits = ("--match", "values=Bob*", "--match", "spreadsheetId=*", "--per-run", "1", "--per-day", "3")
+    told = blocked.type("grant", WF, "sheets.appendRow", *limits).stdout
+    assert told == (
+        "email-to-sheets may use sheets.appendRow, where values is like Bob*, where spreadsheetId is like *, "
+        "at most 1 time a run, at most 3 times a day.\n")
+    blocked.type("dev", "--once", code=4)
+    assert blocked.rows() == []
+    assert "granted only for values like 'Bob*'" in blocked.type("todo", code=4).stdout
+    rule = blocked.json("grant", WF, "sheets.appendRow", "--match", "values=*", "--per-day", "1")["result"]
+    assert rule == {"capability": "sheets.appendRow", "mode": "allow", "match": {"values": "*"}, "per_day": 1}
+    blocked.type("dev", "--once")
+    assert len(blocked.rows()) == 1
+
+
+@pytest.mark.parametrize(("typed", "told"), [
+    (("--match", "values"), "'values' is not PARAM=PATTERN"),
+    (("--match", "=x"), "'=x' is not PARAM=PATTERN"),
+    (("--match", "values="), "'values=' is not PARAM=PATTERN"),
+    (("--match", "a=1", "--match", "a=2"), "a is given twice"),
+    (("--per-run", "0"), "0 is not in the range"),
+    (("--per-day", "many"), "'many' is not a valid integer"),
+])
+def test_a_limit_that_makes_no_sense_is_refused(blocked: Place, typed: tuple[str, ...], told: str) -> None:
+    before = blocked.files()
+    assert told in blocked.type("grant", WF, "sheets.appendRow", *typed, code=2).stderr
+    assert blocked.files() == before
+
+
 def test_a_grant_of_nothing_known_is_refused(blocked: Place) -> None:
     assert "There is no capability 'sheets.nothing'" in blocked.type("grant", WF, "sheets.nothing", code=1).stderr
     assert "'maybe' is not one of" in blocked.type("grant", WF, "a.b", "--mode", "maybe", code=2).stderr
@@ -187,7 +216,8 @@ def question(place: Place) -> Any:
 def test_status_asks_about_a_mutation_that_nobody_can_verify(unknown: Place) -> None:
     asked = question(unknown)
     assert asked["needs_you"] is True
-    assert asked["commands"][1] == f"keep resolve {asked['mutation_id']} try_again|did_not_happen|happened|skip"
+    on = asked["mutation_id"]
+    assert asked["commands"] == [f"keep resolve {on} happened --result JSON", f"keep resolve {on} skip"]
     assert "unknown, needs you: Fire" in unknown.type("inputs", "blind").stdout
 
 

@@ -7,6 +7,7 @@ once per engine state (with the real code) and reused for every truth that is po
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,7 @@ from tests.explore.machine import (
     NOT_NOW,
     RUN_ACTS,
     VERDICTS,
+    WF,
     Machine,
     Moment,
     Nothing,
@@ -29,6 +31,9 @@ from tests.explore.machine import (
 from tests.explore.rules import RULES, Look, canonical, look
 
 Label = tuple[str, ...]
+
+#: What a call may come back with; the last means that it goes on, which one call at a time may do.
+ANSWERS = ("ok", "transient", "permission", "rejected", "unknown", "odd", "hangs")
 
 
 class Broken(AssertionError):
@@ -48,6 +53,7 @@ class Facts(NamedTuple):
     live: bool
     refused: bool  # the newest mutation failed by the word of the outside system: the next gets another key
     proven: bool  # the newest mutation failed without a person's word
+    denied: bool  # the newest mutation failed by a person's word
     ended: bool  # nothing is left to do
 
 
@@ -65,6 +71,8 @@ class Graph:
     edges: list[list[Edge]] = field(default_factory=list)
     came: list[tuple[int, Label] | None] = field(default_factory=list)
     names: list[tuple[Any, ...]] = field(default_factory=list)
+    empty_offers: dict[tuple[str, str], list[Label]] = field(default_factory=dict)
+    overtaken: list[list[Label]] = field(default_factory=list)  # ways to a run that failed because somebody was quicker
 
     def path(self, index: int) -> list[Label]:
         found: list[Label] = []
@@ -123,6 +131,9 @@ class Explorer:
         for rule, holds in RULES.items():
             if wrong := holds(seen):
                 raise Broken(rule, wrong, self.graph.path(index), self.graph.names[index])
+        error = json.loads(seen.open["error"]) if seen.open and seen.open["error"] else {}
+        if error.get("code") == "conflict":
+            self.graph.overtaken.append(self.graph.path(index))
 
     def _fail(self, rule: str, what: str, label: Label) -> Broken:
         index = self._here[0]
@@ -150,7 +161,7 @@ class Explorer:
             return
         await self._try(("crash",), machine.crash)
         if moment.at == "call":
-            for kind in ("ok", "transient", "permission", "rejected", "unknown", "odd", "hangs"):
+            for kind in ANSWERS if not moment.live else ANSWERS[:-1]:
                 await self._try(("answer", kind), lambda kind=kind: machine.answered(kind))
         else:
             await self._host(moment)
@@ -173,7 +184,7 @@ class Explorer:
     async def _host(self, moment: Moment) -> None:
         """The host's next commit, with everything that the script or the outside system may say to it."""
         machine, script, connector = self.machine, self.machine.script, self.machine.connector
-        if moment.at == "idle" and not machine.host._is_due("wf_explored"):
+        if moment.at == "idle" and not machine.host._is_due(WF):
             return
         script.ran = connector.asked = False
         connector.verdict = VERDICTS["retry"]
@@ -197,7 +208,7 @@ class Explorer:
         if self.setting.pauses:
             names += ["pause", "resume"]
         if self.setting.grants:
-            names += [mode for mode in ("allow", "ask", "deny") if mode != row[4] and "allow" != mode != "x"]
+            names += [mode for mode in ("ask", "deny") if mode != row[4]]
         done = [name for name in names if await self._try(("act", name), lambda name=name: self.machine.act(name))]
         if self.setting.versions and row[3] == 0:
             await self._try(("deploy",), lambda: self.machine.deploy(False))
@@ -207,14 +218,15 @@ class Explorer:
     async def _races(self, acts: list[str], moment: Moment) -> None:
         """Between a decision and its commit somebody else's commit comes first."""
         machine = self.machine
-        due = moment.at == "run" or (moment.at == "idle" and machine.host._is_due("wf_explored"))
-        machine.connector.verdict = VERDICTS["applied"]
-        for name in acts:
-            for other in acts:
-                await self._try(("race", name, other), lambda a=name, b=other: self._overtaken(a, b))
-            if due:
-                await self._try(("race", name, "host"), lambda a=name: self._overtaken(a, "host"))
-                await self._try(("race", "host", name), lambda b=name: self._overtaken("host", b))
+        due = moment.at == "run" or (moment.at == "idle" and machine.host._is_due(WF))
+        pairs = [(slow, quick) for slow in acts for quick in acts]
+        pairs += [(name, "host") for name in acts if due] + [("host", name) for name in acts if due]
+        for pair in pairs:
+            machine.connector.asked, machine.connector.verdict = False, VERDICTS["retry"]
+            await self._try(("race", *pair), lambda pair=pair: self._overtaken(*pair))
+            if machine.connector.asked:
+                machine.connector.verdict = VERDICTS["applied"]
+                await self._try(("race", *pair, "found"), lambda pair=pair: self._overtaken(*pair))
 
     async def _overtaken(self, slow: str, quick: str) -> None:
         machine = self.machine
@@ -253,25 +265,31 @@ class Explorer:
         machine, (_, moment) = self.machine, self._here
         seen = look(machine)
         run = seen.open
-        if run is None or run["status"] == "active" or moment.at != "idle" or moment.live:
+        paused = seen.workflow["status"] != "active" and "resume" in acts
+        if run is None or run["status"] == "active" or moment.at != "idle" or moment.live or paused:
             return
-        [asked] = machine.views.needs_you() or [None]
+        [asked] = await machine.keep.needs_you() or [None]
         offered = [a for a in asked.actions if a in acts] if asked else []
-        if seen.workflow["status"] == "active" and (machine.host._is_due("wf_explored") or run["retry_at"] is not None):
+        if seen.workflow["status"] == "active" and (machine.host._is_due(WF) or run["retry_at"] is not None):
             return
         if not offered:
             raise self._fail("waker", f"it waits for ever: {asked and asked.actions} of {acts}", ("wait",))
-        never = [a for a in asked.actions if a not in acts and a not in ("deploy", "grant", "did_not_happen", "try_again")]
-        if never:
-            raise self._fail("offered", f"{never} is offered and refused", ("wait",))
+        self._note_empty_offers(asked.kind, [a for a in asked.actions if a not in acts])
+
+    def _note_empty_offers(self, kind: str, refused: list[str]) -> None:
+        """What is offered here and refused; "it did not happen" is refused with the time from which it is not."""
+        for act in refused:
+            if act not in ("deploy", "grant", "did_not_happen"):
+                self.graph.empty_offers.setdefault((kind, act), self.graph.path(self._here[0]))
 
 
 def _facts(seen: Look) -> Facts:
     newest = seen.mutations[-1] if seen.mutations else None
     proven = newest is not None and newest["status"] == "failed" and newest["resolution"] is None
+    denied = newest is not None and newest["status"] == "failed" and not proven
     stranded = seen.event["status"] == "pending" and not seen.handler["present"]
     ended = seen.open is None and (seen.event["status"] != "pending" or stranded)
-    return Facts(seen.at, seen.alive, bool(seen.live), proven and newest["doubted_at"] is None, proven, ended)
+    return Facts(seen.at, seen.alive, bool(seen.live), proven and newest["doubted_at"] is None, proven, denied, ended)
 
 
 # -- the truth outside -----------------------------------------------------------------------------------------
@@ -283,11 +301,12 @@ class Truth(NamedTuple):
     request: str = "none"  # of the newest attempt: none, sent, late (it may still arrive), landed
     earlier: str = "none"  # of older attempts: none, late (with the same key), late_other (with another key)
     landed: bool = False  # whether there is an effect with the newest key
+    shows: bool = False  # whether who looks for that effect finds it yet
     effects: int = 0
     lies: int = 0  # how often a person said "it did not happen" of what happened
 
 
-LIES_MAX = 2
+LIES_MAX = 3
 
 
 class Product:
@@ -322,6 +341,8 @@ class Product:
         found: list[tuple[Label, tuple[int, Truth]]] = []
         if truth.request == "late":
             found.append((("lands",), (index, self._land(truth))))
+        if truth.landed and not truth.shows:
+            found.append((("shows",), (index, truth._replace(shows=True))))
         if truth.earlier != "none":
             found.append((("an earlier one lands",), (index, self._land_earlier(truth))))
         for label, target in self.graph.edges[index]:
@@ -331,9 +352,9 @@ class Product:
     def _after(self, truth: Truth, label: Label, before: Facts, after: Facts) -> list[Truth]:
         """What may have become of the truth by a step of the engine; empty if the step contradicts it."""
         match label:
-            case ("verdict", "applied") if not truth.landed:
+            case ("verdict", "applied") if not truth.shows:
                 return []
-            case ("verdict", "failed") if truth.landed:
+            case ("verdict", "failed") if truth.shows:
                 return []
             case ("act", "did_not_happen") if truth.landed:
                 return [truth._replace(lies=truth.lies + 1)] if truth.lies < LIES_MAX else []
@@ -345,16 +366,15 @@ class Product:
                 return [truth._replace(request="none"), truth._replace(request="late"), self._land(truth)]
             case ("time",) if not before.live:  # settle is one unit after the end of the call
                 late = truth.request == "late"
-                return [truth._replace(request="none" if late else truth.request, earlier="none")]
-        if label[0] == "race" and ("applied" if not truth.landed else "") and self._asks(label):
+                request = "none" if late else truth.request
+                return [truth._replace(request=request, earlier="none", shows=truth.landed)]
+        if label[0] == "race" and label[-1] == "found" and not truth.shows:
             return []
+        if label[0] == "race" and "did_not_happen" in label and after.denied and truth.landed:
+            return [truth._replace(lies=truth.lies + 1)] if truth.lies < LIES_MAX else []
         if after.at == "call" and before.at != "call":
             return [self._sent(truth, same=not before.refused)]
         return [truth]
-
-    @staticmethod
-    def _asks(label: Label) -> bool:
-        return "host" in label  # in a race the outside system says "applied", if it is asked at all
 
     def _sent(self, truth: Truth, *, same: bool) -> Truth:
         earlier = truth.earlier
@@ -362,7 +382,7 @@ class Product:
             earlier = "late" if same else "late_other"
         elif earlier == "late" and not same:
             earlier = "late_other"
-        return truth._replace(request="sent", earlier=earlier, landed=truth.landed and same)
+        return truth._replace(request="sent", earlier=earlier, landed=truth.landed and same, shows=truth.shows and same)
 
     def _land(self, truth: Truth) -> Truth:
         new = not (self.honours and truth.landed)
@@ -378,7 +398,7 @@ class Product:
         facts = self.graph.facts[index]
         if truth.effects > 1 + truth.lies:
             raise self._broken("I2", f"{truth.effects} effects, {truth.lies} lies", state)
-        if facts.proven and not self.honours and truth.request in ("late", "landed"):
+        if facts.proven and truth.request in ("late", "landed"):
             raise self._broken("I4", f"failed, but the request {truth.request}", state)
         step = self.came[state]
         if step is not None and step[1] == ("act", "did_not_happen"):
@@ -416,6 +436,8 @@ class Found:
     states: int
     edges: int
     seconds: float
+    empty_offers: dict[tuple[str, str], list[Label]]
+    overtaken: list[list[Label]]
 
 
 def explore(setting: Setting) -> Found:
@@ -426,4 +448,5 @@ def explore(setting: Setting) -> Found:
     states = product.run()
     return Found(
         len(graph.facts), sum(map(len, graph.edges)), states, product.edges, time.perf_counter() - begun,
+        graph.empty_offers, graph.overtaken,
     )

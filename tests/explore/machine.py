@@ -16,11 +16,21 @@ from typing import Any
 
 import apsw
 
-from keepai import Call, Connector, OutcomeUnknown, PermissionDenied, Policy, Rejected, Transient, Verdict, mutation
+from keepai import (
+    Call,
+    Connector,
+    Keep,
+    OutcomeUnknown,
+    PermissionDenied,
+    Policy,
+    Rejected,
+    Transient,
+    Verdict,
+    mutation,
+)
 from keepai.connectors.base import surface
 from keepai.engine import mutation as sending
 from keepai.engine import outside, runner
-from keepai.engine.commands import Commands
 from keepai.engine.host import Host
 from keepai.engine.parts import Parts, version_of
 from keepai.engine.recovery import recover
@@ -40,12 +50,12 @@ from keepai.model.records import Mutation, Run
 from keepai.runtime.base import Ended, Job, Operation
 from keepai.script.manifest import Handler, HandlerKind, Manifest
 from keepai.testing import ManualClock
-from keepai.views.read import Views
 
 UNIT_S = 60  #: time passes in these; every wait of the policy is one or two of them
 POLICY = Policy(
     retry_first_s=UNIT_S, retry_longest_s=UNIT_S, retries_max=1, approval_s=2 * UNIT_S, settle_s=UNIT_S,
     reconcile_first_s=UNIT_S, reconcile_longest_s=UNIT_S, reconciles_max=3, crashes_max=2,
+    recheck_s=UNIT_S,
 )
 
 #: In the order in which they may be filled; the ones that only remember are not among them.
@@ -104,6 +114,7 @@ class Memory:
     def __init__(self, connection: apsw.Connection, tx: Transaction) -> None:
         self._connection, self.tx = connection, tx
         self.host, self.epoch, self.crew = "", 0, 0
+        self.lock_fd: int | None = None
         self.pause_at = 0
         self.commits: list[str] = []
         self.overtake: Callable[[], Awaitable[None]] | None = None
@@ -169,13 +180,16 @@ class Blind(Connector):
 class Keyed(Outside):
     """`out.send` of an outside system that refuses a second effect with the same key for a while."""
 
-    @mutation(identity=("to",), target="to", key_window=4 * UNIT_S)
+    @mutation(identity=("to",), target="to", key_window=3 * UNIT_S)
     async def send(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
         raise AssertionError("the answer of a call is a step of its own")
 
     @send.reconcile
     async def find(self, params: dict[str, Any], call: Call) -> Verdict:
-        return await Outside.find(self, params, call)
+        self.asked = True
+        if self.verdict is None:
+            raise ConnectionError("nobody there")
+        return self.verdict
 
 
 class Script:
@@ -206,7 +220,9 @@ WF = "wf_explored"
 
 #: What a call may come back with → the answer as `outside` reads it.
 RAISED: dict[str, Exception] = {
-    "transient": Transient("Come later."), "permission": PermissionDenied("The login has expired."), "rejected": Rejected("This is wrong."),
+    "transient": Transient("Come later."),
+    "permission": PermissionDenied("The login has expired."),
+    "rejected": Rejected("This is wrong."),
     "unknown": OutcomeUnknown("lost"), "odd": ValueError("Transient: it did not happen"),
 }
 
@@ -274,8 +290,9 @@ class Machine:
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
         )
         self.host = Host(self.parts)
-        self.commands = Commands(self.parts, self.host)
-        self.views = Views(self.tx, POLICY.stale_s)
+        self.keep = Keep(":memory:", connectors=[self.connector], policy=POLICY, clock=self.clock)
+        self.keep._parts, self.keep._host = self.parts, self.host
+        self.commands = self.keep.commands
         self.alive, self.at, self.live = True, "idle", frozenset[str]()
         self._loaded: Rows | None = None
         self._inserts: dict[str, str] = {}
@@ -289,10 +306,10 @@ class Machine:
         """A workflow with one waiting event."""
         self._new_host()
         self._pass_time()
-        v = version()
         self.tx.now = self.clock.now_ms()
-        self.tx.run("workflow_insert", workflow_id=WF, name="w", major=1, minor=0, now=self.tx.now)
-        workflows.deploy(self.tx, WF, v, (1, 0))
+        fresh, self.tx.new_id = self.tx.new_id, lambda prefix: WF  # type: ignore[method-assign]
+        workflows.deploy(self.tx, None, version(), (1, 0))
+        self.tx.new_id = fresh  # type: ignore[method-assign]
         workflows.allow(self.tx, WF, {"out.send": grant_of(self.setting.grant, "out.send")})
         events.publish(self.tx, WF, "run_setup", [Publication("in", "a", "{}")])
         return self.save()
@@ -303,7 +320,7 @@ class Machine:
         rows = tuple(tuple(execute(f"select * from {table}").fetchall()) for table in TABLES)
         return Moment(
             rows, self.clock.now_ms(), self.clock.steady_ms(), self.ledger.host, self.ledger.epoch, self.alive, self.at,
-            self.live, tuple(sorted(self.host._closures.seen_ms.items())),
+            self.live, tuple(sorted(self.parts.closures.seen_ms.items())),
         )
 
     def load(self, moment: Moment) -> None:
@@ -317,8 +334,8 @@ class Machine:
         self.alive, self.at, self.live = moment.alive, moment.at, moment.live
         self._be(moment.host, moment.epoch)
         self._set_clock(moment.now_ms, moment.steady_ms)
-        self.host._closures.seen_ms.clear()
-        self.host._closures.seen_ms.update(moment.seen)
+        self.parts.closures.seen_ms.clear()
+        self.parts.closures.seen_ms.update(moment.seen)
 
     @contextmanager
     def attempt(self, moment: Moment) -> Iterator[None]:
@@ -331,8 +348,8 @@ class Machine:
             self.alive, self.at, self.live = moment.alive, moment.at, moment.live
             self._be(moment.host, moment.epoch)
             self._set_clock(moment.now_ms, moment.steady_ms)
-            self.host._closures.seen_ms.clear()
-            self.host._closures.seen_ms.update(moment.seen)
+            self.parts.closures.seen_ms.clear()
+            self.parts.closures.seen_ms.update(moment.seen)
             self.ledger.overtake = None
 
     def _set_clock(self, now_ms: int, steady_ms: int) -> None:
@@ -348,7 +365,7 @@ class Machine:
         row = self.tx.one("host_insert", id=host, machine="m", pid=1, now=self.clock.now_ms())
         assert row is not None
         self._be(host, int(row["epoch"]))
-        self.host._closures.seen_ms.clear()
+        self.parts.closures.seen_ms.clear()
 
     def _pass_time(self) -> None:
         self.clock.advance(seconds=UNIT_S)
@@ -406,7 +423,10 @@ class Machine:
         assert found is not None, "a call is under way that the ledger does not know of"
         loaded = self.parts.script(WF, version_of(run.version))
         stepper = Stepper(self.parts, run, loaded, _handler("act"))
-        verb = await self._committing(sending._record(stepper, found, answer_of(kind)))
+        answer = answer_of(kind)
+        if answer.closed:
+            self.parts.closures.seen(found.id, self.clock.steady_ms())
+        verb = await self._committing(sending._record(stepper, found, answer))
         self._arrive(verb)
         if kind == "hangs":
             self.live |= {found.id}
@@ -414,13 +434,18 @@ class Machine:
     async def call_ends(self) -> None:
         """A call that was given up ends."""
         for mutation_id in sorted(self.live):
+            self.parts.closures.seen(mutation_id, self.clock.steady_ms())
             await self.ledger.write(mutations.close, mutation_id, '{"ended_late":"x"}')
+            row = self.tx.one("mutation_by_id", mutation_id=mutation_id)
+            assert row is not None
+            assert "ended_late" in row["evidence"], "I10: what a call said that ended late was dropped"
+            assert row["closed_at"] is not None, "I5: a call that has ended is closed"
         self.live = frozenset()
 
     async def crash(self) -> None:
         """The process dies, with its calls."""
         self.alive, self.at, self.live = False, "idle", frozenset()
-        self.host._closures.seen_ms.clear()
+        self.parts.closures.seen_ms.clear()
 
     async def start(self, commits: int = 0) -> None:
         """A new host starts; with `commits`, it dies after so many."""
@@ -451,7 +476,8 @@ class Machine:
         row = self.tx.one("workflow_by_id", workflow_id=WF)
         assert row is not None
         self.ledger.commits = []
-        await self.ledger.write(workflows.deploy, WF, version(gone), (1, row["minor"] + 1 + gone))
+        before, number = (1, row["minor"]), (1, row["minor"] + 1 + gone)
+        await self.ledger.write(workflows.deploy, WF, version(gone), number, before)
 
     async def act(self, name: str, subject: str | None = None) -> None:
         """What a person does, on the newest thing of its kind or on a given one."""

@@ -76,7 +76,7 @@ def canonical(machine: Machine, seen: Look) -> tuple[Any, ...]:
     return (
         seen.alive, seen.at, seen.workflow["status"], seen.workflow["minor"], seen.grant,
         (seen.event["status"], seen.event["reserved_by"] is not None),
-        idle and (seen.handler["present"], seen.handler["progressed"],
+        idle and (seen.handler["present"], seen.handler["progressed"], _left(seen.handler["recheck_at"], now),
                   seen.handler["observed"] is None or seen.touched > seen.handler["observed"]),
         _run(seen, run, now, machine.ledger.epoch), _mutation(machine, latest, run), len(seen.live),
         _approval(seen, now),
@@ -105,12 +105,12 @@ def _mutation(machine: Machine, latest: Row | None, run: Row | None) -> Any:
     mine = (latest["run_id"] == run["id"], latest["lineage"] == run["lineage"], latest["id"] in machine.live)
     if latest["status"] not in DOUBT:
         return latest["status"], latest["resolution"] is None, latest["doubted_at"] is None, *mine
-    known = machine.host._closures.seen_ms.get(latest["id"])
+    known = machine.parts.closures.seen_ms.get(latest["id"])
     settle = None if known is None else max(0, known + UNIT_S * 1000 - machine.clock.steady_ms())
-    age = (machine.clock.now_ms() - latest["first_sent_at"]) // (UNIT_S * 1000) if machine.setting.honours_keys else 0
     asked = latest["reconcile_attempts"] if latest["status"] != "indeterminate" else 0
     closed = latest["closed_at"] is not None
-    return latest["status"], closed, closed or latest["epoch"] == machine.ledger.epoch, asked, settle, min(4, age), *mine
+    owned = closed or latest["epoch"] == machine.ledger.epoch
+    return latest["status"], closed, owned, asked, settle, *mine
 
 
 def _approval(seen: Look, now: int) -> Any:
@@ -149,8 +149,8 @@ def i3(s: Look) -> str | None:
 
 
 def i5(s: Look) -> str | None:
-    """A call that goes on is not closed, and nothing counts as failed because of it."""
-    bad = [m["id"] for m in s.mutations if m["id"] in s.live and (m["closed_at"] is not None or m["status"] == "failed")]
+    """A call that goes on is neither closed nor failed."""
+    bad = [m["id"] for m in s.mutations if m["id"] in s.live and (m["closed_at"] or m["status"] == "failed")]
     return f"closed or failed while the call goes on: {bad}" if bad else None
 
 
@@ -180,12 +180,6 @@ def i9(s: Look) -> str | None:
     if sum(m["status"] in DOUBT for m in s.mutations) > 1:
         return "two open mutations"
     return None
-
-
-def i10(s: Look) -> str | None:
-    """What a call said that ended late is kept."""
-    late = [m for m in s.mutations if m["closed_at"] is not None and m["id"] in s.live]
-    return "a late end left no evidence" if late else None
 
 
 def i11(s: Look) -> str | None:
@@ -278,6 +272,6 @@ def explained(s: Look) -> str | None:
 
 
 RULES: dict[str, Callable[[Look], str | None]] = {
-    "I1": i1, "I3": i3, "I5": i5, "I6": i6, "I7": i7, "I9": i9, "I10": i10, "I11": i11, "I14": i14, "I15": i15,
+    "I1": i1, "I3": i3, "I5": i5, "I6": i6, "I7": i7, "I9": i9, "I11": i11, "I14": i14, "I15": i15,
     "I16": i16, "I22": i22, "I29": i29, "I32": i32, "explained": explained,
 }

@@ -35,6 +35,7 @@ class Call:
     workflow_id: str = ""
     run_id: str = ""
     attempt: int = 1
+    lock_fd: int | None = None  # give it to child processes (`pass_fds`): while they live, the call is not over
     log: Callable[[str], None] = _silent  # keeps a line with the run; never a secret
 
     @property
@@ -71,6 +72,12 @@ class Verdict:
     result: object = None
     after: float | None = None  # seconds until it is worth asking again
     why: str = ""
+
+    def __post_init__(self) -> None:
+        after = self.after
+        usable = isinstance(after, int | float) and not isinstance(after, bool) and 0 <= after < math.inf
+        if after is not None and not usable:
+            raise ConfigError(f"A verdict's `after` must be a number of seconds, not {after!r}.")
 
     @classmethod
     def applied(cls, result: object = None) -> Verdict:

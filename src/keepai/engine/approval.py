@@ -51,7 +51,8 @@ class Standing(StrEnum):
 
 def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
     """What may be done with an approval now."""
-    if parts.clock.now_ms() >= approval.expires_at:
+    now = parts.clock.now_ms()
+    if now >= approval.expires_at or now < approval.created_at:  # a clock set back makes nothing valid for longer
         return Standing.EXPIRED
     if approval.status is ApprovalStatus.PENDING:
         return Standing.WAITS
@@ -61,6 +62,9 @@ def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
 def _fits(parts: Parts, run: Run, approval: Approval) -> bool:
     intent = intent_of(approval)
     known = parts.surface.kind(approval.capability) is Kind.MUTATION
+    active = parts.ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)
+    if active is None or run.version != f"{active['major']}.{active['minor']}":
+        return False
     if not known or _digest(parts, run, intent) != approval.digest:
         return False
     try:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import workflows
+from ..ledger.transitions import repairs, workflows
 from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
+from ..script.schedule import next_time
 from . import approval, failure, reconcile, repair
 from .approval import Standing
+from .deploy import check_capability
 from .host import Host
 from .outcome import SKIPPED, applied
-from .parts import Parts
+from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
@@ -50,19 +52,14 @@ class Commands:
         row = self.workflow(workflow)
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
-        queued = await self._act(workflows.run_now, row["id"], actor)
-        self._host.wake()
-        return queued
+        return await self._act(workflows.run_now, row["id"], actor)
 
     async def grant(self, workflow: str, capability: str, rule: object, actor: str) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = self.workflow(workflow)
         wanted = grant_of(rule, capability)
-        connector, _, operation = capability.partition(".")
-        if operation not in self._parts.surface.operations.get(connector, {}):
-            raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
+        check_capability(self._parts, capability)
         await self._act(workflows.grant, row["id"], capability, wanted, actor)
-        self._host.wake()
 
     async def skip_event(self, event_id: str, actor: str) -> None:
         """Nothing shall come of a waiting event."""
@@ -77,7 +74,6 @@ class Commands:
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
         await self._act(workflows.reprocess_event, row["workflow_id"], event_id, actor)
-        self._host.wake()
 
     async def skip_input(self, input_id: str, actor: str) -> list[str]:
         """Nothing more shall come of an input; gives the events skipped with it."""
@@ -94,7 +90,6 @@ class Commands:
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
         new = await self._carry_on(run, actor)
-        self._host.wake()
         return new.id
 
     async def skip_run(self, run_id: str, actor: str) -> None:
@@ -104,8 +99,7 @@ class Commands:
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
         self._check_skippable(run, mutation)
-        await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
-        self._host.wake()
+        await self._act(workflows.skip_run, run, mutation, SKIPPED, actor, self._again_at(run))
 
     async def finish(self, run_id: str, actor: str) -> None:
         """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
@@ -116,7 +110,6 @@ class Commands:
                 "Only a run that stopped after its mutation can."
             )
         await self._act(workflows.finish_run, run, actor)
-        self._host.wake()
 
     async def resolve(self, mutation_id: str, answer: str, result: Json, actor: str) -> None:
         """A person says what became of a mutation that nobody could verify."""
@@ -135,7 +128,6 @@ class Commands:
                 )
             case _:
                 await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
-        self._host.wake()
 
     async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
         spec = reconcile.spec_of(self._parts, mutation)
@@ -157,30 +149,27 @@ class Commands:
         """Allow exactly the call that was shown; it is sent without running the script again."""
         if approval_id.startswith("fix_"):
             row, run = self._waiting_repair(approval_id)
-            await repair.approve(self._parts, run, row, actor)
-            self._host.wake()
+            await self._unless_overtaken(repair.approve(self._parts, run, row, actor))
             return
         approval_, _ = self._to_decide(approval_id)
         await self._act(workflows.approve, approval_, actor)
-        self._host.wake()
 
     async def reject(self, approval_id: str, actor: str) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
         if approval_id.startswith("fix_"):
-            await repair.reject(self._parts, self._waiting_repair(approval_id)[0], actor)
+            row, run = self._waiting_repair(approval_id)
+            await self._act(repairs.reject_repair, run.workflow_id, row["id"], actor)
             return
         approval_, run = self._to_decide(approval_id)
         await self._act(workflows.reject, run, approval_, SKIPPED, actor)
-        self._host.wake()
 
     async def fix(self, workflow: str, source: str, impact: str, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; the host's rules decide. Gives the id of the try."""
         row = self._parts.ledger.read().one("run_open", workflow_id=self.workflow(workflow)["id"])
         if row is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
-        done = await repair.fix(self._parts, run_record(row), repair.Fix(source, impact, note), actor)
-        self._host.wake()
-        return done
+        offered = repair.Fix(source, impact, note)
+        return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
 
     def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
         row = self._parts.ledger.read().one("repair_by_id", repair_id=repair_id)
@@ -234,14 +223,18 @@ class Commands:
 
     async def _act(self, verb: Callable[..., T], *args: Any) -> T:
         """Do it, on disk, or refuse it because somebody or something was quicker."""
+        return await self._unless_overtaken(self._parts.ledger.write(verb, *args, barrier=True))
+
+    async def _unless_overtaken(self, act: Awaitable[T]) -> T:
         try:
-            return await self._parts.ledger.write(verb, *args, barrier=True)
+            return await act
         except Conflict as error:
             raise Refused(f"{error.message} Look at how it stands now.") from error
+        finally:
+            self._host.wake()  # also if whoever asked went away meanwhile: it may have been done
 
     async def _move(self, workflow: str, target: WorkflowStatus, act: str, actor: str) -> None:
         await self._act(workflows.move, self.workflow(workflow)["id"], target, act, actor)
-        self._host.wake()
 
     async def _carry_on(self, run: Run, actor: str) -> Run:
         row = self.workflow(run.workflow_id)
@@ -253,6 +246,14 @@ class Commands:
         if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
         return await self._act(workflows.retry_run, run, how, actor)
+
+    def _again_at(self, run: Run) -> int:
+        """When a handler whose run is given up before it pinned anything looks again by itself."""
+        parts, now = self._parts, self._parts.clock.now_ms()
+        handler = parts.script(run.workflow_id, version_of(run.version)).manifest.handler(run.handler)
+        if handler is None or run.phase is not Phase.EXECUTING:
+            return now + int(parts.policy.recheck_s * 1000)
+        return next_time(handler.schedule, now, int(parts.policy.producer_interval_s * 1000))
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
         if mutation is not None and mutation.status is MutationStatus.APPLIED:

@@ -10,7 +10,7 @@ from ..ledger.base import Row
 from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
-from ..model.errors import ConfigError, Finding, NotFound, Refused, ScriptInvalid
+from ..model.errors import ConfigError, Conflict, Finding, NotFound, Refused, ScriptInvalid
 from ..model.permissions import Grant, Mode, grant_of
 from ..model.records import Record
 from ..script.check import check
@@ -52,6 +52,11 @@ class Plan:
     earlier: frozenset[str]  # capabilities of the version before
     same: bool  # it is the active version already
 
+    @property
+    def before(self) -> tuple[int, int] | None:
+        """The version that it follows."""
+        return _number(self.existing) if self.existing else None
+
 
 async def deploy(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
@@ -62,9 +67,14 @@ async def deploy(
     )
     existing = planned.existing["id"] if planned.existing else None
     if planned.same and existing:
-        await parts.ledger.write(workflows.allow, existing, planned.version.grants, barrier=True)
+        await parts.ledger.write(workflows.grant_all, existing, planned.version.grants, actor, barrier=True)
         return _deployment(parts, existing, planned)
-    new_id = await parts.ledger.write(workflows.deploy, existing, planned.version, planned.number, barrier=True)
+    try:
+        new_id = await parts.ledger.write(
+            workflows.deploy, existing, planned.version, planned.number, planned.before, barrier=True,
+        )
+    except Conflict as error:
+        raise Refused(f"{error.message} Somebody deployed meanwhile: look at it, then deploy again.") from error
     return _deployment(parts, new_id, planned)
 
 
@@ -80,7 +90,7 @@ async def plan(
     if author not in AUTHORS:
         raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
     manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
-    wanted, earlier, source_hash = _wanted(grants, manifest), _earlier(parts, existing), digest(source)
+    wanted, earlier, source_hash = _wanted(parts, grants, manifest), _earlier(parts, existing), digest(source)
     same = existing is not None and _same(parts, existing, source_hash)
     if existing is not None and not same:
         _check_successor(parts, existing, manifest, earlier, author, strand)
@@ -117,14 +127,23 @@ def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
     return row
 
 
-def _wanted(grants: Grants, manifest: Manifest) -> dict[str, Grant]:
+def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant]:
     if grants is None:
         return {}
     if isinstance(grants, str):
         if grants != "all":
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
         return dict.fromkeys(manifest.capabilities, Grant(Mode.ALLOW))
+    for capability in grants:
+        check_capability(parts, capability)
     return {capability: grant_of(rule, capability) for capability, rule in grants.items()}
+
+
+def check_capability(parts: Parts, capability: str) -> None:
+    """Refuse a grant for something that no connector offers; a slip in a `deny` must not be silent."""
+    connector, _, operation = capability.partition(".")
+    if operation not in parts.surface.operations.get(connector, {}):
+        raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
 
 
 def _same(parts: Parts, row: Row, source_hash: str) -> bool:

@@ -6,7 +6,7 @@ import traceback
 from dataclasses import replace
 
 from ..ledger.transitions.runs import Stop
-from ..model.codec import encode
+from ..model.codec import encode, sound
 from ..model.errors import OUTCOMES, ConnectorBroke, Consequence, HostFault, KeepError, NotGranted, Transient
 from ..model.operations import Step
 from ..model.policy import Policy
@@ -44,7 +44,7 @@ def describe(error: KeepError, step: Step | None) -> str:
     """The error as it is kept with a run."""
     return encode({
         "code": error.code,
-        "message": error.message.encode("utf-8", "replace").decode("utf-8"),
+        "message": sound(error.message),
         "line": error.at.line if error.at else None,
         "column": error.at.column if error.at else None,
         "step": step.value if step else None,
@@ -58,10 +58,10 @@ def _evidence(error: KeepError) -> str | None:
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None
-    return "".join(traceback.format_exception(cause))[-4000:]
+    return sound("".join(traceback.format_exception(cause))[-4000:])
 
 
-def as_fault(error: Exception, what: str) -> KeepError:
+def as_fault(error: BaseException, what: str) -> KeepError:
     """An exception that nobody declared: a fault of the host or of the connector that raised it."""
     fault: KeepError = ConnectorBroke(
         f"{what} raised {type(error).__name__}: {error}. This is a bug of the connector or the host; "

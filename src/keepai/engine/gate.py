@@ -57,7 +57,7 @@ class Gate:
 
     def log(self, line: LogLine) -> None:
         """Keep a line with the run."""
-        self._trace.log(self._step, line.level, line.text.encode("utf-8", "replace").decode("utf-8"))
+        self._trace.log(self._step, line.level, line.text)
 
     def _note(self, operation: Operation, answer: Json, error: str | None, started: float) -> None:
         if operation.kind in (Kind.REGISTER_INPUT, Kind.PUBLISH) and error is None:
@@ -96,7 +96,10 @@ class Gate:
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
         found: list[Json] = []
-        for message_id in ids[: self._parts.policy.peek_max]:
+        if len(ids) > self._parts.policy.peek_max:
+            limit = self._parts.policy.peek_max
+            raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
+        for message_id in ids:
             row = self._parts.ledger.read().one(
                 "event_find", workflow_id=self._run.workflow_id, topic=name,
                 message_id=check_id(message_id, "a messageId in getByIds"),

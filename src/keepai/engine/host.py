@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..ledger.base import Row
@@ -13,11 +14,12 @@ from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from . import approval, permission, reconcile, repair, runner, scheduler
+from .agenda import LONGEST_SLEEP_S, Agenda
 from .approval import Standing
 from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
 
-_LONGEST_SLEEP_S = 60.0
+_FAULT_WAIT_MS = 60_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,8 @@ class Host:
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
         self._woken = asyncio.Event()
-        self._closures = reconcile.Closures()
+        self._closures = parts.closures
+        self._agenda = Agenda()
         self._closing = False
 
     async def run_until_idle(self) -> None:
@@ -61,22 +64,36 @@ class Host:
         """Run what becomes due, for ever; between that, sleep."""
         while not self._closing:
             self._woken.clear()
-            if self._parts.ledger.stopped() is None:
-                for workflow_id in self._workflow_ids():
-                    if workflow_id not in self._lanes and self._is_due(workflow_id):
-                        self._start(workflow_id)
+            clock = self._parts.clock.now_ms()
+            stopped = self._parts.ledger.stopped() is not None
+            if not stopped:
+                self._look(clock)
             try:
-                async with asyncio.timeout(self._sleep_s()):
+                async with asyncio.timeout(LONGEST_SLEEP_S if stopped else self._agenda.sleep_s(clock)):
                     await self._woken.wait()
             except TimeoutError:
                 continue
 
-    def wake(self) -> None:
-        """Something changed: look again."""
+    def wake(self, workflow_id: str | None = None) -> None:
+        """Something changed in a workflow, or anywhere: look again."""
+        self._agenda.touch(workflow_id)
         self._woken.set()
 
-    async def close(self, seconds: float = 35.0) -> None:
+    def _look(self, clock: int) -> None:
+        """Start every workflow that is due, and remember when the others can be."""
+        for workflow_id in self._agenda.to_look(self._workflow_ids(), clock):
+            if workflow_id in self._lanes:
+                self._agenda.plan(workflow_id, None)  # looked at again when its lane ends
+            elif self._is_due(workflow_id):
+                self._agenda.plan(workflow_id, None)
+                self._start(workflow_id)
+            else:
+                self._agenda.plan(workflow_id, self._next_due_at(workflow_id))
+
+    async def close(self) -> None:
         """Let the runs that are under way end; what does not end in time is cut off, as by a crash."""
+        policy = self._parts.policy
+        seconds = 2 * policy.call_s + 3 * policy.script_s  # a read, a mutation, and three steps
         self._closing = True
         self.wake()
         late: set[asyncio.Task[None]] = set()
@@ -90,11 +107,15 @@ class Host:
         if not late and self._parts.ledger.stopped() is None:
             await self._parts.ledger.write(workflows.end_host)
 
-    def check_settled(self, mutation: Mutation) -> None:
-        """Refuse "it did not happen" while the request may still arrive."""
+    def settles_in_ms(self, mutation: Mutation) -> int | None:
+        """How long a request may still arrive; None while its call has not ended."""
         spec = reconcile.spec_of(self._parts, mutation)
         settle_s = reconcile.settle_s(self._parts, spec) if spec else self._parts.policy.settle_s
-        left = self._closures.settled(self._parts, mutation, settle_s)
+        return self._closures.settled(mutation, settle_s, self._parts.clock.steady_ms())
+
+    def check_settled(self, mutation: Mutation) -> None:
+        """Refuse "it did not happen" while the request may still arrive."""
+        left = self.settles_in_ms(mutation)
         if left is None:
             raise Refused(f"The call of mutation {mutation.id} has not ended yet: it may still happen. Answer later.")
         if left > 0:
@@ -106,11 +127,20 @@ class Host:
         if workflow_id not in self._lanes:
             lane = asyncio.get_running_loop().create_task(self._lane(workflow_id), name=f"lane {workflow_id}")
             self._lanes[workflow_id] = lane
-            lane.add_done_callback(lambda _: self._ended(workflow_id))
+            lane.add_done_callback(lambda done: self._ended(workflow_id, done))
 
-    def _ended(self, workflow_id: str) -> None:
+    def _ended(self, workflow_id: str, lane: asyncio.Task[None]) -> None:
         self._lanes.pop(workflow_id, None)
-        self.wake()
+        error = RuntimeError("it was cut off") if lane.cancelled() else lane.exception()
+        if error is None or self._closing:
+            self.wake(workflow_id)
+            return
+        # A fault of the host itself: said once, and tried again later, not at once and for ever.
+        self._agenda.plan(workflow_id, self._parts.clock.now_ms() + _FAULT_WAIT_MS)
+        lane.get_loop().call_exception_handler({
+            "message": f"The host failed in {lane.get_name()}; it is tried again in a minute.", "exception": error,
+        })
+        self._woken.set()
 
     async def _lanes_done(self) -> None:
         while self._lanes:
@@ -137,11 +167,11 @@ class Host:
         await self._bring_near(now)
         try:
             run = await self._next_run(now)
+            if run is None:
+                return False
+            await runner.execute(self._parts, run)
         except Conflict:
-            return True  # a person was quicker: look again
-        if run is None:
-            return False
-        await runner.execute(self._parts, run)
+            pass  # a person was quicker: look again
         return True
 
     async def _next_run(self, now: Now) -> Run | None:
@@ -246,8 +276,8 @@ class Host:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def _workflow_ids(self) -> list[str]:
-        return [str(r["id"]) for r in self._parts.ledger.read().all("workflow_all")]
+    def _workflow_ids(self) -> Iterator[str]:
+        yield from (str(r["id"]) for r in self._parts.ledger.read().all("workflow_all"))
 
     def _now(self, workflow_id: str) -> Now:
         read = self._parts.ledger.read()
@@ -288,17 +318,9 @@ class Host:
         manifest = self._parts.script(run.workflow_id, now.active).manifest
         return how.phase is not Phase.EMITTING or manifest.handler(run.handler) is not None
 
-    def _sleep_s(self) -> float:
-        """How long nothing can become due by itself."""
-        if self._parts.ledger.stopped():
-            return _LONGEST_SLEEP_S
-        clock = self._parts.clock.now_ms()
-        soonest = _LONGEST_SLEEP_S * 1000
-        for workflow_id in self._workflow_ids():
-            if workflow_id in self._lanes:
-                continue
-            now = self._now(workflow_id)
-            at = scheduler.next_due_at(now.handlers, now.run)
-            if now.row["status"] == WorkflowStatus.ACTIVE and at is not None:
-                soonest = min(soonest, max(at - clock, 1))
-        return soonest / 1000
+    def _next_due_at(self, workflow_id: str) -> int | None:
+        """When a workflow can become due by itself."""
+        now = self._now(workflow_id)
+        if now.row["status"] != WorkflowStatus.ACTIVE:
+            return None
+        return scheduler.next_due_at(now.handlers, now.run)

@@ -14,8 +14,8 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, digest, encode, stored
-from ..model.errors import KeepError, NeedsAttention, RuleBroken
+from ..model.codec import Json, digest, encode, sound, stored
+from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
@@ -26,6 +26,7 @@ from .gate import check_allowed
 from .outcome import applied
 from .outside import Answer
 from .parts import Parts
+from .permission import Permissions
 from .prepare_result import title_of
 from .stepping import Stepper
 
@@ -82,7 +83,7 @@ def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Jso
     try:
         params, subkey = _without_subkey(given, operation.name)
         params = spec.parse(params)
-        must_ask = stepper.permissions.check(operation.name, params, may_ask=True) is Mode.ASK
+        must_ask = Permissions(stepper.parts, stepper.run).check(operation.name, params, may_ask=True) is Mode.ASK
     except KeepError as error:
         error.at = error.at or operation.at
         raise
@@ -111,7 +112,8 @@ def _intent(stepper: Stepper, name: str, spec: OperationSpec, params: Json, subk
     key = digest(run.workflow_id, unit, connector, operation, target, identity, subkey or "")
     return Intent(
         mutation_key=key, idempotency_key=_idempotency_key(stepper, key, payload), connector=connector,
-        operation=operation, target=target, identity=identity, payload=payload, params=encode(params), subkey=subkey,
+        operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
+        payload=payload, params=encode(params), subkey=subkey,
         title=title_of(run.prepare_result), preview=spec.preview(params),
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000),
     )
@@ -131,13 +133,17 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation) -> An
     seconds, started = parts.policy.call_s, time.monotonic()
     call = outside.call_of(
         stepper.run, seconds, lambda text: stepper.trace.log(Step.MUTATE, mutation.connector, str(text)),
-        attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
+        attempt=mutation.attempts, idempotency_key=mutation.idempotency_key, lock_fd=parts.ledger.lock_fd,
     )
     points.reach("before:call")
+    if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
+        return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: _watch(parts, mutation.id, pending),
     )
     points.reach("after:call")
+    if answer.closed:
+        parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
         Step.MUTATE, name, mutation.params, stored(answer.result) if answer.result is not None else None,
@@ -172,7 +178,8 @@ def _watch(parts: Parts, mutation_id: str, pending: outside.Pending) -> None:
 
     async def close() -> None:
         await asyncio.wait({pending})
-        said = encode({"ended_late": outside.said_late(pending)})
+        parts.closures.seen(mutation_id, parts.clock.steady_ms())
+        said = encode({"ended_late": sound(outside.said_late(pending))})
         await parts.ledger.write(mutations.close, mutation_id, said)
 
     watching = asyncio.get_running_loop().create_task(close())

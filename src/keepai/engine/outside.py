@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from ..connectors.base import Call, OperationSpec, Page, Verdict
 from ..model.clock import SystemClock
@@ -31,13 +31,17 @@ from .failure import as_fault
 
 def call_of(
     run: Run, seconds: float, log: Callable[[str], None], *, attempt: int | None = None, idempotency_key: str = "",
+    lock_fd: int | None = None,
 ) -> Call:
     """The circumstances of a call that may take `seconds`."""
     return Call(
         idempotency_key=idempotency_key, deadline=SystemClock().steady_ms() + seconds * 1000,
         workflow_id=run.workflow_id, run_id=run.id, attempt=run.attempt if attempt is None else attempt, log=log,
+        lock_fd=lock_fd,
     )
 
+
+T = TypeVar("T")
 
 #: What a connector raises to say: it did not happen.
 DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, PreconditionFailed, Rejected)
@@ -45,20 +49,38 @@ DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, Preco
 
 async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
     """Ask the outside world; a failure is raised as what it means."""
-    try:
-        async with asyncio.timeout(seconds):
-            answer = await spec.invoke(params, call)
-    except TimeoutError:
-        raise Transient(f"{name} did not answer within {seconds:g} s.") from None
-    except OutcomeUnknown as error:
+    task = asyncio.ensure_future(spec.invoke(params, call))
+    if not await _in_time(task, seconds):
+        raise Transient(f"{name} did not answer within {seconds:g} s.")
+    error = _error_of(task)
+    if isinstance(error, OutcomeUnknown):
         raise Transient(f"{name}: {error.message}") from error
-    except KeepError:
-        raise
-    except Exception as error:
+    if isinstance(error, KeepError):
+        raise error
+    if error is not None:
         raise as_fault(error, name) from error
+    answer = task.result()
     if isinstance(answer, Page):
         return Reply(list(answer), cast("dict[str, Json]", dict(answer.fields)))
     return Reply(answer)
+
+
+async def _in_time(task: asyncio.Future[T], seconds: float) -> bool:
+    """Wait for a call of ours; one that does not end, not even when it is told to, is left behind."""
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not done:
+        task.cancel()
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+    return bool(done)
+
+
+def _error_of(task: asyncio.Future[T]) -> BaseException | None:
+    """What a call that has ended raised; its own cancellation is an error like any other."""
+    return RuntimeError("the call cancelled itself") if task.cancelled() else task.exception()
 
 
 Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
@@ -83,11 +105,13 @@ async def mutate(
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
         task.cancel()
+        given_up(task)  # whoever cuts this off must not take the call for ended
         raise
-    if done:
+    if not done:
+        task.cancel()
+        await asyncio.wait({task}, timeout=_GRACE_S)
+    if task.done() and not task.cancelled():
         return _answer(task, name)
-    task.cancel()
-    await asyncio.wait({task}, timeout=_GRACE_S)
     if not task.done():
         given_up(task)
     unknown = OutcomeUnknown(f"{name} did not answer within {seconds:g} s; it may or may not have happened.")
@@ -98,8 +122,6 @@ _GRACE_S = 0.5
 
 
 def _answer(task: Pending, name: str) -> Answer:
-    if task.cancelled():
-        return Answer(unknown=OutcomeUnknown(f"{name} was cancelled; it may or may not have happened."))
     error = task.exception()
     if error is None:
         return _applied(task.result(), name)
@@ -131,10 +153,10 @@ def said_late(task: Pending) -> str:
 
 async def reconcile(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Verdict:
     """Ask what became of a mutation; whatever goes wrong with asking means: ask again later."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await spec.reconcile(params, call)
-    except TimeoutError:
+    task = asyncio.ensure_future(spec.reconcile(params, call))
+    if not await _in_time(task, seconds):
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
-    except Exception as error:
+    error = _error_of(task)
+    if error is not None:
         return Verdict("retry", why=f"asking {name} raised {type(error).__name__}: {error}")
+    return task.result()

@@ -16,6 +16,7 @@ from ..model.operations import Surface
 from ..model.policy import Policy
 from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
+from .closures import Closures
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Parts:
     ids: Ids
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
+    closures: Closures = field(default_factory=Closures)
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
 
     def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:

@@ -8,8 +8,6 @@ cannot be found out becomes a question to a person.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ..connectors.base import OperationSpec, Verdict
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
@@ -19,23 +17,11 @@ from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
 from . import failure, outside
+from .closures import Closures
 from .outcome import applied
 from .parts import Parts
 
-
-@dataclass
-class Closures:
-    """When this process learned that a call had ended, on its steady clock; anew after a restart."""
-
-    seen_ms: dict[str, int] = field(default_factory=dict)
-
-    def settled(self, parts: Parts, mutation: Mutation, settle_s: float) -> int | None:
-        """Milliseconds until "not found" is a proof; None while the call may still be under way."""
-        if mutation.closed_at is None:
-            return None
-        now = parts.clock.steady_ms()
-        since = self.seen_ms.setdefault(mutation.id, now)
-        return max(0, since + int(settle_s * 1000) - now)
+_NO_CONNECTOR = "no connector is configured for the account that it was sent with"
 
 
 def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed: bool) -> Doubt:
@@ -50,12 +36,12 @@ def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed:
 async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation) -> Run | None:
     """Ask the outside system once; gives the run if it may go on now."""
     spec = spec_of(parts, mutation)
-    verdict = await _ask(parts, run, spec, mutation) if spec else Verdict.unknown("the connector is not configured")
+    verdict = await _ask(parts, run, spec, mutation) if spec else Verdict.unknown(_NO_CONNECTOR)
     if verdict.status == "applied":
         return await _found(parts, run, mutation, verdict.result)
     if verdict.status == "failed":
         assert spec is not None
-        left = 0 if harmless_late(parts, spec, mutation) else closures.settled(parts, mutation, settle_s(parts, spec))
+        left = closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms())
         if left == 0:
             await _absent(parts, run, mutation)
             return None
@@ -110,21 +96,11 @@ async def _ask_person(parts: Parts, run: Run, mutation: Mutation, why: str, atte
 
 
 def spec_of(parts: Parts, mutation: Mutation) -> OperationSpec | None:
-    """The operation that a mutation was sent with, if its connector is still configured."""
+    """The operation that a mutation was sent with, if its connector still stands for the same account."""
     connector = parts.connectors.get(mutation.connector)
-    return connector.operations.get(mutation.operation) if connector else None
-
-
-def harmless_late(parts: Parts, spec: OperationSpec, mutation: Mutation) -> bool:
-    """Whether the outside system would take a late arrival and a new send for the same thing: it honours the key."""
-    if spec.key_window_s is None:
-        return False
-    sent_ago_s = (parts.clock.now_ms() - mutation.first_sent_at) / 1000
-    return 0 <= sent_ago_s < spec.key_window_s * _WINDOW_SHARE
-
-
-#: How much of a documented key window is relied upon.
-_WINDOW_SHARE = 0.9
+    if connector is None or connector.account != mutation.account:
+        return None
+    return connector.operations.get(mutation.operation)
 
 
 def settle_s(parts: Parts, spec: OperationSpec) -> float:

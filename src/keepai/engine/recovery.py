@@ -7,7 +7,7 @@ was committed. A run that keeps killing its host is stopped.
 from __future__ import annotations
 
 from ..ledger.rows import run_record
-from ..ledger.transitions import mutations, runs
+from ..ledger.transitions import mutations, repairs, runs
 from ..model.errors import HostFault, OutcomeUnknown
 from ..model.records import Run
 from ..model.states import Status
@@ -21,6 +21,8 @@ async def recover(parts: Parts) -> int:
     """Take over every run that was active; returns how many there were."""
     if parts.ledger.read().one("mutation_unclosed", epoch=parts.ledger.epoch):
         await parts.ledger.write(mutations.close_dead)
+    if parts.ledger.read().one("repair_orphaned"):
+        await parts.ledger.write(repairs.decline_orphans)
     rows = parts.ledger.read().all("run_active_all")
     for row in rows:
         run = run_record(row)

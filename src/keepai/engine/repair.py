@@ -115,14 +115,6 @@ async def approve(parts: Parts, run: Run, row: Row, actor: str) -> None:
     await _deploy(parts, run, row["id"], RepairStatus.WAITING, planned)
 
 
-async def reject(parts: Parts, row: Row, actor: str) -> None:
-    """A person does not want this repair."""
-    note = f"rejected by {actor}"
-    await parts.ledger.write(
-        repairs.end_repair, row["id"], RepairStatus.WAITING, RepairStatus.REJECTED, note, barrier=True,
-    )
-
-
 def evidence(parts: Parts, run: Run) -> Evidence:
     """What is known about a run that failed."""
     read = parts.ledger.read()
@@ -151,7 +143,9 @@ async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
         return None, f"the repair hook raised {type(error).__name__}: {error}"
     if answer is None:
         return None, "the repair hook had nothing to offer"
-    return (Fix(answer) if isinstance(answer, str) else answer), ""
+    if isinstance(answer, str | Fix):
+        return (Fix(answer) if isinstance(answer, str) else answer), ""
+    return None, f"the repair hook answered with a {type(answer).__name__}, not with a script or a Fix"
 
 
 async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
@@ -161,6 +155,8 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
     )
     if planned.same:
         raise Refused("The repair is the script that failed.")
+    if planned.before != version_of(run.version):
+        raise Refused(f"The repair is for version {run.version}, and another one is active by now.")
     before = parts.script(run.workflow_id, version_of(run.version)).manifest
     if set(planned.manifest.topics) != set(before.topics):
         raise Refused(f"A repair keeps the topics ({', '.join(before.topics)}). A person must deploy other ones.")
@@ -171,7 +167,8 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
 
 async def _deploy(parts: Parts, run: Run, repair_id: str, source: RepairStatus, planned: Plan) -> None:
     await parts.ledger.write(
-        repairs.deploy_repair, repair_id, source, run.workflow_id, planned.version, planned.number, barrier=True,
+        repairs.deploy_repair, repair_id, source, run, planned.version, planned.number, version_of(run.version),
+        barrier=True,
     )
 
 

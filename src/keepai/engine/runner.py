@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
-from ..model.errors import HostFault, KeepError, LedgerStopped, RuleBroken
+from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, RuleBroken
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus, Phase
 from ..script.manifest import HandlerKind
@@ -25,8 +25,8 @@ async def execute(parts: Parts, run: Run) -> None:
     kind = producer_run if handler.kind is HandlerKind.PRODUCER else consumer_run
     try:
         await kind.execute(stepper)
-    except LedgerStopped:
-        raise
+    except (LedgerStopped, Conflict):
+        raise  # nothing can be kept, or somebody was quicker: the lane looks again
     except KeepError as error:
         await _stop(parts, stepper.run, stepper, error)
     except Exception as error:
@@ -39,7 +39,8 @@ async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepErro
     step, trace = (stepper.at, stepper.trace.take()) if stepper else (None, [])
     open_mutation = in_flight(parts, run)
     if open_mutation is not None:  # whatever broke, the request may have left
-        doubt = reconcile.doubt(parts, run, open_mutation, error, closed=False)
+        closed = open_mutation.id in parts.closures.seen_ms
+        doubt = reconcile.doubt(parts, run, open_mutation, error, closed=closed)
         await parts.ledger.write(mutations.doubt, run, open_mutation, doubt, trace, barrier=True)
         return
     why = failure.stop(error, run, step, parts.policy, parts.clock.now_ms())

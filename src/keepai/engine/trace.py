@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..model.clock import Clock
-from ..model.codec import encode
+from ..model.codec import encode, sound
 from ..model.errors import BadValue
 from ..model.operations import Step
 from ..model.records import Traced
@@ -42,8 +42,8 @@ class Trace:
     ) -> None:
         self._position += 1
         self._lines.append(Traced(
-            self._run_id, self._position, step.value, kind, name, args, answer, error, duration_ms,
-            self._clock.now_ms(),
+            self._run_id, self._position, step.value, kind, name, args, sound(answer) if answer else answer,
+            sound(error) if error else error, duration_ms, self._clock.now_ms(),
         ))
 
     def _short(self, value: object) -> str:

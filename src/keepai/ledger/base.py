@@ -55,6 +55,7 @@ class Ledger(Protocol):
 
     host: str
     epoch: int
+    lock_fd: int | None  # holds the host's lock in every process that has it
     crew: int  # how many runs are under way, so how many may join a group commit
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:

@@ -54,6 +54,11 @@ def digest(*parts: str) -> str:
     return hasher.hexdigest()
 
 
+def sound(text: str) -> str:
+    """Text without lone surrogates, which no file or database would take."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def check_size(text: str | bytes, what: str, bytes_max: int | None) -> None:
     """Refuse a text over `bytes_max`, naming the limit and the size."""
     if bytes_max is None or len(text) * 4 <= bytes_max:

@@ -33,6 +33,7 @@ The consequence is an attribute of the class and is read in one place, `engine/f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,6 +88,15 @@ class KeepError(Exception):
         return str(self.args[0])
 
 
+def _seconds(value: object) -> float | None:
+    """A number of seconds, also from a header's text; None if it is none."""
+    try:
+        seconds = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+    return seconds if 0 <= seconds < math.inf else None
+
+
 class ScriptError(KeepError):
     """The script broke a rule."""
 
@@ -138,7 +148,7 @@ class Transient(ConnectorError):
 
     def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after = retry_after
+        self.retry_after = _seconds(retry_after)
 
 
 class PermissionDenied(ConnectorError):

@@ -139,6 +139,7 @@ class Mutation(Record):
     idempotency_key: str
     connector: str
     operation: str
+    account: str
     target: str
     params: Json
     title: str | None

@@ -1,8 +1,9 @@
 """The door to a running host: one request and one answer, each a line of JSON, over a unix socket.
 
-Only the acts named in `ACTS` are accepted, with the parameters named there. The socket lies beside the
-ledger and only its owner may use it. Whatever arrives, the host goes on: a request that is malformed, too
-large or too slow gets an error or no answer, and nothing else happens.
+Only the acts named in `ACTS` are accepted, with the parameters named there; two of them are looks that need
+what only a host knows. The socket lies beside the ledger and only its owner may use it. Whatever arrives, the
+host goes on: a request that is malformed, too large or too slow gets an error or no answer, and nothing else
+happens.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "resume": _act(_WORKFLOW),
     "stop": _act(_WORKFLOW),
     "run_now": _act(_WORKFLOW),
-    "grant": _act({"wf": _TEXT, "capability": _TEXT}, mode=_TEXT),
+    "grant": _act({"wf": _TEXT, "capability": _TEXT}, mode=(str, dict)),
     "retry": _act(_RUN),
     "finish": _act(_RUN),
     "skip_run": _act(_ID),
@@ -73,12 +74,18 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "approve": _act(_ID),
     "reject": _act(_ID),
     "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY),
+    "needs_you": _act({}, wf=_TEXT),
+    "explain": _act(_ID),
 })
 
 
 async def perform(keep: Keep, act: str, params: Mapping[str, Any]) -> Any:
     """Do one act on an open `Keep`, and give its result as JSON."""
     result = await getattr(keep, act)(**params)
+    return [_plain(each) for each in result] if isinstance(result, list) else _plain(result)
+
+
+def _plain(result: Any) -> Any:
     return result.to_json() if hasattr(result, "to_json") else result
 
 

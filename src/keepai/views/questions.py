@@ -1,14 +1,22 @@
-"""Which stopped runs are questions to a person, with the facts and what may be done about each."""
+"""Which stopped runs are questions to a person, with the facts and what may be done about each.
+
+An act is offered only if it would be accepted now; one that will be accepted later stands in the facts, under
+`possible_from`, with the moment. A run that goes on by itself as soon as a host runs is no question.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
 
+from ..ledger.base import Reader, Row
+from ..ledger.rows import approval_record, mutation_record
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.records import Approval, Escalation, Mutation, Run
-from ..model.states import ApprovalStatus, MutationStatus, Phase, Reason
+from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Reason
+from .repairs import waiting_repair
+from .verify import Doubt, Knows
 
 #: Kind of question → the acts that answer it.
 ACTIONS: dict[str, tuple[str, ...]] = {
@@ -22,39 +30,125 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "internal": ("retry", "skip_run"),
 }
 
-
 #: The error that made a run wait for a person → the kind of question.
 _PERSON_KINDS = {kind: kind for kind in ("approval", "permission", "precondition", "attention")}
 
+_ASKED_AFRESH = "it has expired; the next host that runs asks afresh"
 
-def question(
-    run: Run, mutation: Mutation | None, approval: Approval | None, inputs: Sequence[str],
-) -> Escalation | None:
-    """The question that a stopped run puts; None while it may still go on by itself."""
-    kind = _kind(run, mutation)
-    if kind is None or (kind == "approval" and not _waits(approval)):
+
+@dataclass(frozen=True)
+class Seen:
+    """A stopped run with everything that decides what may be done about it."""
+
+    run: Run
+    workflow: Row
+    present: bool  # the active version has its handler
+    mutation: Mutation | None  # the newest of its lineage
+    approval: Approval | None  # the one that it waits for or may use
+    granted: bool  # what it lacked has been allowed meanwhile
+    inputs: tuple[str, ...]
+    doubt: Doubt | None
+    now_ms: int
+
+    @property
+    def kind(self) -> str | None:
+        """What it asks; None while it may still go on by itself."""
+        kind = _kind(self.run, self.mutation)
+        if kind is None or self.goes_on or (kind == "approval" and not self._asks):
+            return None
+        return kind
+
+    @property
+    def goes_on(self) -> str | None:
+        """Why the next host that looks carries on with it, if it does."""
+        run, active = self.run, f"{self.workflow['major']}.{self.workflow['minor']}"
+        if run.reason in (None, Reason.RECONCILIATION) or (self.mutation and self.mutation.status in DOUBTFUL):
+            return None
+        if self.granted:
+            return f"{capability_of(run)} has been granted since"
+        if run.version == active or run.reason is Reason.INTERNAL:
+            return None
+        return f"version {active} is active since" if self.present or not self.happened else None
+
+    @property
+    def happened(self) -> bool:
+        """Whether its mutation took place, so that only `next` is left of it."""
+        applied = self.mutation is not None and self.mutation.status is MutationStatus.APPLIED
+        return applied or self.run.phase in (Phase.MUTATED, Phase.EMITTING)
+
+    @property
+    def expired(self) -> bool:
+        """Whether an answer would come too late."""
+        return self.approval is not None and self.now_ms >= self.approval.expires_at
+
+    @property
+    def _asks(self) -> bool:
+        return self.approval is not None and self.approval.status is ApprovalStatus.PENDING
+
+
+class Questions:
+    """Looks at one ledger; `knows` is what a host tells about connectors, if one does."""
+
+    def __init__(self, read: Reader, knows: Knows | None = None) -> None:
+        self._read, self.knows = read, knows
+
+    def of(self, run: Run, now_ms: int) -> Escalation | None:
+        """The question that a stopped run puts; None while it may still go on by itself."""
+        return None if run.reason is None else self.asked(self.seen(run, now_ms))
+
+    def asked(self, seen: Seen) -> Escalation | None:
+        """The same, for a run that was looked at already."""
+        repair = None if seen.goes_on else waiting_repair(self._read, seen.run)
+        return repair or question(seen)
+
+    def seen(self, run: Run, now_ms: int) -> Seen:
+        """A run and what decides about it."""
+        read, where = self._read, {"workflow_id": run.workflow_id}
+        workflow = read.one("workflow_by_id", **where)
+        assert workflow is not None, f"{run.workflow_id} is never deleted"
+        handler = read.one("handler_get", handler=run.handler, **where)
+        sent = read.one("mutation_of_lineage", lineage=run.lineage, **where)
+        held = read.one("approval_open", run_id=run.id)
+        mutation = mutation_record(sent) if sent else None
+        titles = tuple(str(row["title"]) for row in read.all("look_inputs_of_run", run_id=run.id, **where))
+        return Seen(
+            run, workflow, bool(handler and handler["present"]), mutation, approval_record(held) if held else None,
+            self._granted(run), titles, self.doubt(mutation) if mutation else None, now_ms,
+        )
+
+    def doubt(self, mutation: Mutation) -> Doubt | None:
+        """What is known about a mutation in question; None if it is not."""
+        if mutation.status is not MutationStatus.INDETERMINATE:
+            return None
+        moves = self._read.all("look_moves", workflow_id=mutation.workflow_id, subject=mutation.id)
+        asked_before = any(move["target"] == MutationStatus.NEEDS_RECONCILE for move in moves)
+        return Doubt(mutation, asked_before, self.knows(mutation) if self.knows else None)
+
+    def _granted(self, run: Run) -> bool:
+        """Whether what a run lacked was allowed since it began; less than `allow` may not be enough."""
+        wanted = capability_of(run)
+        rules = self._read.all("grant_all", workflow_id=run.workflow_id) if wanted else []
+        return any(r["capability"] == wanted and r["mode"] == "allow" and r["seq"] > run.seq for r in rules)
+
+
+def question(seen: Seen) -> Escalation | None:
+    """The question that a stopped run puts, if it does."""
+    kind, run, approval = seen.kind, seen.run, seen.approval
+    if kind is None:
         return None
-    asked = mutation if kind == "unknown_outcome" else None
-    facts = _facts(run, mutation, inputs) | (_call(approval) if approval else {})
+    facts = _facts(seen)
     return Escalation(
         id=approval.id if approval and kind == "approval" else f"ask_{run.id.removeprefix('run_')}",
-        kind=kind, workflow_id=run.workflow_id, run_id=run.id, mutation_id=asked.id if asked else None,
-        title=str(facts.get("title_by_script") or f"{run.handler} stopped"), facts=facts, actions=_actions(kind, run),
+        kind=kind, workflow_id=run.workflow_id, run_id=run.id,
+        mutation_id=seen.mutation.id if seen.mutation and kind == "unknown_outcome" else None,
+        title=str(facts.get("title_by_script") or f"{run.handler} stopped"), facts=facts, actions=_actions(kind, seen),
     )
 
 
-def _waits(approval: Approval | None) -> bool:
-    return approval is not None and approval.status is ApprovalStatus.PENDING
-
-
-def _call(approval: Approval) -> dict[str, Json]:
-    """The call as it was held: the host's words and the very params that will be sent."""
-    intent = cast("dict[str, Json]", stored(approval.intent))
-    return {
-        "attempted": intent["preview"], "target": intent["target"], "params": stored(str(intent["params"])),
-        "account": approval.account, "capability": approval.capability, "title_by_script": intent["title"],
-        "asked_at": iso(approval.created_at), "expires_at": iso(approval.expires_at),
-    }
+def capability_of(run: Run) -> str | None:
+    """The capability that a run lacks, if that is what stopped it."""
+    lacks = run.error is not None and run.error.code == "permission" and isinstance(run.error.evidence, str)
+    return str(run.error.evidence) if lacks and run.error else None
 
 
 def _kind(run: Run, mutation: Mutation | None) -> str | None:
@@ -65,7 +159,7 @@ def _kind(run: Run, mutation: Mutation | None) -> str | None:
         case Reason.TRANSIENT:
             return "exhausted" if run.exhausted else None
         case Reason.APPROVAL:
-            return _PERSON_KINDS[run.error.code] if run.error else "permission"
+            return _PERSON_KINDS.get(run.error.code, "attention") if run.error else "permission"
         case Reason.LOGIC:
             return "logic"
         case Reason.INTERNAL:
@@ -73,23 +167,58 @@ def _kind(run: Run, mutation: Mutation | None) -> str | None:
     return None
 
 
-def _actions(kind: str, run: Run) -> tuple[str, ...]:
-    if run.phase in (Phase.MUTATED, Phase.EMITTING):  # what happened cannot be skipped, only finished
-        return tuple("finish" if act == "skip_run" else act for act in ACTIONS[kind])
-    return ACTIONS[kind]
+def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
+    """The acts that would be accepted now."""
+    if kind == "unknown_outcome" and seen.doubt:
+        return seen.doubt.actions
+    refused = {
+        "retry": not seen.present, "grant": capability_of(seen.run) is None,
+        "approve": seen.expired, "reject": seen.expired,
+    }
+    acts = [act for act in ACTIONS[kind] if not refused.get(act)]
+    return tuple(given_up(seen) if act == "skip_run" else act for act in acts)
 
 
-def _facts(run: Run, mutation: Mutation | None, inputs: Sequence[str]) -> dict[str, Json]:
+def given_up(seen: Seen) -> str:
+    """How a stopped run is given up: what happened cannot be skipped, only finished."""
+    return "finish" if seen.happened else "skip_run"
+
+
+def _facts(seen: Seen) -> dict[str, Json]:
+    run, mutation = seen.run, seen.mutation
     facts: dict[str, Json] = {
         "why": run.error.message if run.error else None, "handler": run.handler, "version": run.version,
-        "phase": run.phase, "status": run.status, "inputs": list(inputs),
+        "phase": run.phase, "status": run.status, "inputs": list(seen.inputs),
     }
     if run.error and run.error.line:
         facts["location"] = f"{run.error.line}:{run.error.column}"
-    if mutation is not None:
-        facts |= {
-            "attempted": mutation.preview, "target": mutation.target, "title_by_script": mutation.title,
-            "mutation_status": mutation.status, "sent_times": mutation.attempts,
-            "asked_times": mutation.reconcile_attempts,
-        }
-    return facts
+    if capability_of(run):
+        facts["capability"] = capability_of(run)
+    if seen.workflow["status"] != "active":
+        facts["workflow_status"] = seen.workflow["status"]
+    facts |= _sent(mutation) if mutation else {}
+    facts |= seen.doubt.facts() if seen.doubt else {}
+    return facts | (_call(seen) if seen.approval else {})
+
+
+def _sent(mutation: Mutation) -> dict[str, Json]:
+    return {
+        "connector": mutation.connector, "operation": mutation.operation, "account": mutation.account,
+        "target": mutation.target,
+        "attempted": mutation.preview, "title_by_script": mutation.title, "params": mutation.params,
+        "mutation_status": mutation.status, "sent_times": mutation.attempts,
+        "asked_times": mutation.reconcile_attempts,
+    }
+
+
+def _call(seen: Seen) -> dict[str, Json]:
+    """The call as it was held: the host's words and the very params that will be sent."""
+    approval = cast("Approval", seen.approval)
+    intent = cast("dict[str, Json]", stored(approval.intent))
+    later: dict[str, Json] = dict.fromkeys(ACTIONS["approval"], _ASKED_AFRESH) if seen.expired else {}
+    return {
+        "connector": intent["connector"], "operation": intent["operation"],
+        "attempted": intent["preview"], "target": intent["target"], "params": stored(str(intent["params"])),
+        "account": approval.account, "capability": approval.capability, "title_by_script": intent["title"],
+        "asked_at": iso(approval.created_at), "expires_at": iso(approval.expires_at), "possible_from": later,
+    }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
-from ..ledger.rows import approval_record, mutation_record, run_record
+from ..ledger.rows import mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
-from .questions import question
-from .repairs import waiting_repair
+from .explain import Explainer, Explanation
+from .questions import Questions
+from .verify import Knows
 
 #: More rows than this are not read at once.
 ROWS_MAX = 100_000
@@ -19,8 +20,9 @@ ROWS_MAX = 100_000
 class Views:
     """Looks at one ledger."""
 
-    def __init__(self, read: Reader, stale_s: float) -> None:
+    def __init__(self, read: Reader, stale_s: float, knows: Knows | None = None) -> None:
         self._read, self._stale_ms = read, int(stale_s * 1000)
+        self._questions = Questions(read, knows)
 
     def workflow_row(self, name_or_id: str) -> Row:
         """A workflow by its id or its name."""
@@ -124,23 +126,20 @@ class Views:
         """Every move of a run, event, mutation, input or workflow."""
         return self._read.all("look_transitions", workflow_id=workflow_id, subject=subject)
 
-    def needs_you(self, workflow: str | None = None) -> list[Escalation]:
-        """Every question that only a person can answer."""
+    def needs_you(self, now_ms: int, workflow: str | None = None) -> list[Escalation]:
+        """Every question that only a person can answer, the oldest first."""
         wanted = self.workflow_row(workflow)["id"] if workflow else None
         runs = [run_record(row) for row in self._read.all("run_open_all")]
-        found = [self._question(run) for run in runs if wanted in (None, run.workflow_id)]
+        found = [self._questions.of(run, now_ms) for run in runs if wanted in (None, run.workflow_id)]
         return [question for question in found if question is not None]
 
-    def _question(self, run: Run) -> Escalation | None:
-        if repair := waiting_repair(self._read, run):
-            return repair
-        row = self._read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
-        mutation = mutation_record(row) if row else None
-        causes = self._read.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
-        inputs = [self._read.one("look_input", input_id=r["input_id"]) for r in causes]
-        held = self._read.one("approval_open", run_id=run.id)
-        approval = approval_record(held) if held else None
-        return question(run, mutation, approval, [str(i["title"]) for i in inputs if i])
+    def question(self, run_id: str, now_ms: int) -> Escalation | None:
+        """The question that a run puts; None while it may still go on by itself, or has ended."""
+        return self._questions.of(self.run(run_id), now_ms)
+
+    def explain(self, id: str, now_ms: int) -> Explanation:
+        """Why a run, input, event, mutation, approval or workflow stands where it stands, and what can move it."""
+        return Explainer(self._read, self._questions, now_ms).explain(id)
 
     def state(self, workflow: str, handler: str) -> Json:
         """The durable state of a handler; None before it has any."""

@@ -105,3 +105,50 @@ select x.*, r.handler, r.seq as run_seq from run r
 join trace x on x.workflow_id = r.workflow_id and x.run_id = r.id
 where r.workflow_id = :workflow_id and (r.seq > :seq or (r.seq = :seq and x.position > :position))
 order by r.seq, x.position limit :limit;
+
+-- name: look_lineage
+-- Every run of a lineage, oldest first.
+select * from run where workflow_id = :workflow_id and lineage = :lineage order by seq;
+
+-- name: look_mutations_of_lineage
+-- What the runs of a lineage sent, oldest first.
+select * from mutation where workflow_id = :workflow_id and lineage = :lineage order by seq;
+
+-- name: look_approvals_of_lineage
+-- What people were asked to approve for a lineage, oldest first.
+select a.* from run r join approval a on a.run_id = r.id
+where r.workflow_id = :workflow_id and r.lineage = :lineage order by a.seq;
+
+-- name: look_inputs_of_run
+-- The inputs behind what a run pinned, as people know them.
+select distinct i.id, i.title, i.seq from reservation v
+join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
+join input i on i.id = c.input_id
+where v.workflow_id = :workflow_id and v.run_id = :run_id order by i.seq;
+
+-- name: look_inputs_of_event
+-- The inputs behind an event, as people know them.
+select i.id, i.title from event_cause c join input i on i.id = c.input_id
+where c.workflow_id = :workflow_id and c.event_id = :event_id order by i.seq;
+
+-- name: look_runs_of_event
+-- Every run that pinned an event, oldest first.
+select r.* from reservation v join run r on r.id = v.run_id
+where v.workflow_id = :workflow_id and v.event_id = :event_id order by r.seq;
+
+-- name: look_topic
+-- Who takes the events of a topic, if anybody does.
+select subscriber from topic where workflow_id = :workflow_id and name = :topic;
+
+-- name: look_moves
+-- Every move of one subject with its place in the history of all.
+select seq, machine, subject, source, target, at from transition
+where workflow_id = :workflow_id and subject = :subject order by seq;
+
+-- name: look_repairs
+-- Every try to mend a workflow's script, oldest first.
+select * from repair where workflow_id = :workflow_id order by seq limit :limit;
+
+-- name: look_repairs_of_lineage
+-- The tries to mend what a lineage failed in, oldest first.
+select * from repair where workflow_id = :workflow_id and lineage = :lineage order by seq;

@@ -22,6 +22,15 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 update repair set status = :target, source = coalesce(:source, source), note = coalesce(:note, note), updated_at = :now
 where id = :repair_id and status = :source_status returning id;
 
+-- name: repair_void
+-- The run that a waiting repair was meant for has gone on without it.
+update repair set status = 'refused', note = 'the run went on without it', updated_at = :now
+where run_id = :run_id and status = 'waiting';
+
+-- name: repair_orphaned
+-- Tries whose host died while the hook had the evidence.
+select id from repair where status = 'asked';
+
 -- name: look_inputs_of_version
 -- The inputs that a script version has touched: what a fault of it may have reached.
 select distinct i.id, i.title, i.seq from run r

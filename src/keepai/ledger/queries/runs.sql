@@ -21,7 +21,7 @@ select * from run where status in ('active', 'paused', 'failed') order by update
 
 -- name: run_active_all
 -- Runs that some host was executing.
-select * from run where status = 'active' order by workflow_id;
+select * from run where status in ('active', 'paused', 'failed') and status = 'active' order by workflow_id;
 
 -- name: run_crashes
 -- How often the hosts of this lineage died under it.
@@ -41,7 +41,7 @@ where id = :run_id and phase = :source and status = 'active' and epoch = :epoch 
 -- A failure changes the status, never the phase.
 update run set status = :status, reason = :reason, error = :error, retry_at = :retry_at, failures = :failures, exhausted = :exhausted,
   updated_at = :now
-where id = :run_id and status = 'active' and epoch = :epoch returning id;
+where id = :run_id and status = 'active' and phase = :phase and epoch = :epoch returning id;
 
 -- name: run_leave
 -- Another run carries on, or nobody does.
@@ -76,10 +76,10 @@ select position from trace where workflow_id = :workflow_id and run_id = :run_id
 -- name: mutation_insert
 -- The intent, written before the first byte leaves.
 insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_key, idempotency_key, connector,
-  operation, target, identity, payload, params, subkey, title, preview, status, attempts, sender, epoch,
+  operation, account, target, identity, payload, params, subkey, title, preview, status, attempts, sender, epoch,
   first_sent_at, deadline_at, created_at, updated_at)
 values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
-  :operation, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
+  :operation, :account, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
   :now, :deadline_at, :now, :now);
 
 -- name: mutation_count

@@ -10,8 +10,13 @@ insert into workflow (id, name, status, major, minor, sequence, created_at, upda
 values (:workflow_id, :name, 'active', :major, :minor, 0, :now, :now);
 
 -- name: workflow_activate
--- From now on, new runs use this version.
-update workflow set major = :major, minor = :minor, updated_at = :now where id = :workflow_id returning id;
+-- From now on, new runs use this version; only if the version before is still the one that it was made for.
+update workflow set major = :major, minor = :minor, updated_at = :now
+where id = :workflow_id and major = :before_major and minor = :before_minor returning id;
+
+-- name: workflow_expect
+-- A run begins only while its workflow is active at its version.
+select id from workflow where id = :workflow_id and status = 'active' and major = :major and minor = :minor;
 
 -- name: workflow_move
 -- A person changes whether a workflow runs.
@@ -64,8 +69,12 @@ where t.workflow_id = :workflow_id and t.subscriber is not null group by t.name 
 
 -- name: handler_absent_all
 -- Before a version is activated: no handler is present.
-update handler_state set present = 0, next_run_at = null, wake_at = null, recheck_at = null, queued = 0,
-  updated_at = :now where workflow_id = :workflow_id;
+update handler_state set present = 0, updated_at = :now where workflow_id = :workflow_id;
+
+-- name: handler_forget_absent
+-- A handler that the active version does not have is never due.
+update handler_state set next_run_at = null, wake_at = null, recheck_at = null, queued = 0
+where workflow_id = :workflow_id and present = 0;
 
 -- name: handler_upsert
 -- A handler of the version being activated; it is due at once, its state is kept.

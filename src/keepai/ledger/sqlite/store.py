@@ -45,6 +45,7 @@ class SqliteLedger:
             if self._lock:
                 self._lock.release()
             raise
+        self.lock_fd = self._lock.fd if self._lock else None
         tx = Transaction(self._connection, self._ids, self.host, self.epoch)
         self._writer = Writer(self._connection, tx, self._clock, self.path)
         self._reads = Statements(self._reader)

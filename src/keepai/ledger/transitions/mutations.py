@@ -21,6 +21,7 @@ class Intent:
     idempotency_key: str
     connector: str
     operation: str
+    account: str
     target: str
     identity: str
     payload: str

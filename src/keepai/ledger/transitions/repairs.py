@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.errors import Conflict
 from ...model.records import Run
 from ...model.states import RepairStatus
 from ..base import Tx
@@ -27,11 +28,27 @@ def end_repair(
 
 
 def deploy_repair(
-    tx: Tx, repair_id: str, source_status: RepairStatus, workflow_id: str, version: Version, number: tuple[int, int],
+    tx: Tx, repair_id: str, source_status: RepairStatus, run: Run, version: Version, number: tuple[int, int],
+    before: tuple[int, int],
 ) -> str:
-    """The mended script becomes the active version, in the step that says so of the try."""
+    """The mended script becomes the active version, in the step that says so of the try, if its run still waits."""
+    open_run = tx.one("run_open", workflow_id=run.workflow_id)
+    if open_run is None or (open_run["id"], open_run["status"]) != (run.id, run.state):
+        raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.status}.")
     _move(tx, repair_id, source_status, RepairStatus.DEPLOYED, f"{number[0]}.{number[1]}", version.source)
-    return workflows.deploy(tx, workflow_id, version, number)
+    return workflows.deploy(tx, run.workflow_id, version, number, before)
+
+
+def decline_orphans(tx: Tx) -> None:
+    """Hosts that asked a repair hook and died will get no answer any more."""
+    for row in tx.all("repair_orphaned"):
+        _move(tx, row["id"], RepairStatus.ASKED, RepairStatus.DECLINED, "the host died while it was asked", None)
+
+
+def reject_repair(tx: Tx, workflow_id: str, repair_id: str, actor: str) -> None:
+    """A person does not want a repair that waits."""
+    _move(tx, repair_id, RepairStatus.WAITING, RepairStatus.REJECTED, f"rejected by {actor}", None)
+    workflows.note(tx, workflow_id, "reject", repair_id, actor, None)
 
 
 def _move(

@@ -66,6 +66,10 @@ class ConsumerEnd:
 
 def begin(tx: Tx, new: Begin) -> Run:
     """Start a handler: the run exists before any of its code runs."""
+    tx.expect(
+        "workflow_expect", "the workflow is no longer active at that version", workflow_id=new.workflow_id,
+        major=new.version[0], minor=new.version[1],
+    )
     run_id, sequence = tx.new_id("run"), tx.tick(new.workflow_id)
     tx.run(
         "run_insert", workflow_id=new.workflow_id, seq=sequence, run_id=run_id, handler=new.handler, kind=new.kind,
@@ -111,7 +115,7 @@ def halt(tx: Tx, run: Run, why: Stop) -> None:
     """The part of `stop` that other verbs share."""
     _expect(
         tx, "run_stop", run, status=why.status, reason=why.reason, error=why.error, retry_at=why.retry_at,
-        failures=why.failures, exhausted=int(why.exhausted),
+        failures=why.failures, exhausted=int(why.exhausted), phase=run.phase,
     )
 
 
@@ -130,7 +134,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=how.leaves, now=tx.now,
     )
-    tx.run("approval_void", run_id=run.id, now=tx.now)
+    void(tx, run)
     if not how.keep:
         events.release(tx, run.workflow_id, run.id)  # before the count that says what the new run has seen
     run_id, sequence = tx.new_id("run"), tx.tick(run.workflow_id)
@@ -154,8 +158,28 @@ def abandon(tx: Tx, run: Run) -> None:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=Status.ABANDONED, now=tx.now,
     )
-    tx.run("approval_void", run_id=run.id, now=tx.now)
+    void(tx, run)
     events.release(tx, run.workflow_id, run.id)
+
+
+def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
+    """A handler whose run was given up before it pinned anything is not due again at once."""
+    if run.kind == "producer":
+        tx.run(
+            "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=again_at, now=tx.now,
+            **_version(run),
+        )
+    else:
+        tx.run(
+            "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed, progressed=0,
+            wake_at=None, recheck_at=again_at, now=tx.now, **_version(run),
+        )
+
+
+def void(tx: Tx, run: Run) -> None:
+    """What a person was asked about this run no longer exists."""
+    tx.run("approval_void", run_id=run.id, now=tx.now)
+    tx.run("repair_void", run_id=run.id, now=tx.now)
 
 
 def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:

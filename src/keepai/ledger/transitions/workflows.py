@@ -9,7 +9,7 @@ from ...model.codec import Json, encode, stored
 from ...model.errors import Refused
 from ...model.permissions import Grant
 from ...model.records import Approval, Mutation, Run
-from ...model.states import WORKFLOW, ApprovalStatus, MutationStatus, Phase, WorkflowStatus
+from ...model.states import WORKFLOW, ApprovalStatus, IllegalMove, MutationStatus, Phase, WorkflowStatus, check
 from ..base import Row, Tx
 from . import approvals, events, mutations, runs
 from .mutations import Doubt
@@ -32,14 +32,21 @@ class Version:
     actor: str = "person"
 
 
-def deploy(tx: Tx, workflow_id: str | None, version: Version, number: tuple[int, int]) -> str:
-    """Store a version and make it the active one: topics, handlers, grants, all in one step."""
+def deploy(
+    tx: Tx, workflow_id: str | None, version: Version, number: tuple[int, int], before: tuple[int, int] | None = None,
+) -> str:
+    """Store a version and make it the active one after `before`: topics, handlers, grants, all in one step."""
     major, minor = number
     if workflow_id is None:
         workflow_id = tx.new_id("wf")
         tx.run("workflow_insert", workflow_id=workflow_id, name=version.name, major=major, minor=minor, now=tx.now)
     else:
-        tx.run("workflow_activate", workflow_id=workflow_id, major=major, minor=minor, now=tx.now)
+        assert before is not None, "a workflow that exists has a version"
+        tx.expect(
+            "workflow_activate", f"{version.name!r} is no longer at version {before[0]}.{before[1]}",
+            workflow_id=workflow_id, major=major, minor=minor, before_major=before[0], before_minor=before[1],
+            now=tx.now,
+        )
     tx.run(
         "script_insert", workflow_id=workflow_id, major=major, minor=minor, source=version.source, hash=version.hash,
         manifest=version.manifest, author=version.author, impact=version.impact, now=tx.now,
@@ -60,6 +67,7 @@ def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
             "handler_upsert", workflow_id=workflow_id, handler=handler, kind=kind, now=tx.now,
             next_run_at=tx.now if kind == "producer" else None,
         )
+    tx.run("handler_forget_absent", workflow_id=workflow_id)
 
 
 def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
@@ -69,6 +77,12 @@ def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
             "grant_upsert", workflow_id=workflow_id, capability=capability, mode=rule.mode, rule=rule.to_text(),
             seq=tx.tick(workflow_id), now=tx.now,
         )
+
+
+def grant_all(tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str) -> None:
+    """A person sets several capabilities at once."""
+    for capability, rule in rules.items():
+        grant(tx, workflow_id, capability, rule, actor)
 
 
 def grant(tx: Tx, workflow_id: str, capability: str, rule: Grant, actor: str) -> None:
@@ -82,8 +96,10 @@ def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str)
     row = tx.one("workflow_by_id", workflow_id=workflow_id)
     assert row is not None, f"workflow {workflow_id} was looked up before"
     source = WorkflowStatus(row["status"])
-    if target not in WORKFLOW.moves[source]:
-        raise Refused(f"{act} does not fit: the workflow {row['name']!r} is {source}.")
+    try:
+        check(WORKFLOW, source, target)
+    except IllegalMove:
+        raise Refused(f"{act} does not fit: the workflow {row['name']!r} is {source}.") from None
     tx.expect(
         "workflow_move", f"workflow {row['name']!r} is no longer {source}", workflow_id=workflow_id,
         source=source, target=target, now=tx.now,
@@ -142,15 +158,18 @@ def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
     return runs.carry_on(tx, run, how)
 
 
-def skip_run(tx: Tx, run: Run, mutation: Mutation | None, outcome: str, actor: str) -> None:
+def skip_run(
+    tx: Tx, run: Run, mutation: Mutation | None, outcome: str, actor: str, again_at: int | None = None,
+) -> None:
     """A person gives up what a run wanted to do: `next` is told, its events end as skipped."""
     note(tx, run.workflow_id, "skip_run", run.id, actor, {"was": run.status})
     if mutation is not None and mutation.status is MutationStatus.INDETERMINATE:
         mutations.resolve(tx, mutation, MutationStatus.SKIPPED, f"skipped by {actor}")
     if run.phase in (Phase.PREPARING, Phase.EXECUTING):
         runs.abandon(tx, run)
+        runs.look_later(tx, run, again_at)
     else:
-        tx.run("approval_void", run_id=run.id, now=tx.now)
+        runs.void(tx, run)
         runs.resume(tx, run, Phase.EMITTING, outcome)
 
 

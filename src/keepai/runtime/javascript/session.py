@@ -12,6 +12,7 @@ from collections.abc import Callable
 from ...model.codec import Json, decode, encode
 from ...model.errors import (
     BadValue,
+    HostFault,
     KeepError,
     LimitExceeded,
     Location,
@@ -141,8 +142,8 @@ class Session:
         await self._worker.send(pack({"t": "reply", "n": self._number, "id": number, "text": text}))
 
     def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
-        error = None if done.cancelled() else done.exception()  # asked for in any case, or asyncio complains
-        if done.cancelled() or self._over:
+        error = _cut_off(operation) if done.cancelled() else done.exception()
+        if self._over:
             return
         if error is None:
             del self._answers[number]
@@ -242,6 +243,10 @@ class Session:
 
     def _too_late(self) -> None:
         self._abort(rules.out_of_time(self._limits))
+
+
+def _cut_off(operation: Operation) -> BaseException:
+    return HostFault(f"The answer to ctx.{operation.name} was cut off by the host itself.")
 
 
 def _location(pair: object) -> Location | None:

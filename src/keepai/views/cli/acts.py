@@ -63,23 +63,23 @@ finish = _on_run(
     "End a run whose mutation happened and whose `next` cannot run.")
 
 
-def _on_id(act: str, kind: str, sentence: str, doc: str) -> click.Command:
+def _on_id(act: str, kinds: tuple[str, ...], sentence: str, doc: str) -> click.Command:
     """A command that does one thing to something with an id."""
 
     def run(session: Session, id: str, as_json: bool) -> None:
         with session.look() as look:
-            _, whole = names.thing(look, id, (kind,))
+            _, whole = names.thing(look, id, kinds)
         session.act(act, id=whole)
         _done(as_json, act, whole, f"{whole} {sentence}")
 
     return _command(act, run, doc, "id")
 
 
-approve = _on_id("approve", "approval", "is approved: exactly this call is made, once.",
-                 "Allow exactly the call that `keep todo` shows.")
-reject = _on_id("reject", "approval", "is rejected: the run goes on without it.",
-                "Refuse the call that `keep todo` shows.")
-reprocess = _on_id("reprocess", "event", "waits again. What came of it before stays on record.",
+approve = _on_id("approve", ("approval", "repair"), "is approved: exactly what was shown is done, once.",
+                 "Allow exactly the call, or the repair, that `keep todo` shows.")
+reject = _on_id("reject", ("approval", "repair"), "is rejected: nothing of it is done.",
+                "Refuse the call, or the repair, that `keep todo` shows.")
+reprocess = _on_id("reprocess", ("event",), "waits again. What came of it before stays on record.",
                    "Have an event that was consumed or skipped processed once more.")
 
 
@@ -101,15 +101,48 @@ def run_now(session: Session, workflow: str, as_json: bool) -> None:
 @click.argument("capability")
 @click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True,
               help="Let it, have every single call approved by you, or never let it.")
+@click.option("--match", "matches", metavar="PARAM=PATTERN", multiple=True,
+              help="Only calls whose PARAM (a path such as to or row.name) is like PATTERN, with * and ?. Repeatable.")
+@click.option("--per-run", metavar="N", type=click.IntRange(min=1), help="At most so many calls of one run.")
+@click.option("--per-day", metavar="N", type=click.IntRange(min=1), help="At most so many mutations in 24 hours.")
 @with_json
 @with_session
-def grant(session: Session, workflow: str, capability: str, mode: str, as_json: bool) -> None:
-    """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on."""
+def grant(
+    session: Session, workflow: str, capability: str, mode: str, matches: tuple[str, ...], per_run: int | None,
+    per_day: int | None, as_json: bool,
+) -> None:
+    """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on.
+
+    It takes the place of what was granted before, with its limits.
+    """
+    limits = {"match": _matches(matches) or None, "per_run": per_run, "per_day": per_day}
+    rule = {"mode": mode, **{name: value for name, value in limits.items() if value is not None}}
     with session.look() as look:
         row = names.workflow(look, workflow)
-    session.act("grant", wf=row["id"], capability=capability, mode=mode)
+    session.act("grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule)
     verb = {"allow": "may use", "ask": "must ask before it uses", "deny": "may not use"}[mode]
-    _done(as_json, "grant", row["id"], f"{row['name']} {verb} {capability}.", {"capability": capability, "mode": mode})
+    told = f"{row['name']} {verb} {capability}{_limited(rule)}."
+    _done(as_json, "grant", row["id"], told, {"capability": capability, **rule})
+
+
+def _matches(given: tuple[str, ...]) -> dict[str, str]:
+    """PARAM → PATTERN of each `--match`."""
+    found: dict[str, str] = {}
+    for each in given:
+        param, equals, pattern = each.partition("=")
+        if not param or not equals or not pattern:
+            raise click.BadParameter(f"{each!r} is not PARAM=PATTERN, such as to=*@example.com.", param_hint="--match")
+        if param in found:
+            raise click.BadParameter(f"{param} is given twice: a call must fit one pattern.", param_hint="--match")
+        found[param] = pattern
+    return found
+
+
+def _limited(rule: dict[str, Any]) -> str:
+    """The limits of a grant, in words."""
+    told = [f"where {param} is like {pattern}" for param, pattern in rule.get("match", {}).items()]
+    told += [f"at most {count(rule[name], 'time')} a {name[4:]}" for name in ("per_run", "per_day") if name in rule]
+    return "".join(f", {each}" for each in told)
 
 
 @click.command()

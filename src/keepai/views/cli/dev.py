@@ -56,7 +56,7 @@ async def _run(settings: Settings, once: bool, as_json: bool) -> bool:
     _take_as_told(settings, narrator)
     with ExitStack() as opened:
         async with host(settings) as keep, Control(keep, settings.path):
-            look = opened.enter_context(open_look(settings))
+            look = opened.enter_context(open_look(settings, keep.known))
             _greet(settings, look, once)
             await _work(keep, look, narrator, told_to_end, once, as_json)
             _tell(narrator.news(look), as_json)

@@ -18,6 +18,7 @@ KINDS = {
     "evt_": ("event", "event_by_id", "event_id", "look_events"),
     "mut_": ("mutation", "mutation_by_id", "mutation_id", "look_mutations"),
     "apr_": ("approval", "approval_by_id", "approval_id", "approval_all"),
+    "fix_": ("repair", "repair_by_id", "repair_id", "look_repairs"),
 }
 ROWS_MAX = 100_000
 LISTED_MAX = 5
@@ -59,7 +60,7 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
 
 _LISTS = {
     "run": "keep runs WORKFLOW", "input": "keep inputs WORKFLOW", "event": "keep show INPUT",
-    "mutation": "keep outputs WORKFLOW", "approval": "keep todo",
+    "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
 }
 
 

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ...model.errors import LedgerUnusable, NotFound
+from ...model.errors import KeepError, LedgerUnusable, NotFound
 
 if TYPE_CHECKING:
     from ...app import Keep
     from ...config import Settings
     from ...ledger.base import Reader
     from ..read import Views
+    from ..verify import Knows
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,6 +80,15 @@ class Session:
         except control.NoHost:
             return self._act_here(act, params)
 
+    def told(self, look: str, **params: Any) -> Any:
+        """What the running host says to a look that needs what only it knows; None if none does."""
+        from .. import control
+
+        try:
+            return control.ask(self.settings().path, look, params)
+        except (control.NoHost, KeepError):
+            return None
+
     def _act_here(self, act: str, params: Mapping[str, Any]) -> Any:
         import asyncio
 
@@ -117,8 +127,8 @@ def _actor() -> str:
 
 
 @contextmanager
-def open_look(settings: Settings) -> Iterator[Look]:
-    """A read-only look at the ledger of these settings; it creates nothing."""
+def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
+    """A read-only look at the ledger of these settings; it creates nothing. `knows` is what a host here tells."""
     from ...ledger.sqlite.connection import Statements, open_reader
     from ...model.clock import SystemClock
     from ..read import Views
@@ -128,7 +138,7 @@ def open_look(settings: Settings) -> Iterator[Look]:
     try:
         _check_schema(connection, settings.path)
         read = Statements(connection)
-        views = Views(read, settings.policy.stale_s)
+        views = Views(read, settings.policy.stale_s, knows)
         yield Look(settings.path, views, read, SystemClock().now_ms(), lambda: int(connection.pragma("data_version")))
     finally:
         connection.close()

@@ -1,4 +1,4 @@
-"""`keep status`: how every workflow stands, and what a person must do."""
+"""`keep status`: how every workflow stands."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .session import Look, Session, with_json, with_session
-from .stops import Stopped, stopped
+from .stops import Stopped, questions, stopped
 from .text import ago, count, echo, echo_json, line, paint, plain, width
 
 if TYPE_CHECKING:
@@ -23,44 +23,14 @@ def status(session: Session, as_json: bool) -> None:
     from ..control import is_running
 
     with session.look() as look:
-        entries = [(w, stopped(look, w.id, w.name)) for w in look.views.workflows(look.now_ms)]
+        asked = questions(session, look)
+        entries = [(w, stopped(look, w.id, w.name, asked)) for w in look.views.workflows(look.now_ms)]
         running = is_running(look.path)
         if as_json:
             echo_json({"host": running, "workflows": [_data(*entry) for entry in entries]})
         else:
             _print(look, entries, running)
     sys.exit(4 if any(stop and stop.needs_you for _, stop in entries) else 0)
-
-
-@click.command()
-@with_json
-@with_session
-def todo(session: Session, as_json: bool) -> None:
-    """What waits for you: every question that only a person can answer. Exit code 4 if there is one."""
-    with session.look() as look:
-        workflows = look.views.workflows(look.now_ms)
-        stops = [(w, stop) for w in workflows if (stop := stopped(look, w.id, w.name)) and stop.question]
-        if as_json:
-            echo_json([{**stop.question.to_json(), "commands": list(stop.commands)} for _, stop in stops
-                       if stop.question])
-        else:
-            for workflow, stop in stops:
-                _print_question(workflow, stop)
-            if not stops:
-                echo("Nothing waits for you.")
-    sys.exit(4 if stops else 0)
-
-
-def _print_question(workflow: Workflow, stop: Stopped) -> None:
-    assert stop.question is not None
-    facts = [("why", stop.why)]
-    facts += [("call", str(stop.question.facts["attempted"]))] if stop.question.facts.get("attempted") else []
-    inputs = stop.question.facts.get("inputs")
-    facts += [("because of", str(title)) for title in inputs] if isinstance(inputs, list) else []
-    echo(f"{plain(workflow.name)}  {paint('failed' if stop.question.kind == 'logic' else 'paused')}"
-         f"  {line(stop.question.title)}  {stop.question.id}")
-    for label, text in facts + [("  type", command) for command in stop.commands]:
-        echo(f"  {label:<10} {line(text)}")
 
 
 def _data(workflow: Workflow, stop: Stopped | None) -> dict[str, Any]:

@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...model.records import Escalation, Run
-    from .session import Look
+    from .session import Look, Session
+
+#: Act → the command that does it; {0} is what it is done to, {wf} the workflow.
+FORMS = {
+    "try_again": "keep resolve {0} try_again", "did_not_happen": "keep resolve {0} did_not_happen",
+    "happened": "keep resolve {0} happened --result JSON", "skip": "keep resolve {0} skip",
+    "approve": "keep approve {0}", "reject": "keep reject {0}", "grant": "keep grant {wf} {capability}",
+    "retry": "keep retry {0}", "deploy": "keep deploy FILE", "skip_run": "keep skip {0}", "finish": "keep finish {0}",
+    "skip_event": "keep skip {0}", "reprocess": "keep reprocess {0}", "resume": "keep resume {wf}",
+    "run_now": "keep run-now {wf}",
+}
+
+#: Act → what comes of it.
+MEANINGS = {
+    "try_again": "the outside system is asked once more, from the start",
+    "did_not_happen": "you looked, and it is not there: it is sent again",
+    "happened": "you looked, and it is there: the script goes on with JSON as its result, or without --result",
+    "skip": "go on without knowing: the script is told, its events end as skipped",
+    "approve": "exactly this is done, once",
+    "reject": "it is not done; a held call ends its events as skipped",
+    "grant": "the workflow may do it from now on, and the run goes on",
+    "retry": "try it again now",
+    "deploy": "with the script mended: the run goes on with the new version",
+    "skip_run": "give it up: the script is told, its events end as skipped",
+    "finish": "end it: what happened stays, and nothing more is published",
+    "skip_event": "nothing shall come of it",
+    "reprocess": "have it processed once more; what came of it before stays on record",
+    "resume": "let the workflow run again",
+    "run_now": "have its producers look now",
+}
 
 
 @dataclass(frozen=True)
@@ -35,41 +66,58 @@ class Stopped:
         }
 
 
-def stopped(look: Look, workflow_id: str, name: str) -> Stopped | None:
-    """The stopped run of a workflow, if it has one."""
+def questions(session: Session, look: Look) -> list[Escalation]:
+    """Every question to a person: as the running host sees it, else as far as the ledger alone says."""
+    from ...model.records import Escalation
+
+    told = session.told("needs_you")
+    if told is None:
+        return look.views.needs_you(look.now_ms)
+    return [Escalation(**{**each, "actions": tuple(each["actions"])}) for each in told]
+
+
+def stopped(look: Look, workflow_id: str, name: str, asked: Iterable[Escalation] | None = None) -> Stopped | None:
+    """The stopped run of a workflow, if it has one; `asked` are questions that a host has told."""
     from ...ledger.rows import run_record
 
     row = look.read.one("run_open", workflow_id=workflow_id)
-    return stop_of(look, run_record(row), name) if row and row["status"] != "active" else None
+    return stop_of(look, run_record(row), name, asked) if row and row["status"] != "active" else None
 
 
-def stop_of(look: Look, run: Run, name: str) -> Stopped:
+def stop_of(look: Look, run: Run, name: str, asked: Iterable[Escalation] | None = None) -> Stopped:
     """What holds a stopped run."""
-    question = next((q for q in look.views.needs_you(run.workflow_id) if q.run_id == run.id), None)
-    why = run.error.message.replace("keep grant WORKFLOW ", f"keep grant {name} ") if run.error else run.status
-    return Stopped(run, question, why, _commands(run, question, name) if question else ())
+    known = look.views.needs_you(look.now_ms, run.workflow_id) if asked is None else asked
+    question = next((q for q in known if q.run_id == run.id), None)
+    why = with_name(run.error.message, handle(name, run.workflow_id)) if run.error else run.status
+    found = tuple(command for _, command in commands(question, name)) if question else ()
+    return Stopped(run, question, why, found)
 
 
-def _commands(run: Run, question: Escalation, name: str) -> tuple[str, ...]:
-    """What a person can type to answer a question."""
-    if question.kind == "unknown_outcome":
-        answers = "|".join(question.actions)
-        return (f"keep show {question.mutation_id}", f"keep resolve {question.mutation_id} {answers}")
-    capability = _capability(run)
-    forms = {
-        "approve": f"keep approve {question.id}",
-        "reject": f"keep reject {question.id}",
-        "grant": f"keep grant {name} {capability}" if capability else None,
-        "retry": None if capability else f"keep retry {run.id}",
-        "deploy": "keep deploy FILE   (with the script mended)",
-        "skip_run": f"keep skip {run.id}",
-        "finish": f"keep finish {run.id}",
-    }
-    return tuple(form for act in question.actions if (form := forms.get(act)))
+def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
+    """Each act that answers a question now, with what a person types."""
+    capability = question.facts.get("capability")
+    on = _subject(question)
+    acts = [act for act in question.actions if act != "retry" or "grant" not in question.actions]
+    return [(act, command(act, on, handle(name, question.workflow_id), str(capability))) for act in acts]
 
 
-def _capability(run: Run) -> str | None:
-    """The capability that nobody granted, which the host names in its sentence."""
-    if run.error is None or "`keep grant WORKFLOW " not in run.error.message:
-        return None
-    return run.error.message.partition("`keep grant WORKFLOW ")[2].partition("`")[0]
+def _subject(question: Escalation) -> str:
+    """What the acts of a question are done to."""
+    if question.kind == "approval":
+        return question.id
+    return question.mutation_id or question.run_id
+
+
+def command(act: str, subject: str | None, workflow: str, capability: str | None = None) -> str:
+    """What a person types to do one thing."""
+    return FORMS[act].format(subject, wf=workflow, capability=capability)
+
+
+def handle(name: str, workflow_id: str) -> str:
+    """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
+    return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
+
+
+def with_name(message: str, name: str) -> str:
+    """A sentence of the host, with the workflow that it means."""
+    return message.replace("keep grant WORKFLOW ", f"keep grant {name} ")

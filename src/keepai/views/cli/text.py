@@ -20,6 +20,7 @@ COLOURS = {
 }
 WIDTH_LEAST = 20
 WIDTH_USUAL = 80  #: where a terminal does not say
+LABEL = 15  #: how far a labelled entry is moved to the right
 
 
 def plain(text: str) -> str:
@@ -116,6 +117,28 @@ def clock(then_ms: int) -> str:
     from datetime import datetime
 
     return datetime.fromtimestamp(then_ms / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def field(label: str, *texts: object) -> list[str]:
+    """A labelled entry, one text under the other, folded at the terminal's width; nothing for nothing."""
+    import textwrap
+
+    room = width()
+    folded = [part for text in texts if text for part in (
+        textwrap.wrap(line(str(text)), max(WIDTH_LEAST, room - LABEL - 1)) if room else [line(str(text))])]
+    return _labelled(label, folded)
+
+
+def exact(label: str, *texts: object) -> list[str]:
+    """The same for what must be shown as it is: not folded, and no space left out."""
+    return _labelled(label, [part for text in texts if text for part in plain(str(text)).split("\n")])
+
+
+def _labelled(label: str, lines: Sequence[str]) -> list[str]:
+    lead = f"  {label:<{LABEL - 3}} "
+    if cells(lead) > LABEL and lines:
+        return [lead.rstrip(), *(" " * LABEL + each for each in lines)]
+    return [(lead if number == 0 else " " * LABEL) + each for number, each in enumerate(lines)]
 
 
 def echo_json(value: Any) -> None:

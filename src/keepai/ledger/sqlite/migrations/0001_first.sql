@@ -106,6 +106,7 @@ create table event (
 );
 
 create index event_waiting on event (workflow_id, topic, seq) where status = 'pending' and reserved_by is null;
+create index event_pending on event (workflow_id, topic) where status = 'pending';
 create index event_reserved on event (reserved_by) where reserved_by is not null;
 
 create table event_cause (
@@ -195,6 +196,7 @@ create table mutation (
   idempotency_key text not null,
   connector text not null,
   operation text not null,
+  account text not null,
   target text not null,
   identity text not null,
   payload text not null,
@@ -226,7 +228,8 @@ create table mutation (
 create unique index mutation_one_open on mutation (workflow_id)
   where status in ('in_flight', 'needs_reconcile', 'indeterminate');
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
-create index mutation_by_lineage on mutation (workflow_id, lineage);
+create index mutation_by_lineage on mutation (workflow_id, lineage, seq);
+create index mutation_by_time on mutation (workflow_id, connector, operation, first_sent_at);
 
 create table approval (
   workflow_id text not null references workflow (id),
@@ -264,6 +267,7 @@ create table repair (
 );
 
 create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
+create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
 
 create table trace (

@@ -1,0 +1,25 @@
+"""When this process learned that calls had ended: from then on the time runs after which "not found" is a proof."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..model.records import Mutation
+
+
+@dataclass
+class Closures:
+    """Readings of the steady clock by mutation; a new process starts anew, which only makes it wait longer."""
+
+    seen_ms: dict[str, int] = field(default_factory=dict)
+
+    def seen(self, mutation_id: str, steady_ms: int) -> None:
+        """A call has ended."""
+        self.seen_ms.setdefault(mutation_id, steady_ms)
+
+    def settled(self, mutation: Mutation, settle_s: float, steady_ms: int) -> int | None:
+        """Milliseconds until "not found" is a proof; None while the call may still be under way."""
+        if mutation.closed_at is None:
+            return None
+        self.seen(mutation.id, steady_ms)
+        return max(0, self.seen_ms[mutation.id] + int(settle_s * 1000) - steady_ms)

@@ -1,0 +1,121 @@
+"""`keep why`: why something stands where it stands, what can move it, and how it came there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from . import names
+from .session import Look, Session, with_json, with_session
+from .stops import MEANINGS, command, handle, with_name
+from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
+
+Data = Mapping[str, Any]
+
+_NOUNS = {"phase": "run", "status": "run"}
+_SELECTED = {"event": "caused by", "input": "led to"}
+
+
+@click.command()
+@click.argument("id", metavar="ID")
+@with_json
+@with_session
+def why(session: Session, id: str, as_json: bool) -> None:
+    """Why something stands where it stands, and what would let it go on.
+
+    ID is that of a run, an input, an event, a mutation, an approval, a question or a workflow, or the
+    beginning of one.
+    """
+    with session.look() as look:
+        whole = _whole(look, id)
+        told = session.told("explain", id=whole)
+        data: Data = told if told is not None else look.views.explain(whole, look.now_ms).to_json()
+        if as_json:
+            echo_json(data)
+        else:
+            echo(*_lines(look, data))
+
+
+def _whole(look: Look, typed: str) -> str:
+    if typed.startswith("ask_"):
+        typed = f"run_{typed.removeprefix('ask_')}"
+    if typed[:4] in names.KINDS:
+        return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
+    return str(names.workflow(look, typed)["id"])
+
+
+def _lines(look: Look, data: Data) -> list[str]:
+    name = str(names.workflow(look, data["workflow_id"])["name"])
+    lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
+    lines += field("stands", str(data["standing"]))
+    lines += field("because", with_name(str(data["because"]), handle(name, data["workflow_id"])))
+    lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
+    lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
+    lines += ["  moved by"]
+    lines += [each for mover in data["moved_by"] for each in _mover(look, mover, name, data["workflow_id"])]
+    return [*lines, *_story(data)]
+
+
+def _selected(selected: Data) -> str:
+    return f"{selected['kind']} {selected['id']}: {selected['title']}"
+
+
+def _attempted(attempt: Data) -> list[str]:
+    called = attempt["title_by_script"]
+    lines = exact("attempted", f"{attempt['preview']}")
+    lines += field("", f"{attempt['status']}, {attempt['id']}" + (
+        f", target {attempt['target']}" if attempt["target"] else ""))
+    lines += field("", called and f"in the script's words: “{called}”")
+    lines += exact("", f"params {json.dumps(attempt['params'], ensure_ascii=False)}")
+    if attempt["result"] is not None:
+        lines += exact("", f"result {json.dumps(attempt['result'], ensure_ascii=False)}")
+    return lines
+
+
+def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
+    """Who can move it, and what to type if that is a person."""
+    lines = field(f"  {mover['kind']}", f"{mover['what']}{_due(look, mover['due_at'])}")
+    workflow = handle(name, workflow_id)
+    acts = [act for act in mover["acts"] if act != "retry" or "grant" not in mover["acts"]]
+    typed = [(act, command(act, mover["subject"], workflow, mover["capability"])) for act in acts]
+    wide = max((len(text) for _, text in typed), default=0)
+    return lines + [f"{'':<15}{text:<{wide}}  {click.style('# ' + MEANINGS[act], dim=True)}" for act, text in typed]
+
+
+def _due(look: Look, due: str | None) -> str:
+    from ...model.clock import parse_iso
+
+    if due is None:
+        return ""
+    when = parse_iso(due)
+    return f" ({due}, {'due now' if when <= look.now_ms else ago(when, look.now_ms)})"
+
+
+def _story(data: Data) -> list[str]:
+    """The moves in order; what another line of the same moment says as well is left out."""
+    told = [t for t in data["story"] if (t["source"], t["machine"]) != (None, "status")
+            and (t["target"], t["machine"]) != ("committed", "phase")]
+    shown = short(t["subject"] for t in told)
+    rows = [_told(each, shown[each["subject"]]) for each in told]
+    wide = [max(map(cells, column), default=0) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:<{room}}" for cell, room in zip(row, wide, strict=True)).rstrip() for row in rows]
+    left_out = [f"    … {count(data['untold'], 'earlier move')}"] if data["untold"] else []
+    return ["  story", *left_out, *(f"    {each}" for each in lines)] if lines else []
+
+
+def _told(told: Data, subject: str) -> tuple[str, str, str, str]:
+    """When, what, from where to where, and why or by whom."""
+    noun = _NOUNS.get(told["machine"], told["machine"])
+    if noun == "act":
+        return told["told_at"], "person", line(f"{told['by']}: {told['target']}"), _act_of(told)
+    moved = told["target"] if told["source"] is None else f"{told['source']} → {told['target']}"
+    by = f" (by {told['by']})" if told["by"] else ""
+    return told["told_at"], f"{noun} {line(subject.partition('_')[2])}", line(moved), line(f"{told['why']}{by}")
+
+
+def _act_of(told: Data) -> str:
+    """What an act that moved nothing at once was about."""
+    return line(told["subject"].partition(" ")[2] if told["target"] == "deploy" else f"{told['subject']} {told['why']}")

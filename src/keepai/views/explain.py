@@ -1,0 +1,242 @@
+"""Why anything stands where it stands: what was selected, what was attempted, who can move it, and its story.
+
+`Explainer.explain` takes the id of a run, a lineage, an input, an event, a mutation, an approval, a question or
+a workflow. It reads only, and it works for every state that the ledger can hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..ledger.base import Reader, Row
+from ..ledger.rows import approval_record, mutation_record, run_record
+from ..model.codec import Json, stored
+from ..model.errors import NotFound
+from ..model.records import Approval, Mutation, Record, Run
+from ..model.states import OPEN, ApprovalStatus, MutationStatus
+from . import reasons
+from .movers import Mover, Movers
+from .questions import Questions
+from .story import TOLD_MAX, Scope, Told, notes_of, tell
+from .verify import late_evidence
+
+#: Of one input, no more of its waiting events than this are asked what they wait for.
+_WAITING_MAX = 20
+
+
+@dataclass(frozen=True)
+class Selected(Record):
+    """Something that was taken up: an input, in a person's words, or an event."""
+
+    kind: str
+    id: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Attempted(Record):
+    """A side effect that was sent, or that waits for a person; its title is the script's word, its preview ours."""
+
+    id: str
+    call: str
+    target: str
+    preview: str
+    title_by_script: str | None
+    params: Json
+    status: str
+    sent_times: int
+    result: Json = None
+
+
+@dataclass(frozen=True)
+class Explanation(Record):
+    """How something stands, why, and what can move it."""
+
+    id: str
+    kind: str  # "run", "input", "event", "mutation", "approval" or "workflow"
+    workflow_id: str
+    standing: str
+    because: str
+    selected: tuple[Selected, ...]
+    attempted: tuple[Attempted, ...]
+    moved_by: tuple[Mover, ...]
+    story: tuple[Told, ...]
+    untold: int = 0  # earlier moves that the story leaves out
+
+
+class Explainer:
+    """Explains the things of one ledger as they stand at one moment."""
+
+    def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
+        self._read, self._now = read, now_ms
+        self._movers = Movers(read, questions, now_ms)
+
+    def explain(self, id: str) -> Explanation:
+        """One thing, by its whole id."""
+        prefix, _, rest = id.partition("_")
+        if prefix == "ask":  # a question is its run
+            prefix, id = "run", f"run_{rest}"
+        by_id: dict[str, tuple[str, str, Callable[[Row], Explanation]]] = {
+            "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
+            "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),
+            "apr": ("approval_by_id", "approval_id", self._approval),
+            "fix": ("repair_by_id", "repair_id", self._repair),
+            "wf": ("workflow_by_id", "workflow_id", self._workflow),
+        }
+        statement, parameter, made = by_id.get(prefix, ("workflow_by_name", "name", self._workflow))
+        row = self._read.one(statement, **{parameter: id})
+        if row is None:
+            raise NotFound(f"There is nothing with the id {id!r} to explain. `keep status` lists the workflows.")
+        return made(row)
+
+    # -- one per kind ------------------------------------------------------------------------------
+
+    def _run(self, row: Row) -> Explanation:
+        run = run_record(row)
+        lineage = self._lineage(run)
+        return self._made(
+            run.id, "run", run.workflow_id, standing=reasons.standing(run), because=reasons.of_run(run, lineage),
+            selected=self._selected(run), attempted=self._attempts(run), moved_by=self._movers.of_run(run),
+            scope=self._scope(lineage),
+        )
+
+    def _mutation(self, row: Row) -> Explanation:
+        mutation = mutation_record(row)
+        run = self._get_run(mutation.run_id)
+        evidence = late_evidence(mutation)
+        return self._made(
+            mutation.id, "mutation", run.workflow_id, standing=mutation.status.value,
+            because=reasons.of_mutation(mutation) + (f" What came later: {evidence}." if evidence else ""),
+            selected=self._selected(run), attempted=(_attempt(mutation),),
+            moved_by=self._movers.of_mutation(mutation, run, int(row["deadline_at"])),
+            scope=self._scope(self._lineage(run)),
+        )
+
+    def _approval(self, row: Row) -> Explanation:
+        approval, run = approval_record(row), self._get_run(row["run_id"])
+        return self._made(
+            approval.id, "approval", run.workflow_id, standing=approval.status.value,
+            because=reasons.of_approval(approval), selected=self._selected(run), attempted=(_held(approval),),
+            moved_by=self._movers.of_approval(approval, run), scope=self._scope(self._lineage(run)),
+        )
+
+    def _repair(self, row: Row) -> Explanation:
+        """A try to mend a script is a part of its run's story."""
+        run = self._read.one("run_by_id", run_id=row["run_id"])
+        assert run is not None, f"{row['run_id']} is never deleted"
+        return self._run(run)
+
+    def _event(self, row: Row) -> Explanation:
+        where = {"workflow_id": row["workflow_id"], "event_id": row["id"]}
+        runs = [run_record(r) for r in self._read.all("look_runs_of_event", **where)]
+        inputs, sent = self._read.all("look_inputs_of_event", **where), self._mutations_of(runs)
+        subjects = (row["id"], *(run.id for run in runs))
+        return self._made(
+            row["id"], "event", row["workflow_id"], standing="reserved" if row["reserved_by"] else row["status"],
+            because=reasons.of_event(row, runs),
+            selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
+            attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
+            scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
+        )
+
+    def _input(self, row: Row) -> Explanation:
+        where = {"workflow_id": row["workflow_id"], "input_id": row["id"]}
+        events = self._read.all("look_events_of_input", **where)
+        mutations = [mutation_record(r) for r in self._read.all("look_mutations_of_input", **where)]
+        subjects = (row["id"], *(e["id"] for e in events), *(m.id for m in mutations))
+        status = "pending" if row["waiting"] else "skipped" if row["status"] == "skipped" else "done"
+        return self._made(
+            row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
+            because=reasons.of_input(row, events, mutations), selected=tuple(_selected_event(e) for e in events),
+            attempted=tuple(_attempt(m) for m in mutations), moved_by=self._of_waiting(row, events),
+            scope=Scope(row["workflow_id"], subjects, notes_of((), mutations)),
+        )
+
+    def _workflow(self, row: Row) -> Explanation:
+        open_row = self._read.one("run_open", workflow_id=row["id"])
+        run = run_record(open_row) if open_row else None
+        return self._made(
+            row["id"], "workflow", row["id"], standing=reasons.standing_of_workflow(row, run),
+            because=reasons.of_workflow(row, run), selected=self._selected(run) if run else (),
+            attempted=self._attempts(run) if run else (), moved_by=self._movers.of_workflow(row, run),
+            scope=Scope(row["id"], (row["id"],), {}, since_at=0),
+        )
+
+    def _of_waiting(self, row: Row, events: Sequence[Row]) -> tuple[Mover, ...]:
+        """Whatever moves the events of an input that still wait."""
+        pending = [e for e in events if e["status"] == "pending"] if row["waiting"] else []
+        found = [mover for event in pending[:_WAITING_MAX] for mover in self._movers.of_event(event)]
+        return tuple(dict.fromkeys(found)) or self._movers.finished()
+
+    # -- what they share ---------------------------------------------------------------------------
+
+    def _made(
+        self, id: str, kind: str, workflow_id: str, *, standing: str, because: str, selected: tuple[Selected, ...],
+        attempted: tuple[Attempted, ...], moved_by: tuple[Mover, ...], scope: Scope,
+    ) -> Explanation:
+        story = tell(self._read, scope)
+        assert moved_by, f"{kind} {id}: something moves it, or it is finished"
+        return Explanation(
+            id, kind, workflow_id, standing, because, selected, attempted, moved_by, story[-TOLD_MAX:],
+            max(0, len(story) - TOLD_MAX),
+        )
+
+    def _lineage(self, run: Run) -> list[Run]:
+        rows = self._read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+        return [run_record(row) for row in rows]
+
+    def _scope(self, lineage: Sequence[Run]) -> Scope:
+        """The whole lineage: its runs, what they sent and what people were asked for them."""
+        first, last = lineage[0], lineage[-1]
+        where = {"workflow_id": first.workflow_id, "lineage": first.lineage}
+        mutations = [mutation_record(r) for r in self._read.all("look_mutations_of_lineage", **where)]
+        approvals = [str(r["id"]) for r in self._read.all("look_approvals_of_lineage", **where)]
+        repairs = [str(r["id"]) for r in self._read.all("look_repairs_of_lineage", **where)]
+        subjects = (*(r.id for r in lineage), *(m.id for m in mutations), *approvals, *repairs)
+        until = None if last.state in OPEN else last.updated_at
+        return Scope(first.workflow_id, subjects, notes_of(lineage, mutations), first.version, first.created_at, until)
+
+    def _selected(self, run: Run) -> tuple[Selected, ...]:
+        where = {"workflow_id": run.workflow_id, "run_id": run.id}
+        inputs = [Selected("input", r["id"], r["title"]) for r in self._read.all("look_inputs_of_run", **where)]
+        events = self._read.all("reservation_of_run", **where)
+        return (*inputs, *(Selected("event", r["event_id"], f"{r['topic']}/{r['message_id']}") for r in events))
+
+    def _attempts(self, run: Run) -> tuple[Attempted, ...]:
+        rows = self._read.all("look_mutations_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+        held = self._read.one("approval_open", run_id=run.id)
+        return (*(_attempt(mutation_record(r)) for r in rows), *([_held(approval_record(held))] if held else []))
+
+    def _mutations_of(self, runs: Sequence[Run]) -> list[Mutation]:
+        sent = [self._read.one("mutation_of_run", workflow_id=r.workflow_id, run_id=r.id) for r in runs]
+        return [mutation_record(row) for row in sent if row]
+
+    def _get_run(self, run_id: str) -> Run:
+        row = self._read.one("run_by_id", run_id=run_id)
+        assert row is not None, f"{run_id} is never deleted"
+        return run_record(row)
+
+
+def _attempt(mutation: Mutation) -> Attempted:
+    result = mutation.result if mutation.status is MutationStatus.APPLIED else None
+    return Attempted(
+        mutation.id, f"{mutation.connector}.{mutation.operation}", mutation.target, mutation.preview, mutation.title,
+        mutation.params, mutation.status.value, mutation.attempts, result,
+    )
+
+
+def _held(approval: Approval) -> Attempted:
+    """A call that a person was shown; what was sent of it is a mutation of its own."""
+    intent = stored(approval.intent)
+    assert isinstance(intent, dict), f"{approval.id} holds a call"
+    title, used = intent["title"], approval.status is ApprovalStatus.CONSUMED
+    return Attempted(
+        approval.id, approval.capability, str(intent["target"]), str(intent["preview"]),
+        None if title is None else str(title), stored(str(intent["params"])), "sent" if used else "not sent",
+        int(used),
+    )
+
+
+def _selected_event(row: Row) -> Selected:
+    return Selected("event", row["id"], f"{row['topic']}/{row['message_id']}")

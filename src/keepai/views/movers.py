@@ -1,0 +1,223 @@
+"""Who or what can move something: a time, an event, reconciliation, a host, a person with which acts, or nothing.
+
+What waits always has a mover: if nothing else does it, a person can. The rules are those of `engine.host` and
+`engine.commands`, looked at from the other side; nothing here decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..engine.scheduler import next_due_at
+from ..ledger.base import Reader, Row
+from ..ledger.rows import run_record
+from ..model.clock import parse_iso
+from ..model.records import Approval, Escalation, Mutation, Record, Run
+from ..model.states import OPEN, ApprovalStatus, EventStatus, MutationStatus, Reason, RepairStatus, Status
+from .questions import Questions, Seen, capability_of, given_up
+from .verify import HOST_KNOWS, NOT_ENDED
+
+
+@dataclass(frozen=True)
+class Mover(Record):
+    """One thing that can move another."""
+
+    kind: str  # "time", "event", "reconciliation", "host", "run", "person" or "nothing"
+    what: str
+    due_at: int | None = None
+    acts: tuple[str, ...] = ()  # what a person may do
+    subject: str | None = None  # to what
+    capability: str | None = None  # what `grant` would grant
+
+
+_FINISHED = Mover("nothing", "It is finished.")
+
+_ANSWERS = {
+    "unknown_outcome": "A person must say what became of it.",
+    "approval": "A person must say whether exactly this call may be sent.",
+    "permission": "A person must allow it, or give it up.",
+    "attention": "A person must look: it was done before with another content.",
+    "precondition": "A person must mend what is missing outside, then have it tried again, or give it up.",
+    "logic": "The script must be mended, or a person has it tried again or gives it up.",
+    "exhausted": "It was tried often enough: a person has it tried again, or gives it up.",
+    "internal": "The host or a connector is at fault: after mending it, a person has the run tried again.",
+}
+
+
+class Movers:
+    """Finds who can move the things of one ledger, as they stand at one moment."""
+
+    def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
+        self._read, self._questions, self._now = read, questions, now_ms
+
+    @staticmethod
+    def finished() -> tuple[Mover, ...]:
+        """Nothing moves it any more."""
+        return (_FINISHED,)
+
+    def of_run(self, run: Run) -> tuple[Mover, ...]:
+        """What lets a run go on."""
+        if run.state in (Status.CRASHED, Status.SUPERSEDED):
+            return self._of_next(run)
+        if run.state not in OPEN:
+            return self.finished()
+        seen = self._questions.seen(run, self._now)
+        return (*self._resume(seen.workflow), *self._of_open(seen))
+
+    def of_mutation(self, mutation: Mutation, run: Run, deadline_at: int) -> tuple[Mover, ...]:
+        """What lets the outcome of a mutation be known."""
+        match mutation.status:
+            case MutationStatus.IN_FLIGHT:
+                host = Mover("host", "The host waits for the answer; if it dies, the next one asks what happened.",
+                             deadline_at)
+                return (host,)
+            case MutationStatus.NEEDS_RECONCILE | MutationStatus.INDETERMINATE:
+                return self.of_run(run)
+            case MutationStatus.FAILED if run.state in OPEN:
+                return (Mover("run", f"It stays so; its run {run.id} goes on.", subject=run.id), *self.of_run(run))
+        return self.finished()
+
+    def of_approval(self, approval: Approval, run: Run) -> tuple[Mover, ...]:
+        """What lets a held call be sent or given up."""
+        if approval.status in (ApprovalStatus.PENDING, ApprovalStatus.APPROVED):
+            return self.of_run(run)
+        return self.finished()
+
+    def of_event(self, event: Row) -> tuple[Mover, ...]:
+        """What lets an event be taken."""
+        if event["status"] != EventStatus.PENDING:
+            return (*self.finished(), Mover("person", "It can be processed once more.", acts=("reprocess",),
+                                            subject=event["id"]))
+        if event["reserved_by"]:
+            return self._through(self._run_of(event["reserved_by"]), "has reserved it")
+        topic = self._read.one("look_topic", workflow_id=event["workflow_id"], topic=event["topic"])
+        skip = Mover("person", "A person can decide that nothing shall come of it.", acts=("skip_event",),
+                     subject=event["id"])
+        if topic is None or topic["subscriber"] is None:
+            return (Mover("person", f"No handler takes events of topic {event['topic']!r}: it is a result, unless a "
+                          "new version subscribes to it.", acts=("deploy",)), skip)
+        return (*self._of_free(event["workflow_id"], str(topic["subscriber"])), skip)
+
+    def of_workflow(self, workflow: Row, run: Run | None) -> tuple[Mover, ...]:
+        """What lets a workflow do something."""
+        if workflow["status"] != "active":
+            return self._resume(workflow)
+        if run is not None:
+            return self._through(run, "holds it")
+        handlers = self._read.all("handler_due", workflow_id=workflow["id"])
+        due = next_due_at(handlers, None)
+        if any(_is_offered(h) or h["queued"] for h in handlers) or (due is not None and due <= self._now):
+            return (Mover("host", "Something is due: the next host that looks runs it."),)
+        now = Mover("person", "A person can have its producers look now.", acts=("run_now",), subject=workflow["id"])
+        at = [] if due is None else [Mover("time", "Then the next handler is due.", due)]
+        return (*at, Mover("event", "A new event in a topic that a handler takes."), now)
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def _of_open(self, seen: Seen) -> tuple[Mover, ...]:
+        run = seen.run
+        if run.state is Status.ACTIVE:
+            what = "A host runs it; if that host died, the next one that starts carries on."
+            return (Mover("host", what),)
+        if seen.goes_on:
+            return (Mover("host", f"It goes on as soon as a host looks: {seen.goes_on}."),)
+        asked = self._questions.asked(seen)
+        if asked is not None:
+            return (*self._of_repair(run), *self._of_question(seen, asked))
+        if run.reason is Reason.RECONCILIATION:
+            return (Mover("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
+        if seen.approval is not None:
+            what = "asks afresh, for the approval has expired" if seen.expired else "sends the approved call"
+            return (Mover("host", f"The next host that looks {what}."),)
+        acts = (*(("retry",) if seen.present else ()), given_up(seen))
+        person = Mover("person", "Nobody must, but a person can have it tried now or give it up.", None, acts, run.id)
+        return (Mover("time", "Then it is tried again.", run.retry_at), person)
+
+    def _of_question(self, seen: Seen, asked: Escalation) -> tuple[Mover, ...]:
+        run, kind, actions = seen.run, asked.kind, asked.actions
+        if asked.id.startswith("fix_"):
+            return (Mover("person", "A person must say whether this repair may be let in.", None, actions, asked.id),)
+        if kind == "approval" and seen.approval:
+            term = seen.approval.expires_at
+            afresh = Mover("time", "If nobody has answered by then, the call is shown afresh.", term)
+            answer = Mover("person", _ANSWERS[kind], None, actions, seen.approval.id)
+            return (answer, afresh) if actions else (Mover("host", "It has expired: the next host asks afresh."),)
+        if seen.doubt:
+            return (Mover("person", _ANSWERS[kind], None, actions, seen.doubt.mutation.id), *_later(seen))
+        gone = "" if seen.present else f" The active version has no handler {run.handler!r}."
+        return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, capability_of(run)),)
+
+    def _of_repair(self, run: Run) -> tuple[Mover, ...]:
+        tried = self._read.one("repair_of_run", run_id=run.id)
+        if tried is None or tried["status"] != RepairStatus.ASKED:
+            return ()
+        return (Mover("host", "The repair hook has the evidence and may offer a new version.", subject=tried["id"]),)
+
+    def _of_next(self, run: Run) -> tuple[Mover, ...]:
+        """A run that another one carries on from: that one counts."""
+        rows = self._read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+        last = run_record(rows[-1])
+        if last.state not in OPEN:
+            return (Mover("nothing", f"It is finished: run {last.id} carried on and is {last.status}."),)
+        return self._through(last, "carries on")
+
+    def _through(self, run: Run, does: str) -> tuple[Mover, ...]:
+        return (Mover("run", f"Run {run.id} {does}; it is {run.status}.", subject=run.id), *self.of_run(run))
+
+    def _run_of(self, run_id: str) -> Run:
+        row = self._read.one("run_by_id", run_id=run_id)
+        assert row is not None, f"{run_id} is never deleted"
+        return run_record(row)
+
+    # -- waiting events ----------------------------------------------------------------------------
+
+    def _of_free(self, workflow_id: str, subscriber: str) -> tuple[Mover, ...]:
+        """What lets a consumer look at an event that nobody has reserved."""
+        workflow = self._read.one("workflow_by_id", workflow_id=workflow_id)
+        assert workflow is not None, f"{workflow_id} is never deleted"
+        holds = self._read.one("run_open", workflow_id=workflow_id)
+        if holds is not None:
+            return self._through(run_record(holds), f"holds the workflow; after it, {subscriber!r} can take it")
+        [handler] = [h for h in self._read.all("handler_due", workflow_id=workflow_id) if h["handler"] == subscriber]
+        return (*self._resume(workflow), *self._of_handler(handler))
+
+    def _of_handler(self, handler: Row) -> tuple[Mover, ...]:
+        name = repr(str(handler["handler"]))
+        times = [handler[at] for at in ("wake_at", "recheck_at") if handler[at] is not None]
+        if _is_offered(handler) or any(at <= self._now for at in times):
+            return (Mover("host", f"The next host that looks offers it to {name}."),)
+        again = Mover("event", f"{name} left it the last time; it looks again when another event comes.")
+        return (*([Mover("time", f"Then {name} looks again.", min(times))] if times else []), again)
+
+    def _resume(self, workflow: Row) -> tuple[Mover, ...]:
+        if workflow["status"] == "active":
+            return ()
+        what = f"The workflow is {workflow['status']}: nothing of it goes on until a person resumes it."
+        return (Mover("person", what, None, ("resume",), workflow["id"]),)
+
+
+def _later(seen: Seen) -> tuple[Mover, ...]:
+    """When a person may also say that it did not happen, if that is not yet so."""
+    until = seen.doubt.arrives_until if seen.doubt else None
+    if until is None or seen.doubt is None:
+        return ()
+    id, acts = seen.doubt.mutation.id, ("did_not_happen",)
+    if until == NOT_ENDED:
+        return (Mover("host", f"Not before the host knows that the call has ended ({NOT_ENDED}): it may still happen.",
+                      None, acts, id),)
+    if until == HOST_KNOWS:
+        return (Mover("host", "Possible once a host has run for the time in which the request may still arrive.",
+                      None, acts, id),)
+    return (Mover("time", "Then nothing of it can arrive any more, and this answer is possible too.",
+                  parse_iso(until), acts, id),)
+
+
+def _is_offered(handler: Row) -> bool:
+    """Whether a consumer has events that it has not seen, or took some the last time."""
+    if handler["kind"] != "consumer" or handler["oldest"] is None:
+        return False
+    return bool(handler["observed"] is None or handler["touched"] > handler["observed"] or handler["progressed"])
+
+
+def _connector(seen: Seen) -> str:
+    return seen.mutation.connector if seen.mutation else "The outside system"

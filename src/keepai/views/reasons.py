@@ -1,0 +1,155 @@
+"""Why things stand where they stand, in sentences made from what the ledger holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..ledger.base import Row
+from ..model.clock import iso
+from ..model.codec import stored
+from ..model.records import Approval, Mutation, Run
+from ..model.states import ApprovalStatus, MutationStatus, Phase, Status
+
+#: Why a run began → how people say it.
+_TRIGGERS = {
+    "event": "an event arrived", "recheck": "events wait that it did not take the last time",
+    "wake": "it asked to be woken", "schedule": "its time had come", "run_now": "a person asked for it",
+    "retry": "it was time to try again", "granted": "what it lacked was granted",
+    "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",
+}
+
+_PHASES = {
+    Phase.PREPARING: "prepare selects what to work on", Phase.PREPARED: "prepare has selected, mutate comes next",
+    Phase.MUTATING: "mutate runs, or its one call is under way", Phase.MUTATED: "its mutation happened, next follows",
+    Phase.EMITTING: "next runs", Phase.EXECUTING: "the producer looks for news",
+}
+
+_MUTATIONS = {
+    MutationStatus.IN_FLIGHT: "It was recorded and is being sent; it may or may not have happened yet.",
+    MutationStatus.APPLIED: "It happened: the outside system said so.",
+    MutationStatus.FAILED: "It did not happen.",
+    MutationStatus.NEEDS_RECONCILE: "Nobody knows yet whether it happened; the outside system is being asked.",
+    MutationStatus.INDETERMINATE: "Nobody can tell whether it happened.",
+    MutationStatus.SKIPPED: "A person chose to go on without knowing whether it happened.",
+}
+
+_APPROVALS = {
+    ApprovalStatus.PENDING: "This call is held until a person has seen it.",
+    ApprovalStatus.APPROVED: "A person said yes to exactly this call; it has not been sent yet.",
+    ApprovalStatus.REJECTED: "A person said no: nothing was sent, and the run went on without it.",
+    ApprovalStatus.EXPIRED: "It was not answered, or not used, in time; the call was shown afresh.",
+    ApprovalStatus.VOID: "What was asked no longer exists: its run was skipped, or another run carried on.",
+    ApprovalStatus.CONSUMED: "It was approved and used up: exactly this call was sent once.",
+}
+
+
+def standing(run: Run) -> str:
+    """How a run stands, in a few words."""
+    return f"{run.status} in {run.phase}" if run.phase is not Phase.COMMITTED else run.status
+
+
+def of_run(run: Run, lineage: Sequence[Run]) -> str:
+    """Why a run stands where it stands."""
+    match run.state:
+        case Status.ACTIVE:
+            return f"It began because {_TRIGGERS.get(run.trigger, run.trigger)}; {_PHASES[run.phase]}."
+        case Status.PAUSED | Status.FAILED:
+            return _error(run)
+        case Status.COMMITTED:
+            return _committed(run)
+        case Status.ABANDONED:
+            given_up = "A person gave it up, or a new version has no such handler; its events wait again."
+            return _after(run, given_up)
+    after = next((r for r in lineage if r.retry_of == run.id), None)
+    carried = f"run {after.id} carries on, because {_TRIGGERS.get(after.trigger, after.trigger)}" if after else ""
+    begun = f"Its host died while {_PHASES[run.phase]}" if run.state is Status.CRASHED else "It stopped"
+    return _after(run, f"{begun}; {carried}.")
+
+
+def _error(run: Run) -> str:
+    if run.error is None:
+        return "It waits for a person."
+    place = f" (line {run.error.line} of the script, in {run.error.step})" if run.error.line else ""
+    return f"{run.error.message}{place}"
+
+
+def _after(run: Run, sentence: str) -> str:
+    return f"{sentence} It had stopped because: {_error(run)}" if run.error else sentence
+
+
+def _committed(run: Run) -> str:
+    if run.kind == "producer":
+        return "It is finished: what it found is registered and published."
+    outcome = stored(run.outcome) if run.outcome else None
+    became = outcome.get("status") if isinstance(outcome, dict) else None
+    return {
+        "applied": "It is finished: its mutation happened, and its events are consumed.",
+        "skipped": "It is finished: a person chose to go on without the mutation, and its events are skipped.",
+    }.get(str(became), "It is finished: it sent nothing.")
+
+
+def of_mutation(mutation: Mutation) -> str:
+    """What is known of a mutation, and from whom."""
+    said = f" A person's word: {mutation.resolution}." if mutation.resolution else ""
+    if mutation.status is MutationStatus.APPLIED:
+        if said:
+            return f"It counts as happened.{said}"
+        return _MUTATIONS[mutation.status] if mutation.doubted_at is None else (
+            "It happened: the outside system was asked and found it.")
+    why = f" {mutation.error.message}" if mutation.error and mutation.status is not MutationStatus.SKIPPED else ""
+    return f"{_MUTATIONS[mutation.status]}{why}{said}"
+
+
+def of_approval(approval: Approval) -> str:
+    """What became of the question whether a call may be made."""
+    by = f" It was {approval.decided_by} who decided." if approval.decided_by else ""
+    return f"{_APPROVALS[approval.status]}{by}"
+
+
+def of_event(event: Row, runs: Sequence[Run]) -> str:
+    """Why an event waits, or what took it."""
+    taken = next((r for r in reversed(runs) if r.state is Status.COMMITTED), None)
+    if event["status"] == "consumed":
+        return f"Run {taken.id} took it." if taken else "A run took it."
+    if event["status"] == "skipped":
+        of = f" when run {taken.id} ended" if taken and taken.updated_at == event["updated_at"] else ""
+        return f"A person decided that nothing shall come of it{of}."
+    again = f" This is attempt {event['attempt']}: a person had it processed once more." if event["attempt"] > 1 else ""
+    held = f" {_count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
+    if event["reserved_by"]:
+        return f"Run {event['reserved_by']} has reserved it.{again}{held}"
+    return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{again}{held}"
+
+
+def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation]) -> str:
+    """What came of an input."""
+    waiting = sum(e["status"] == "pending" for e in events)
+    applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
+    came = f"“{row['title']}” led to {_count(len(events), 'event')} and {_count(applied, 'applied mutation')}"
+    if row["waiting"]:
+        return f"{came}; {_count(waiting, 'event')} of it not taken yet."
+    if row["status"] == "skipped":
+        return f"{came}; a person decided that nothing more shall come of it."
+    return f"{came}; nothing of it waits."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def standing_of_workflow(row: Row, run: Run | None) -> str:
+    """How a workflow stands, in a few words."""
+    blocked = f", blocked by a run that is {run.status}" if run and run.state is not Status.ACTIVE else ""
+    return f"{row['status']}{blocked}"
+
+
+def of_workflow(row: Row, run: Run | None) -> str:
+    """Why a workflow runs or does not."""
+    version = f"version {row['major']}.{row['minor']}"
+    if row["status"] != "active":
+        return f"A person {row['status']} it; nothing of it starts ({version})."
+    if run is None:
+        return f"Nothing of it is under way ({version})."
+    if run.state is Status.ACTIVE:
+        return f"{run.handler} is under way as run {run.id} ({version})."
+    return f"Run {run.id} of {run.handler} holds it: {_error(run)}"

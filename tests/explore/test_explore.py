@@ -1,0 +1,157 @@
+"""Every state that run × mutation × approval × person × crash × reconcile × version × time can reach, one by one.
+
+The engine is the real one (see machine.py); the truth outside is tracked beside it (see explore.py), with people who
+say anything at any time, requests that arrive late, effects that show late, and hosts that die between any two
+commits. The second half plants faults into the real code and shows that each one is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from keepai.engine import closures, commands, reconcile, recovery
+from keepai.ledger.sqlite.connection import Transaction
+from keepai.ledger.transitions import approvals, mutations, runs
+from keepai.ledger.transitions.mutations import Intent
+from keepai.model.errors import Transient
+from keepai.model.operations import Step
+from keepai.model.records import Approval, Mutation, Run
+from keepai.model.states import Phase
+from tests.explore.explore import Broken, Found, explore
+from tests.explore.machine import Setting
+
+SETTINGS: dict[str, Setting] = {
+    "it can be asked": Setting(),
+    "a person approves each call": Setting(grant="ask", ends=False),
+    "nobody can be asked, and acts overtake each other": Setting(
+        can_reconcile=False, grant="ask", races=True, versions=False),
+    "acts and steps overtake each other": Setting(races=True, versions=False),
+    "the grant changes and the workflow is paused": Setting(
+        grant="ask", grants=True, pauses=True, throws=False, versions=False, ends=False),
+    "it honours keys": Setting(honours_keys=True, versions=False),
+}
+
+_FOUND: dict[str, Found] = {}
+
+
+def found(name: str) -> Found:
+    """What one setting leads to; looked for once."""
+    if name not in _FOUND:
+        _FOUND[name] = explore(SETTINGS[name])
+    return _FOUND[name]
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_reachable_state_breaks_a_rule_waits_for_ever_or_is_a_dead_end(name: str) -> None:
+    # I1–I11, I14–I16, I22, I29, I31–I33; `Broken` shows the shortest way to the state that breaks one
+    assert found(name).states > 500
+
+
+def test_more_than_a_hundred_thousand_states_were_visited() -> None:
+    names = ("it can be asked", "a person approves each call", "acts and steps overtake each other")
+    assert sum(found(name).states for name in names) > 100_000
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_act_is_offered_that_the_state_refuses(name: str) -> None:
+    # DESIGN 6: "try again" only with a reconcile method
+    assert found(name).empty_offers == {}
+
+
+@pytest.mark.parametrize("name", [n for n, setting in SETTINGS.items() if setting.races])
+def test_a_run_does_not_fail_because_a_person_was_quicker(name: str) -> None:
+    # I31: the host looks again, as it does when it is overtaken before a run begins
+    assert found(name).overtaken == []
+
+
+# -- planted faults --------------------------------------------------------------------------------------------
+
+SMALL = Setting(versions=False, throws=False, ends=False)
+Patch = pytest.MonkeyPatch
+
+
+def no_closure_check(patch: Patch) -> None:
+    real = closures.Closures.settled
+
+    def settled(self: Any, mutation: Mutation, settle_s: float, now_ms: int) -> int | None:
+        return real(self, replace(mutation, closed_at=mutation.closed_at or 1), settle_s, now_ms)
+
+    patch.setattr(closures.Closures, "settled", settled)
+
+
+def no_settle(patch: Patch) -> None:
+    patch.setattr(reconcile, "settle_s", lambda parts, spec: 0.0)
+
+
+def not_found_means_failed(patch: Patch) -> None:
+    patch.setattr(closures.Closures, "settled", lambda self, mutation, settle_s, now_ms: 0)
+
+
+def recovery_guesses(patch: Patch) -> None:
+    real = recovery._take_over
+
+    async def take_over(parts: Any, run: Run) -> None:
+        mutation = recovery.in_flight(parts, run)
+        if mutation is None:
+            await real(parts, run)
+            return
+        adopted = await parts.ledger.write(runs.adopt, run)
+        gone = Transient("The host died, so it did not happen.")
+        why = recovery.failure.stop(gone, adopted, Step.MUTATE, parts.policy, parts.clock.now_ms())
+        await parts.ledger.write(mutations.refuse, adopted, mutation, why, [])
+
+    patch.setattr(recovery, "_take_over", take_over)
+
+
+def applied_can_be_skipped(patch: Patch) -> None:
+    patch.setattr(commands.Commands, "_check_skippable", lambda self, run, mutation: None)
+
+
+def approval_is_not_used_up(patch: Patch) -> None:
+    def send(tx: Any, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mutation]:
+        resumed = runs.resume(tx, run, Phase.MUTATING)
+        return resumed, mutations.send(tx, resumed, intent, ())
+
+    patch.setattr(approvals, "send", send)
+
+
+def no_compare_and_set(patch: Patch) -> None:
+    patch.setattr(Transaction, "expect", lambda self, query, why, **params: self.one(query, **params) or {})
+
+
+def did_not_happen_is_taken_early(patch: Patch) -> None:
+    patch.setattr("keepai.engine.host.Host.check_settled", lambda self, mutation: None)
+
+
+def doubt_is_carried_over(patch: Patch) -> None:
+    patch.setattr("keepai.engine.relaunch.DOUBTFUL", frozenset())
+    patch.setattr(
+        "keepai.engine.host.Host._reconcile", lambda self, run: self._carry_on(self._now(run.workflow_id), run))
+    patch.setattr("keepai.engine.host.Host._reconcile_due", lambda self, run, mutation: True)
+    patch.setattr("keepai.engine.host.Host._carry_why", lambda self, now, run: "retry")
+
+
+FAULTS: dict[Callable[[Patch], None], tuple[Setting, set[str]]] = {
+    no_closure_check: (SMALL, {"I5", "I4", "I33"}),
+    no_settle: (SMALL, {"I4", "I33"}),
+    not_found_means_failed: (SMALL, {"I4", "I5"}),
+    recovery_guesses: (SMALL, {"I4"}),
+    applied_can_be_skipped: (replace(SMALL, throws=True), {"I7", "I32"}),
+    approval_is_not_used_up: (replace(SMALL, grant="ask"), {"I29"}),
+    no_compare_and_set: (replace(SMALL, races=True), {"I11", "I8", "I3", "I9", "I14", "I15", "I16", "I22"}),
+    did_not_happen_is_taken_early: (SMALL, {"I5", "I33"}),
+    doubt_is_carried_over: (SMALL, {"I3", "I11"}),
+}
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    setting, rules = FAULTS[plant]
+    plant(monkeypatch)
+    with pytest.raises(Broken) as broken:
+        explore(setting)
+    assert broken.value.rule in rules, broken.value
