@@ -56,7 +56,8 @@ def mutating(tx: Tx, workflow_id: str, *messages: str) -> Run:
 
 def intent(key: str = "key") -> Intent:
     return Intent(
-        mutation_key=key, idempotency_key=f"{key}-1", connector="sheets", operation="appendRow", account="", target="sheet",
+        mutation_key=key, idempotency_key=f"{key}-1", connector="sheets", operation="appendRow", account="",
+        target="sheet",
         identity="{}", payload="{}", params="{}", subkey=None, title=None, preview="Append a row", deadline_at=0,
     )
 
@@ -130,7 +131,8 @@ def _known(number: int) -> dict[str, dict[str, object]]:
         },
         "mutation": {
             **keyed, "run_id": "run", "ordinal": number, "lineage": "run", "mutation_key": str(number),
-            "idempotency_key": str(number), "connector": "sheets", "operation": "appendRow", "account": "", "target": "t",
+            "idempotency_key": str(number), "connector": "sheets", "operation": "appendRow", "account": "",
+            "target": "t",
             "identity": "{}", "payload": "{}", "params": "{}", "preview": "p", "status": "in_flight", "attempts": 1,
             "sender": "hst", "epoch": 1, "first_sent_at": 1, "deadline_at": 1,
         },

@@ -138,7 +138,7 @@ async def approve_and_change_the_account(story: Story, wf: str, asked: Escalatio
 #: What happens between the question and the send → how many sends may follow from this one answer.
 BETWEEN: dict[Any, int] = {
     deploy_another: 0, let_it_expire: 0, approve_and_let_it_expire: 0, approve_and_deny: 0, approve_and_narrow: 0,
-    approve_and_retry: 0, approve_and_deploy: 1, approve_and_change_the_account: 0, approve_twice: 1,
+    approve_and_retry: 0, approve_and_deploy: 0, approve_and_change_the_account: 0, approve_twice: 1,
 }
 
 
