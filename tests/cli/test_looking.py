@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_look_without_a_ledger_says_how_to_get_one(place: Place, look: tuple[s
 def test_status_shows_how_a_workflow_stands(worked: Place) -> None:
     told = worked.type("status").stdout
     assert "email-to-sheets  active  version 1.0  wf_" in told
-    assert "next       in 4 min" in told or "next       in 5 min" in told
+    assert re.search(r"^  next       in [1-5] (min|s)$", told, re.MULTILINE)  # the ledger was made some minutes ago
     assert "No host is running" in told
 
 
