@@ -28,6 +28,9 @@ BYTES_MAX = 1 << 20
 Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 
 
+KEEP_KEYS = ("path", "repair")
+
+
 @dataclass(frozen=True)
 class Setting:
     """One line of the table of settings."""
@@ -47,12 +50,15 @@ class Settings:
     path: Path = Path(LEDGER)
     policy: Policy = field(default_factory=Policy)
     connectors: tuple[Any, ...] = ()
+    repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
 
 
 def table() -> list[Setting]:
     """Every setting: its name, its default, one sentence."""
     first = [
         Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_LEDGER, "--db"),
+        Setting("keep.repair", None, "The program that is given the evidence of a failed run as JSON and may print a "
+                "repaired script, as a list of words."),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
     ]
@@ -74,9 +80,10 @@ def load(
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
     connectors = tuple(_connectors(source, make))
+    repair = _repair(source)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors)
+    return Settings(file, ledger, policy, connectors, repair)
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -143,8 +150,8 @@ class _Source:
             elif not isinstance(value, dict):
                 self.wrong(f"{name} must be a table. Write [{name}] on a line of its own.", name)
         for key in self.section("keep"):
-            if key != "path":
-                self.wrong(f"[keep] {key} is unknown. {_advice(key, ('path',))}", "keep", key)
+            if key not in KEEP_KEYS:
+                self.wrong(f"[keep] {key} is unknown. {_advice(key, KEEP_KEYS)}", "keep", key)
 
 
 def _syntax(file: Path, text: str, told: str) -> str:
@@ -197,6 +204,14 @@ def _ledger(source: _Source, given: str | Path | None) -> Path:
         source.wrong(f'[keep] path must be the name of a file, such as "{LEDGER}", not {path!r}.', "keep", "path")
         path = LEDGER
     return source.folder / Path(path).expanduser()
+
+
+def _repair(source: _Source) -> tuple[str, ...]:
+    words = source.section("keep").get("repair", [])
+    if not isinstance(words, list) or not all(isinstance(w, str) and w for w in words):
+        source.wrong(f'[keep] repair must be a list of words, such as ["./mend"], not {words!r}.', "keep", "repair")
+        return ()
+    return tuple(words)
 
 
 def _policy(source: _Source, env: Mapping[str, str]) -> Policy:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 
 from .conftest import Place
 
+RIGHT, WRONG = "const event = pending[0];", "const event = pending[0].no.such;"
 BAD = """export default Keep.workflow({
   name: "bad",
   topics: { "a": {} },
@@ -115,3 +117,47 @@ def test_a_deploy_that_would_strand_events_is_refused_unless_told(blocked: Place
     assert "1 in 'email.received'" in result.stderr
     assert "--strand" in result.stderr
     assert blocked.json("deploy", "flow.js", "--strand")["version"] == "2.0"
+
+
+def test_a_repair_is_offered_by_hand_and_the_failed_run_goes_on(place: Place) -> None:
+    good = (place.folder / "flow.js").read_text()
+    (place.folder / "broken.js").write_text(good.replace(RIGHT, WRONG))
+    place.deliver("Invoice")
+    place.type("deploy", "broken.js", "--grant", "all")
+    place.type("dev", "--once", code=None)
+    assert "no failed run" not in place.type("fix", "email-to-sheets", "broken.js", code=1).stderr
+    done = place.json("fix", "email-to-sheets", "flow.js", "--note", "typo")
+    assert done["repair"].startswith("fix_")
+    place.type("dev", "--once")
+    assert len(place.rows()) == 1
+    assert "no failed run" in place.type("fix", "email-to-sheets", "broken.js", code=1).stderr
+
+
+def test_a_program_named_in_keep_toml_mends_what_failed(place: Place) -> None:
+    good = (place.folder / "flow.js").read_text()
+    (place.folder / "mend.py").write_text(
+        "import json, sys\n"
+        "known = json.load(sys.stdin)\n"
+        f"json.dump({{'source': known['source'].replace({WRONG!r}, {RIGHT!r}), 'note': 'typo'}}, sys.stdout)\n"
+    )
+    words = json.dumps([sys.executable, str(place.folder / "mend.py")])
+    settings = (place.folder / "keep.toml").read_text()
+    (place.folder / "keep.toml").write_text(f"[keep]\nrepair = {words}\n\n{settings}")
+    (place.folder / "flow.js").write_text(good.replace(RIGHT, WRONG))
+    place.deliver("Invoice")
+    place.type("deploy", "flow.js", "--grant", "all")
+    place.type("dev", "--once")
+    assert len(place.rows()) == 1
+    assert "1.1" in place.type("status").stdout
+    (place.folder / "keep.toml").write_text(f'[keep]\nrepair = "mend"\n\n{settings}')
+    assert "must be a list of words" in place.type("status", code=2).stderr
+
+
+def test_a_repair_that_is_no_script_is_refused_with_its_findings(place: Place) -> None:
+    good = (place.folder / "flow.js").read_text()
+    (place.folder / "flow.js").write_text(good.replace(RIGHT, WRONG))
+    place.deliver("Invoice")
+    place.type("deploy", "flow.js", "--grant", "all")
+    place.type("dev", "--once", code=None)
+    (place.folder / "bad.js").write_text(BAD)
+    assert "bad.js:5:" in place.type("fix", "email-to-sheets", "bad.js", code=3).stderr

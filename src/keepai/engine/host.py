@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from .parts import Parts, version_of
 from .relaunch import carry, last_mutation
 
 _FAULT_WAIT_MS = 60_000
+_OVERTAKEN_MAX = 20
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Host:
         self._woken = asyncio.Event()
         self._closures = parts.closures
         self._agenda = Agenda()
+        self._overtaken: Counter[str] = Counter()
         self._closing = False
 
     async def run_until_idle(self) -> None:
@@ -170,8 +173,12 @@ class Host:
             if run is None:
                 return False
             await runner.execute(self._parts, run)
-        except Conflict:
-            pass  # a person was quicker: look again
+        except Conflict:  # a person was quicker: look again, but not for ever
+            self._overtaken[workflow_id] += 1
+            if self._overtaken[workflow_id] >= _OVERTAKEN_MAX:
+                raise
+            return True
+        self._overtaken.pop(workflow_id, None)
         return True
 
     async def _next_run(self, now: Now) -> Run | None:

@@ -88,7 +88,7 @@ async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | Non
 
 
 async def _ask_person(parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0) -> None:
-    unknown = OutcomeUnknown(f"Nobody can tell whether “{mutation.preview}” happened: {why}.")
+    unknown = OutcomeUnknown(f"Nobody can tell whether “{mutation.preview}” happened: {why.rstrip('.')}.")
     stop = failure.stop(unknown, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     attempts = attempts or mutation.reconcile_attempts + 1
     doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts)

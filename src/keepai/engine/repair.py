@@ -9,12 +9,13 @@ touched. An unknown outcome never comes here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..ledger.base import Row
 from ..ledger.transitions import repairs
+from ..model.codec import decode, encode
 from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
 from ..model.states import Reason, RepairStatus, Status
@@ -50,6 +51,26 @@ class Fix:
 
 
 RepairHook: TypeAlias = Callable[[Evidence], Awaitable["Fix | str | None"]]
+
+
+def by_command(command: Sequence[str]) -> RepairHook:
+    """A hook that is a program: it reads the evidence as JSON and prints {"source", "impact"?, "note"?}, or nothing."""
+
+    async def hook(known: Evidence) -> Fix | None:
+        program = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            said, _ = await program.communicate(encode(known.to_json()).encode())
+        except BaseException:
+            program.kill()
+            raise
+        if program.returncode:
+            raise RuntimeError(f"{command[0]} ended with code {program.returncode}")
+        answer: Any = decode(said, what=f"the answer of {command[0]}") if said.strip() else None
+        return Fix(**answer) if isinstance(answer, dict) else None
+
+    return hook
 
 
 def wanted(parts: Parts, run: Run) -> bool:

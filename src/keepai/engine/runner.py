@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
-from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, RuleBroken
+from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken
 from ..model.records import Mutation, Run
-from ..model.states import MutationStatus, Phase
+from ..model.states import MutationStatus, Phase, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, producer_run, reconcile
 from .parts import Parts, version_of
@@ -14,7 +14,10 @@ from .stepping import Stepper
 
 
 async def execute(parts: Parts, run: Run) -> None:
-    """Go on with `run` from its phase."""
+    """Go on with `run` from its phase; one whose call is on record without an outcome is in doubt: it never runs on."""
+    if run.state is Status.ACTIVE and in_flight(parts, run) is not None:
+        await _stop(parts, run, None, OutcomeUnknown("The call was cut off; it may or may not have happened."))
+        return
     loaded = parts.script(run.workflow_id, version_of(run.version))
     handler = loaded.manifest.handler(run.handler)
     if handler is None:

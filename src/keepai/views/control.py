@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 BYTES_MAX = 8 << 20  #: of a request or an answer
 PATH_BYTES_MAX = 100  #: of a socket's path; systems allow 104 to 108
 AT_ONCE_MAX = 32  #: connections
+TURN_AWAY_S = 1.0  #: for reading what one connection too many asks for
 REQUEST_S = 10.0  #: in which a request must have arrived
 ENDING_S = 2.0  #: in which acts under way end when the host does
 ANSWER_S = 120.0  #: for which a client waits
@@ -60,6 +61,7 @@ _WORKFLOW, _ID, _RUN = {"wf": _TEXT}, {"id": _TEXT}, {"run_id": _TEXT}
 #: Act → its parameters. Each is the method of that name.
 ACTS: Mapping[str, Act] = MappingProxyType({
     "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,)),
+    "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=_TEXT, note=_TEXT),
     "pause": _act(_WORKFLOW),
     "resume": _act(_WORKFLOW),
     "stop": _act(_WORKFLOW),
@@ -140,8 +142,7 @@ class Control:
         self._open[writer] = task
         try:
             full = len(self._open) > AT_ONCE_MAX
-            busy = Refused("The host has too many connections. Try again.")
-            answer = _refusal(busy) if full else await self._answer(reader)
+            answer = await self._turn_away(reader) if full else await self._answer(reader)
             if answer is not None:
                 writer.write(answer)
                 async with asyncio.timeout(REQUEST_S):
@@ -151,6 +152,15 @@ class Control:
         finally:
             del self._open[writer]
             writer.close()
+
+    async def _turn_away(self, reader: asyncio.StreamReader) -> bytes:
+        """Refuse, after the request was read: closing with something unread would cut the answer off."""
+        try:
+            async with asyncio.timeout(TURN_AWAY_S):
+                await reader.readline()
+        except (ValueError, TimeoutError, ConnectionError):
+            pass
+        return _refusal(Refused("The host has too many connections. Try again."))
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes | None:
         try:

@@ -13,7 +13,7 @@ from .explain import Explainer, Explanation
 from .questions import Questions
 from .verify import Knows
 
-#: More rows than this are not read at once.
+#: Lists show the newest this many, oldest first.
 ROWS_MAX = 100_000
 
 
@@ -39,7 +39,7 @@ class Views:
     def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
         """What came in, oldest first."""
         rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
-        found = [_input(row) for row in rows if search is None or _matches(row, search)]
+        found = [_input(row) for row in reversed(rows) if search is None or _matches(row, search)]
         return [i for i in found if status is None or i.status == status]
 
     def input(self, input_id: str) -> Input:
@@ -72,13 +72,13 @@ class Views:
         """Every side effect, oldest first."""
         workflow_id = self.workflow_row(workflow)["id"]
         rows = self._read.all("look_mutations", workflow_id=workflow_id, limit=ROWS_MAX)
-        return [mutation_record(row) for row in rows]
+        return [mutation_record(row) for row in reversed(rows)]
 
     def events(self, workflow: str, topic: str | None = None, status: str | None = None) -> list[Event]:
         """Events, in the order in which they came."""
         workflow_id = self.workflow_row(workflow)["id"]
         rows = self._read.all("look_events", workflow_id=workflow_id, topic=topic, status=status, limit=ROWS_MAX)
-        return [_event(row) for row in rows]
+        return [_event(row) for row in reversed(rows)]
 
     def event(self, event_id: str) -> Event:
         """One event."""
@@ -97,11 +97,8 @@ class Views:
     def runs(self, workflow: str, last: int | None = None) -> list[Run]:
         """Runs, oldest first; with `last`, only the newest."""
         workflow_id = self.workflow_row(workflow)["id"]
-        if last is None:
-            rows = self._read.all("look_runs", workflow_id=workflow_id, limit=ROWS_MAX)
-        else:
-            rows = self._read.all("look_runs_last", workflow_id=workflow_id, limit=last)[::-1]
-        return [run_record(row) for row in rows]
+        rows = self._read.all("look_runs", workflow_id=workflow_id, limit=last or ROWS_MAX)
+        return [run_record(row) for row in reversed(rows)]
 
     def run(self, run_id: str) -> Run:
         """One run."""

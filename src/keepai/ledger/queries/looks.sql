@@ -1,7 +1,7 @@
 -- What people look at. None of these changes anything.
 
 -- name: look_inputs
--- Inputs, oldest first, with whether work caused by them still waits and whether a person is needed.
+-- The newest inputs, newest first, with whether work caused by them still waits and whether a person is needed.
 select i.*,
   exists (select 1 from event_cause c join event e on e.id = c.event_id
     join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
@@ -13,7 +13,7 @@ select i.*,
           and m.status = 'indeterminate'))) as needs_you
 from input i
 where i.workflow_id = :workflow_id
-order by i.seq limit :limit;
+order by i.seq desc limit :limit;
 
 -- name: look_input
 -- One input, in the same form.
@@ -29,8 +29,8 @@ select i.*,
 from input i where i.id = :input_id;
 
 -- name: look_mutations
--- Mutations of a workflow, oldest first.
-select * from mutation where workflow_id = :workflow_id order by seq limit :limit;
+-- The newest mutations of a workflow, newest first.
+select * from mutation where workflow_id = :workflow_id order by seq desc limit :limit;
 
 -- name: look_mutations_of_input
 -- What went out because of an input.
@@ -47,7 +47,7 @@ join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
 where m.id = :mutation_id order by c.input_id;
 
 -- name: look_events
--- Events of a workflow, in the order in which they came.
+-- The newest events of a workflow, newest first.
 select e.*,
   (select string_agg(c.input_id, ',') from event_cause c
     where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
@@ -55,7 +55,7 @@ select e.*,
     where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
 from event e
 where e.workflow_id = :workflow_id and (:topic is null or e.topic = :topic) and (:status is null or e.status = :status)
-order by e.seq limit :limit;
+order by e.seq desc limit :limit;
 
 -- name: look_events_of_input
 -- Events that an input caused, however many hops away.
@@ -77,10 +77,6 @@ select e.*,
 from event e where e.id = :event_id;
 
 -- name: look_runs
--- Runs of a workflow, oldest first.
-select * from run where workflow_id = :workflow_id order by seq limit :limit;
-
--- name: look_runs_last
 -- The newest runs of a workflow, newest first.
 select * from run where workflow_id = :workflow_id order by seq desc limit :limit;
 

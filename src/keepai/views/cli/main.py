@@ -17,6 +17,7 @@ COMMANDS = {
     "demo": "demo:demo",
     "check": "scripts:check",
     "deploy": "scripts:deploy",
+    "fix": "scripts:fix",
     "dev": "dev:dev",
     "status": "status:status",
     "todo": "todo:todo",

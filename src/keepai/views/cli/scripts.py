@@ -1,4 +1,4 @@
-"""`keep check` and `keep deploy`: from a file to findings, or to an active version."""
+"""`keep check`, `keep deploy` and `keep fix`: from a file to findings, or to an active version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...model.errors import ConfigError, Finding, ScriptInvalid
+from . import names
 from .session import Session, with_json, with_session
 from .text import count, echo, echo_json, paint, plain, say
 
@@ -69,6 +70,34 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
     for finding in done["findings"]:
         say(_shown(file, Finding(**finding)))
     echo(*_deployed(done))
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("file", type=_FILE)
+@click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]), default="safe", show_default=True,
+              help="Whether what was done before may be wrong; if so, a person must approve the repair.")
+@click.option("--note", default="", help="What was wrong, for whoever looks at it later.")
+@with_json
+@with_session
+def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_json: bool) -> None:
+    """Offer a repair for the run that failed.
+
+    It becomes a new minor version if it keeps the topics and the handler, uses nothing more than before and is
+    within the budget; the failed run then goes on with it.
+    """
+    with session.look() as look:
+        wf = str(names.workflow(look, workflow)["id"])
+    try:
+        done = session.act("fix", wf=wf, source=_read(file), impact=impact, note=note)
+    except ScriptInvalid as error:
+        _refused(file, error, as_json)
+        sys.exit(3)
+    if as_json:
+        echo_json({"repair": done, "workflow_id": wf})
+        return
+    waits = impact != "safe"
+    echo(f"The repair {done} waits for approval: keep approve {done}" if waits else f"The repair {done} is deployed.")
 
 
 def _deployed(done: dict[str, Any]) -> list[str]:

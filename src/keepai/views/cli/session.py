@@ -113,8 +113,12 @@ class Session:
 def host(settings: Settings) -> Keep:
     """A host with these settings, to be entered; what it does is done in the name of this user."""
     from ...app import Keep
+    from ...engine.repair import by_command
 
-    return Keep(settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor())
+    repair = by_command(settings.repair) if settings.repair else None
+    return Keep(
+        settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
+    )
 
 
 def _actor() -> str:
