@@ -31,11 +31,11 @@ COMMON = [
     "apply", "commit_consumer", "_touch", "end_host",
 ]
 RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"], ["ask", "approve"]
-AFTER_A_CRASH = ["adopt", "allow"]
+AFTER_A_CRASH = ["adopt", "grant_all"]
 #: Points that one life passes only once.
 ONCE = {
     "deploy", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen", "adopt",
-    "allow",
+    "grant_all",
 }
 
 
@@ -191,7 +191,7 @@ def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effe
     ("after:send:2", "before:absent:1"), ("after:send:2", "after:absent:1"), ("after:call:4", "before:found:1"),
     ("after:call:4", "after:found:1"),
     *((first, second) for first in ("after:prepare:1", "after:apply:1") for second in named(["adopt", "carry_on"], 1)),
-    ("after:commit_consumer:1", "before:allow:1"), ("before:commit_producer:1", "after:carry_on:1"),
+    ("after:commit_consumer:1", "before:grant_all:1"), ("before:commit_producer:1", "after:carry_on:1"),
     ("after:deploy:1", "before:commit_producer:1"), ("after:advance:1", "after:advance:1"),
     ("after:apply:1", "after:commit_consumer:1"),
 ])
