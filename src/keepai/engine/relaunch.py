@@ -14,7 +14,6 @@ from ..ledger.rows import mutation_record
 from ..ledger.transitions.runs import Carry
 from ..model.records import Mutation, Run
 from ..model.states import DOUBTFUL, MutationStatus, Phase, Status
-from .outcome import applied
 from .parts import Parts, version_of
 
 
@@ -35,15 +34,7 @@ def carry(
         return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
     if run.phase in (Phase.MUTATED, Phase.EMITTING):
         return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, failures=failures)
-    if mutation is not None and mutation.status is MutationStatus.APPLIED:
-        outcome = _outcome(parts, mutation)
-        return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, outcome=outcome)
+    assert mutation is None or mutation.status is MutationStatus.FAILED, "applied and mutated are one commit"
     if active == version_of(run.version):
         return Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger, failures=failures)
     return Carry(leaves, active, Phase.PREPARING, keep=False, trigger=trigger)
-
-
-def _outcome(parts: Parts, mutation: Mutation) -> str:
-    row = parts.ledger.read().one("mutation_by_id", mutation_id=mutation.id)
-    assert row is not None, f"mutation {mutation.id} was just read"
-    return applied(row["result"])

@@ -27,13 +27,3 @@ def parse_duration(text: str) -> int:
     if total > DURATION_MAX_MS:
         raise BadDuration(f'"{text}" is longer than 366 days.')
     return total
-
-
-def format_duration(ms: int) -> str:
-    """The shortest text that `parse_duration` reads as `ms`."""
-    parts, rest = [], ms
-    for unit, size in UNITS_MS.items():
-        count, rest = divmod(rest, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"

@@ -8,11 +8,9 @@ import time
 
 import pytest
 
-from keepai.model.errors import ScriptInvalid
 from keepai.model.operations import Surface
 from keepai.script.check import SOURCE_BYTES_MAX, check
 from keepai.script.findings import CODES, FINDINGS_MAX
-from keepai.script.load import load
 from keepai.script.manifest import Handler, HandlerKind, Manifest, Schedule, from_text
 from tests.unit.script.samples import CLEAN, SURFACE, example
 
@@ -138,13 +136,6 @@ def test_a_thoroughly_bad_script_is_told_everything_at_once() -> None:
         ("undeclared-topic", 47, 27),
         ("forbidden-call", 48, 25),
     ]
-
-
-def test_load_raises_with_every_finding_and_lets_warnings_pass() -> None:
-    with pytest.raises(ScriptInvalid) as caught:
-        load(BAD, SURFACE)
-    assert len(caught.value.findings) == 11
-    assert load(example("chapter-06.js"), SURFACE).name == "example"
 
 
 def test_errors_outside_the_declaration_leave_the_manifest() -> None:
@@ -401,7 +392,7 @@ def test_module_level_work_at_load_time_is_no_shared_state() -> None:
 
 def test_importing_the_package_does_not_import_the_parser() -> None:
     program = (
-        "import sys, keepai.script.check, keepai.script.load, keepai.script.graph, keepai.script.schedule;"
+        "import sys, keepai.script.check, keepai.script.graph, keepai.script.schedule;"
         "sys.exit(any(m.startswith(('tree_sitter', 'cronsim')) for m in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from keepai.script.duration import DURATION_MAX_MS, BadDuration, format_duration, parse_duration
+from keepai.script.duration import DURATION_MAX_MS, BadDuration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -56,8 +54,3 @@ def test_anything_else_is_refused_with_an_example(text: str) -> None:
 def test_a_duration_over_a_year_is_refused() -> None:
     with pytest.raises(BadDuration, match="366 days"):
         parse_duration("367d")
-
-
-@given(st.integers(0, DURATION_MAX_MS))
-def test_what_is_written_is_read_back(ms: int) -> None:
-    assert parse_duration(format_duration(ms)) == ms

@@ -50,7 +50,6 @@ class Carry:
     keep: bool  # PrepareResult and reservations move along; otherwise the events are released
     trigger: str
     failures: int = 0
-    outcome: str | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         major=how.version[0], minor=how.version[1], trigger=how.trigger, retry_of=run.id, lineage=run.lineage,
         attempt=run.attempt + 1, phase=how.phase, prepare_result=run.prepare_result if how.keep else None,
         prepared_at=run.prepared_at if how.keep else None,
-        outcome=(how.outcome or run.outcome) if how.keep else None, failures=how.failures,
+        outcome=run.outcome if how.keep else None, failures=how.failures,
         observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, now=tx.now,
     )
     if how.keep:
