@@ -1,0 +1,79 @@
+"""What an effect depends on is on disk before the effect, and its outcome before anything follows from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from keepai import Call, Connector, Keep, Page, mutation, read
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.testing import ManualClock
+from tests.ledger.disk import Disk
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "email-to-sheets.js"
+
+
+class Watched(Disk):
+    """A disk that knows whether everything written so far has been synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsynced = 0
+
+    def wrote(self) -> None:
+        super().wrote()
+        self.unsynced += 1
+
+    def synced(self, name: str) -> None:
+        super().synced(name)
+        self.unsynced = 0
+
+
+class Gmail(Connector):
+    input_types = ("email",)
+
+    @read
+    async def search(self, params, call: Call):  # type: ignore[no-untyped-def]
+        return Page([] if (params or {}).get("after") else [{"id": "1", "from": "ann", "subject": "s"}], lastCursor="1")
+
+
+class Sheets(Connector):
+    """Notes how much was not on disk when it was called."""
+
+    def __init__(self, disk: Watched) -> None:
+        super().__init__(name="sheets")
+        self.disk, self.at_call = disk, list[int]()
+
+    @mutation(identity=("spreadsheetId",), target="spreadsheetId")
+    async def append_row(self, params, call: Call):  # type: ignore[no-untyped-def]
+        self.at_call.append(self.disk.unsynced)
+        return {"rowId": 1}
+
+
+async def test_nothing_leaves_before_its_intent_is_synced_and_next_waits_for_the_outcome(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk, at_next = Watched(), list[int]()
+    monkeypatch.setattr("keepai.app.SqliteLedger", lambda path, clock: SqliteLedger(path, clock, vfs=disk.name))
+    sheets = Sheets(disk)
+    clock = ManualClock("2026-01-05T09:00:00Z")
+    async with Keep(tmp_path / "keep.db", connectors=[Gmail(), sheets], clock=clock) as keep:
+        step = keep.parts.runtime.run
+
+        async def run(job, host):  # type: ignore[no-untyped-def]
+            applied = job.step == "next" and '"applied"' in job.args[1]
+            if applied:
+                rows = keep.parts.ledger.read().all("workflow_all")
+                [made] = await keep.mutations(rows[0]["id"])
+                assert made.status == "applied"
+                at_next.append(len([s for s in disk.syncs if s.endswith("-wal")]))
+            return await step(job, host)
+
+        monkeypatch.setattr(keep.parts.runtime, "run", run)
+        deployed = await keep.deploy(EXAMPLE.read_text(), grants="all")
+        before = len([s for s in disk.syncs if s.endswith("-wal")])
+        await keep.run_until_idle()
+        assert [m.status for m in await keep.mutations(deployed.workflow_id)] == ["applied"]
+    assert sheets.at_call == [0], "the intent was on disk"
+    assert at_next == [before + 2], "one sync before the effect, one for its outcome, and none between"
