@@ -11,7 +11,7 @@ from __future__ import annotations
 from ..connectors.base import OperationSpec, Verdict
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
-from ..model.codec import encode
+from ..model.codec import digest, encode
 from ..model.errors import KeepError, OutcomeUnknown, Transient
 from ..model.operations import Step
 from ..model.records import Mutation, Run
@@ -82,6 +82,7 @@ async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | Non
         await _ask_person(parts, run, mutation, f"{why}; it was asked {attempts} times", attempts)
         return
     wait = int(min(policy.reconcile_first_s * 2 ** (attempts - 1), policy.reconcile_longest_s) * 1000)
+    wait -= int(wait * _JITTER * _spread(mutation.id, attempts))
     stop = failure.stop(OutcomeUnknown(f"{why}."), run, Step.MUTATE, policy, now)
     doubt = Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, now + (after_ms or wait)), attempts=attempts)
     await parts.ledger.write(mutations.still_doubt, run, mutation, doubt)
@@ -93,6 +94,15 @@ async def _ask_person(parts: Parts, run: Run, mutation: Mutation, why: str, atte
     attempts = attempts or mutation.reconcile_attempts + 1
     doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts)
     await parts.ledger.write(mutations.still_doubt, run, mutation, doubt, barrier=True)
+
+
+#: By how much of the wait a question may come sooner, so that many of them do not come at once.
+_JITTER = 0.1
+
+
+def _spread(mutation_id: str, attempts: int) -> float:
+    """A number from 0 to 1 that differs between mutations and attempts, and is the same when it is asked for again."""
+    return int(digest(mutation_id, str(attempts))[:8], 16) / 0xFFFFFFFF
 
 
 def spec_of(parts: Parts, mutation: Mutation) -> OperationSpec | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from ..ledger.rows import mutation_record
 from ..ledger.transitions.runs import Carry
 from ..model.records import Mutation, Run
-from ..model.states import DOUBTFUL, MutationStatus, Phase, Status
+from ..model.states import DOUBTFUL, Phase, Status
 from .parts import Parts, version_of
 
 
@@ -34,7 +34,6 @@ def carry(
         return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
     if run.phase in (Phase.MUTATED, Phase.EMITTING):
         return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, failures=failures)
-    assert mutation is None or mutation.status is MutationStatus.FAILED, "applied and mutated are one commit"
     if active == version_of(run.version):
         return Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger, failures=failures)
     return Carry(leaves, active, Phase.PREPARING, keep=False, trigger=trigger)

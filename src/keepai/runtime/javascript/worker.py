@@ -1,7 +1,8 @@
 """The worker process: takes one job after another from its socket and runs each in a fresh VM.
 
 It holds no secret, no database and no network, and it locks itself in before the first job. It ends when its
-host is gone, when it met a limit (its state is then not worth keeping) or when something unforeseen happens.
+host is gone or kills it, or when something unforeseen happens. After a limit it takes no further job: its state is
+not worth keeping.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         channel.send({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]})
         while _one_job(channel, cells, deadline):
             pass
-        code = 0
+        while True:  # it met a limit: its host throws it away, and must be able to read its last word until then
+            channel.receive()
     except (EOFError, OSError):
         code = 0
     except MemoryError:
