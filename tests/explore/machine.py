@@ -32,7 +32,7 @@ from keepai.connectors.base import surface
 from keepai.engine import mutation as sending
 from keepai.engine import outside, runner
 from keepai.engine.host import Host
-from keepai.engine.parts import Parts, version_of
+from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
 from keepai.engine.stepping import Stepper
 from keepai.ledger.rows import mutation_record, run_record
@@ -421,7 +421,7 @@ class Machine:
         assert run is not None
         found = runner.in_flight(self.parts, run)
         assert found is not None, "a call is under way that the ledger does not know of"
-        loaded = self.parts.script(WF, version_of(run.version))
+        loaded = self.parts.script(WF, run.number)
         stepper = Stepper(self.parts, run, loaded, _handler("act"))
         answer = answer_of(kind)
         if answer.closed:

@@ -21,7 +21,7 @@ from .approval import Standing
 from .deploy import check_capability
 from .host import Host
 from .outcome import SKIPPED, applied
-from .parts import Parts, version_of
+from .parts import Parts
 from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
@@ -250,7 +250,7 @@ class Commands:
     def _again_at(self, run: Run) -> int:
         """When a handler whose run is given up before it pinned anything looks again by itself."""
         parts, now = self._parts, self._parts.clock.now_ms()
-        handler = parts.script(run.workflow_id, version_of(run.version)).manifest.handler(run.handler)
+        handler = parts.script(run.workflow_id, run.number).manifest.handler(run.handler)
         if handler is None or run.phase is not Phase.EXECUTING:
             return now + int(parts.policy.recheck_s * 1000)
         return next_time(handler.schedule, now, int(parts.policy.producer_interval_s * 1000))

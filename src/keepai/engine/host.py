@@ -17,7 +17,7 @@ from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from . import approval, permission, reconcile, repair, runner, scheduler
 from .agenda import LONGEST_SLEEP_S, Agenda
 from .approval import Standing
-from .parts import Parts, version_of
+from .parts import Parts
 from .relaunch import carry, last_mutation
 
 _FAULT_WAIT_MS = 60_000
@@ -211,7 +211,7 @@ class Host:
 
     async def _under_active_version(self, now: Now, run: Run) -> Run:
         """A run that was made ready to go on does so with the version that is active by then."""
-        if version_of(run.version) == now.active:
+        if run.number == now.active:
             return run
         how = carry(self._parts, run, now.active, Status.SUPERSEDED, "new_version", run.failures)
         manifest = self._parts.script(run.workflow_id, now.active).manifest
@@ -266,7 +266,7 @@ class Host:
         if permission.granted_meanwhile(self._parts, run):
             return "granted"
         mendable = run.reason is not Reason.INTERNAL
-        if mendable and version_of(run.version) != now.active:
+        if mendable and run.number != now.active:
             return "new_version"
         return None
 

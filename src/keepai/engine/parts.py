@@ -61,9 +61,3 @@ class Parts:
             compute_s=policy.script_s, memory_bytes=policy.script_memory_bytes, calls_max=policy.script_calls_max,
             message_bytes_max=policy.message_bytes_max, log_bytes_max=policy.script_log_bytes_max,
         )
-
-
-def version_of(text: str) -> tuple[int, int]:
-    """(1, 3) of "1.3"."""
-    major, _, minor = text.partition(".")
-    return int(major), int(minor)

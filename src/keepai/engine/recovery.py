@@ -12,7 +12,7 @@ from ..model.errors import HostFault, OutcomeUnknown
 from ..model.records import Run
 from ..model.states import Status
 from . import failure, reconcile
-from .parts import Parts, version_of
+from .parts import Parts
 from .relaunch import carry
 from .runner import in_flight
 
@@ -60,7 +60,7 @@ async def _carry_on(parts: Parts, run: Run) -> None:
     assert workflow is not None
     active = (workflow["major"], workflow["minor"])
     if parts.script(run.workflow_id, active).manifest.handler(run.handler) is None:
-        active = version_of(run.version)  # it ends under the version that knows its handler
+        active = run.number  # it ends under the version that knows its handler
     how = carry(parts, run, active, Status.CRASHED, "recovery", run.failures)
     assert how is not None, "nothing of this run is in flight"
     await parts.ledger.write(runs.carry_on, run, how)

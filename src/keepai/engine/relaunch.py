@@ -14,7 +14,7 @@ from ..ledger.rows import mutation_record
 from ..ledger.transitions.runs import Carry
 from ..model.records import Mutation, Run
 from ..model.states import DOUBTFUL, Phase, Status
-from .parts import Parts, version_of
+from .parts import Parts
 
 
 def last_mutation(parts: Parts, run: Run) -> Mutation | None:
@@ -34,6 +34,6 @@ def carry(
         return Carry(leaves, active, run.phase, keep=False, trigger=trigger, failures=failures)
     if run.phase in (Phase.MUTATED, Phase.EMITTING):
         return Carry(leaves, active, Phase.EMITTING, keep=True, trigger=trigger, failures=failures)
-    if active == version_of(run.version):
+    if active == run.number:
         return Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger, failures=failures)
     return Carry(leaves, active, Phase.PREPARING, keep=False, trigger=trigger)

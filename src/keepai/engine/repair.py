@@ -20,7 +20,7 @@ from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
 from ..model.states import Reason, RepairStatus, Status
 from .deploy import Plan, plan
-from .parts import Parts, version_of
+from .parts import Parts
 
 IMPACTS = ("safe", "potentially_impactful")
 
@@ -147,7 +147,7 @@ def evidence(parts: Parts, run: Run) -> Evidence:
     inputs = [read.one("input_by_id", input_id=r["input_id"]) for r in read.all("cause_of_run", **where)]
     return Evidence(
         workflow_id=run.workflow_id, workflow=workflow["name"], run_id=run.id, handler=run.handler,
-        version=run.version, source=parts.script(run.workflow_id, version_of(run.version)).source, error=run.error,
+        version=run.version, source=parts.script(run.workflow_id, run.number).source, error=run.error,
         trace=tuple(lines), inputs=tuple(str(i["title"]) for i in inputs if i), tries_left=tries_left(parts, run),
     )
 
@@ -176,9 +176,9 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
     )
     if planned.same:
         raise Refused("The repair is the script that failed.")
-    if planned.before != version_of(run.version):
+    if planned.before != run.number:
         raise Refused(f"The repair is for version {run.version}, and another one is active by now.")
-    before = parts.script(run.workflow_id, version_of(run.version)).manifest
+    before = parts.script(run.workflow_id, run.number).manifest
     if set(planned.manifest.topics) != set(before.topics):
         raise Refused(f"A repair keeps the topics ({', '.join(before.topics)}). A person must deploy other ones.")
     if planned.manifest.handler(run.handler) is None:
@@ -188,7 +188,7 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
 
 async def _deploy(parts: Parts, run: Run, repair_id: str, source: RepairStatus, planned: Plan) -> None:
     await parts.ledger.write(
-        repairs.deploy_repair, repair_id, source, run, planned.version, planned.number, version_of(run.version),
+        repairs.deploy_repair, repair_id, source, run, planned.version, planned.number, run.number,
         barrier=True,
     )
 

@@ -9,7 +9,7 @@ from ..model.records import Mutation, Run
 from ..model.states import MutationStatus, Phase, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, producer_run, reconcile
-from .parts import Parts, version_of
+from .parts import Parts
 from .stepping import Stepper
 
 
@@ -18,7 +18,7 @@ async def execute(parts: Parts, run: Run) -> None:
     if run.state is Status.ACTIVE and in_flight(parts, run) is not None:
         await _stop(parts, run, None, OutcomeUnknown("The call was cut off; it may or may not have happened."))
         return
-    loaded = parts.script(run.workflow_id, version_of(run.version))
+    loaded = parts.script(run.workflow_id, run.number)
     handler = loaded.manifest.handler(run.handler)
     if handler is None:
         gone = RuleBroken(f"The script version {run.version} has no handler {run.handler!r}.")

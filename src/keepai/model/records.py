@@ -221,6 +221,12 @@ class Run(Record):
         """The status as people see it, with its reason."""
         return shown(self.state, self.reason)
 
+    @property
+    def number(self) -> tuple[int, int]:
+        """The script version as two numbers."""
+        major, _, minor = self.version.partition(".")
+        return int(major), int(minor)
+
     @classmethod
     def shown_too(cls) -> tuple[str, ...]:
         return ("status",)

@@ -22,8 +22,8 @@ def waiting_repair(read: Reader, run: Run) -> Escalation | None:
 
 
 def _facts(read: Reader, run: Run, row: Row) -> dict[str, Json]:
-    major, _, minor = run.version.partition(".")
-    touched = read.all("look_inputs_of_version", workflow_id=run.workflow_id, major=int(major), minor=int(minor))
+    major, minor = run.number
+    touched = read.all("look_inputs_of_version", workflow_id=run.workflow_id, major=major, minor=minor)
     return {
         "why": run.error.message if run.error else None, "impact": "potentially_impactful", "note": row["note"],
         "version": run.version, "source": row["source"],

@@ -248,8 +248,7 @@ def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
 
 
 def _version(run: Run) -> dict[str, int]:
-    major, _, minor = run.version.partition(".")
-    return {"major": int(major), "minor": int(minor)}
+    return {"major": run.number[0], "minor": run.number[1]}
 
 
 def _store(tx: Tx, run: Run, state: str | None) -> None:
