@@ -76,6 +76,14 @@ class ApprovalStatus(StrEnum):
     CONSUMED = "consumed"  #: used, in the commit that recorded the send
 
 
+class ItemStatus(StrEnum):
+    PROCESSING = "processing"  #: its handler has begun in this attempt and has not returned yet
+    DONE = "done"  #: its handler returned; nothing more is sent for it
+    FAILED = "failed"  #: its handler stopped; a replay may complete it
+    NEEDS_ATTENTION = "needs_attention"  #: what was applied differs from what the script wants now
+    SKIPPED = "skipped"  #: a person decided that nothing more shall come of it
+
+
 Moves = Mapping[StrEnum, Mapping[StrEnum, str]]
 
 class RepairStatus(StrEnum):
@@ -87,8 +95,8 @@ class RepairStatus(StrEnum):
     REJECTED = "rejected"  #: a person said no
 
 
-P, S, M, E, W, A, I = (  # noqa: E741  (short names keep the tables readable)
-    Phase, Status, MutationStatus, EventStatus, WorkflowStatus, ApprovalStatus, InputStatus,
+P, S, M, E, W, A, I, T = (  # noqa: E741  (short names keep the tables readable)
+    Phase, Status, MutationStatus, EventStatus, WorkflowStatus, ApprovalStatus, InputStatus, ItemStatus,
 )
 
 
@@ -209,6 +217,28 @@ APPROVAL = _machine("approval", ApprovalStatus, {A.PENDING}, {
     A.CONSUMED: {},
 })
 
+ITEM = _machine("item", ItemStatus, {T.PROCESSING}, {
+    T.PROCESSING: {
+        T.DONE: "its handler returned",
+        T.FAILED: "its handler stopped, or its routine ended without it",
+        T.NEEDS_ATTENTION: "what was applied differs from what is wanted now",
+        T.SKIPPED: "a person skips",
+    },
+    T.FAILED: {
+        T.DONE: "a replay completed it",
+        T.NEEDS_ATTENTION: "what was applied differs from what is wanted now",
+        T.SKIPPED: "a person skips",
+        T.PROCESSING: "a person reprocesses it",
+    },
+    T.NEEDS_ATTENTION: {
+        T.DONE: "a replay completed it",
+        T.FAILED: "a person keeps what was applied, or the replay stopped elsewhere",
+        T.SKIPPED: "a person skips",
+    },
+    T.DONE: {T.PROCESSING: "a person reprocesses it"},
+    T.SKIPPED: {T.PROCESSING: "a person reprocesses it"},
+})
+
 R = RepairStatus
 
 REPAIR = _machine("repair", RepairStatus, {R.ASKED, R.WAITING, R.DEPLOYED}, {
@@ -226,7 +256,7 @@ REPAIR = _machine("repair", RepairStatus, {R.ASKED, R.WAITING, R.DEPLOYED}, {
 })
 
 MACHINES: Mapping[str, Machine] = MappingProxyType({
-    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, WORKFLOW, APPROVAL, REPAIR)
+    m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, ITEM, WORKFLOW, APPROVAL, REPAIR)
 })
 
 #: A status and its reason are two facts; these are the pairs that mean something.
@@ -237,6 +267,9 @@ REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
 
 #: Runs in one of these hold their workflow: nothing else of it starts.
 OPEN: frozenset[Status] = frozenset({S.ACTIVE, S.PAUSED, S.FAILED})
+
+#: Items in one of these are not finished: their routine has to come back to them.
+UNFINISHED: frozenset[ItemStatus] = frozenset({T.PROCESSING, T.FAILED, T.NEEDS_ATTENTION})
 
 #: Mutations in one of these have no known outcome: nothing may be sent again.
 DOUBTFUL: frozenset[MutationStatus] = frozenset({M.IN_FLIGHT, M.NEEDS_RECONCILE, M.INDETERMINATE})

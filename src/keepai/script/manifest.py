@@ -12,11 +12,12 @@ from ..model.codec import encode, stored
 class HandlerKind(StrEnum):
     PRODUCER = "producer"  #: polls the outside world
     CONSUMER = "consumer"  #: prepare → mutate → next
+    ROUTINE = "routine"  #: works through items, several mutations each
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a producer runs: an interval, or a cron expression in a time zone."""
+    """When a producer or routine runs: an interval, or a cron expression in a time zone."""
 
     interval_ms: int | None = None
     cron: str | None = None
@@ -25,7 +26,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Handler:
-    """One producer or consumer."""
+    """One producer, consumer or routine."""
 
     name: str
     kind: HandlerKind

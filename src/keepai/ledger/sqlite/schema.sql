@@ -5,10 +5,13 @@
 --   event_cause ties each event to the inputs behind it, for ever.
 --   A consumer's run reserves events (reservation keeps them as they were then), makes at most one
 --   mutation, publishes further events and commits: its events are consumed, its state is kept.
+--   A routine's run works through items (item_run says which, and in which attempt); an item is an input
+--   too, and may make several mutations, each found again by its key when the routine is replayed.
 --   A call that a person must allow is held in approval, whole, until it is sent or given up.
 --   A run that failed because the script is wrong may be mended: repair keeps each try.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
---   Every move of a state is copied into transition by a trigger; every act of a person into action.
+--   Every act of a person is in action. Triggers copy every move of a state, and every act, into
+--   transition: the account, one sequence for all, each row chained to the one before by a hash.
 --
 -- Every table is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
 -- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
@@ -201,6 +204,37 @@ create table reservation (
 
 create index reservation_by_event on reservation (workflow_id, event_id);
 
+create table item (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  id text not null unique,
+  external_id text not null,
+  title text not null,
+  status text not null constraint item_status_known check (status in
+    ('processing', 'done', 'failed', 'needs_attention', 'skipped')),
+  attempt integer not null default 1,
+  input_id text not null references input (id),
+  handler text not null,
+  created_at integer not null,
+  updated_at integer not null,
+  primary key (workflow_id, seq),
+  unique (workflow_id, external_id)
+);
+
+create index item_by_input on item (input_id);
+create index item_unfinished on item (workflow_id) where status in ('processing', 'failed', 'needs_attention');
+
+create table item_run (
+  workflow_id text not null,
+  run_id text not null references run (id),
+  item_id text not null references item (id),
+  seq integer not null,
+  attempt integer not null,
+  primary key (workflow_id, run_id, item_id)
+) without rowid;
+
+create index item_run_by_item on item_run (workflow_id, item_id);
+
 create table mutation (
   workflow_id text not null references workflow (id),
   seq integer not null,
@@ -236,6 +270,9 @@ create table mutation (
   resolution text,
   created_at integer not null,
   updated_at integer not null,
+  item_id text references item (id),
+  kept text,
+  contradicted_at integer,
   primary key (workflow_id, seq),
   unique (workflow_id, run_id, ordinal),
   constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
@@ -244,6 +281,9 @@ create table mutation (
 create unique index mutation_one_open on mutation (workflow_id)
   where status in ('in_flight', 'needs_reconcile', 'indeterminate');
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
+create index mutation_by_key on mutation (workflow_id, mutation_key);
+create index mutation_by_item on mutation (item_id) where item_id is not null;
+create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;
 create index mutation_by_lineage on mutation (workflow_id, lineage, seq);
 create index mutation_by_time on mutation (workflow_id, connector, operation, first_sent_at);
 
@@ -308,7 +348,8 @@ create table action (
   subject text not null,
   actor text not null,
   detail text not null,
-  at integer not null
+  at integer not null,
+  shown integer
 );
 
 create table transition (
@@ -318,7 +359,10 @@ create table transition (
   subject text not null,
   source text,
   target text not null,
-  at integer not null
+  at integer not null,
+  why text,
+  actor text,
+  chain text
 );
 
 create index transition_by_subject on transition (workflow_id, subject);

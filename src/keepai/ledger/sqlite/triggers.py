@@ -17,12 +17,13 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "mutation": ("mutation", "status", "id", "workflow_id"),
     "event": ("event", "status", "id", "workflow_id"),
     "input": ("input", "status", "id", "workflow_id"),
+    "item": ("item", "status", "id", "workflow_id"),
     "repair": ("repair", "status", "id", "workflow_id"),
     "approval": ("approval", "status", "id", "workflow_id"),
     "workflow": ("workflow", "status", "id", "id"),
 }
 
-_NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation",
+_NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run", "mutation",
                   "approval", "repair", "transition", "action")
 _NEVER_CHANGED = ("transition", "action", "reservation", "script")
 
@@ -75,7 +76,7 @@ def _frozen() -> Iterator[tuple[str, str]]:
     )
     yield "mutation_params_final", (
         "before update of params, mutation_key, idempotency_key, connector, operation, target, identity, payload, "
-        "subkey, run_id, lineage, first_sent_at on mutation "
+        "subkey, run_id, lineage, item_id, first_sent_at on mutation "
         "begin select raise(abort, 'what was sent never changes'); end"
     )
     yield "approval_call_final", (
