@@ -111,7 +111,9 @@ def _due_anew(parts: Parts, intent: Intent) -> Intent:
 def _digest(parts: Parts, run: Run, intent: Intent) -> str:
     """Binds an answer to workflow, run, attempt, version, connector, account, operation, params and inputs."""
     reserved = parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    inputs = encode([[r["event_id"], r["attempt"], r["payload"]] for r in reserved])
+    item = parts.ledger.read().one("item_by_id", item_id=intent.item_id) if intent.item_id else None
+    pinned = [[r["event_id"], r["attempt"], r["payload"]] for r in reserved]
+    inputs = encode([*pinned, *([[item["id"], item["attempt"]]] if item else [])])
     return digest(
         run.workflow_id, run.id, str(run.attempt), run.version, intent.connector, _account(parts, intent),
         intent.operation, intent.params, intent.subkey or "", inputs,

@@ -10,7 +10,7 @@ from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import repairs, workflows
 from ..model.codec import Json, encode
-from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
+from ..model.errors import Conflict, NeedsAttention, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
@@ -20,13 +20,13 @@ from . import approval, failure, reconcile, repair
 from .approval import Standing
 from .deploy import check_capability
 from .host import Host
-from .outcome import SKIPPED, applied
+from .outcome import SKIPPED, outcome_of
 from .parts import Parts
 from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
 
-RESOLUTIONS = ("try_again", "did_not_happen", "happened", "skip")
+RESOLUTIONS = ("try_again", "did_not_happen", "happened", "skip", "keep")
 
 
 class Commands:
@@ -69,10 +69,14 @@ class Commands:
         await self._act(workflows.skip_event, row["workflow_id"], event_id, actor)
 
     async def reprocess(self, event_id: str, actor: str) -> None:
-        """Process an ended event once more, as a new attempt."""
+        """Process an ended event, or a finished item, once more, as a new attempt."""
+        item = self._parts.ledger.read().one("item_by_id", item_id=event_id)
+        if item is not None:
+            await self._act(workflows.reprocess_item, item, actor)
+            return
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
-            raise NotFound(f"There is no event {event_id}.")
+            raise NotFound(f"There is no event or item {event_id}.")
         await self._act(workflows.reprocess_event, row["workflow_id"], event_id, actor)
 
     async def skip_input(self, input_id: str, actor: str) -> list[str]:
@@ -115,6 +119,9 @@ class Commands:
         """A person says what became of a mutation that nobody could verify."""
         if answer not in RESOLUTIONS:
             raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
+        if answer == "keep":
+            await self._keep_applied(mutation_id, actor)
+            return
         mutation, run = self._in_question(mutation_id)
         match answer:
             case "try_again":
@@ -124,10 +131,22 @@ class Commands:
             case "happened":
                 text = encode(result, what="the result")
                 await self._act(
-                    workflows.happened, run, mutation, text, applied(text), actor,
+                    workflows.happened, run, mutation, text, outcome_of(run, text), actor,
                 )
             case _:
                 await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
+
+    async def _keep_applied(self, mutation_id: str, actor: str) -> None:
+        mutation = self._mutation(mutation_id)
+        row = self._parts.ledger.read().one("run_open", workflow_id=mutation.workflow_id)
+        run = run_record(row) if row else None
+        differs = run.error.evidence if run and run.error and run.error.code == NeedsAttention.code else None
+        if run is None or not isinstance(differs, dict) or differs.get("mutation_id") != mutation_id:
+            raise Refused(f"Mutation {mutation_id} is {mutation.status}, and no run asks whether to keep it.")
+        workflow = self.workflow(run.workflow_id)
+        how = carry(self._parts, run, (workflow["major"], workflow["minor"]), Status.SUPERSEDED, "person")
+        assert how is not None, "nothing of this run is in doubt"
+        await self._act(workflows.keep_applied, run, mutation, str(differs["wanted_payload"]), how, actor)
 
     async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
         spec = reconcile.spec_of(self._parts, mutation)
@@ -210,11 +229,14 @@ class Commands:
             raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
         return run_record(row)
 
-    def _in_question(self, mutation_id: str) -> tuple[Mutation, Run]:
+    def _mutation(self, mutation_id: str) -> Mutation:
         row = self._parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
         if row is None:
             raise NotFound(f"There is no mutation {mutation_id}.")
-        mutation = mutation_record(row)
+        return mutation_record(row)
+
+    def _in_question(self, mutation_id: str) -> tuple[Mutation, Run]:
+        mutation = self._mutation(mutation_id)
         if mutation.status is not MutationStatus.INDETERMINATE:
             raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
         return mutation, self.run(mutation.run_id)
@@ -256,7 +278,8 @@ class Commands:
         return next_time(handler.schedule, now, int(parts.policy.producer_interval_s * 1000))
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
-        if mutation is not None and mutation.status is MutationStatus.APPLIED:
+        ends_it = run.phase is not Phase.EXECUTING  # a routine's item keeps what was applied for it, and only ends
+        if ends_it and mutation is not None and mutation.status is MutationStatus.APPLIED:
             raise Refused(
                 f"Run {run.id} cannot be skipped: its mutation has happened. Mend the script, or `finish` the run."
             )

@@ -6,12 +6,15 @@ from ..ledger.transitions import runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import ConsumerEnd
 from ..model.clock import iso
+from ..model.codec import encode
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import Phase, Status
 from . import approval, mutation, prepare_result
+from .mutation import Unit
 from .outcome import NONE
 from .parts import Parts
+from .prepare_result import title_of
 from .producer_run import kept_state
 from .stepping import Stepper, fixed_by
 
@@ -19,7 +22,7 @@ from .stepping import Stepper, fixed_by
 async def execute(stepper: Stepper) -> None:
     """Go on from whatever phase the run is in, until it commits or has to wait."""
     approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
-    if approved is not None and not await mutation.perform_approved(stepper, approved):
+    if approved is not None and await mutation.perform_approved(stepper, approved) is None:
         return
     if stepper.run.phase is Phase.PREPARING:
         await _prepare(stepper)
@@ -56,9 +59,18 @@ async def _mutate(stepper: Stepper) -> bool:
     if stepper.handler.has_mutate:
         ended, _ = await stepper.step(Step.MUTATE, (stepper.run.prepare_result,), fixed=fixed_by(stepper.run))
         if ended.mutation is not None:
-            return await mutation.perform(stepper, ended.mutation)
+            return await mutation.perform(stepper, ended.mutation, _unit(stepper)) is not None
     await _advance(stepper, Phase.EMITTING, NONE)
     return True
+
+
+def _unit(stepper: Stepper) -> Unit:
+    """What a consumer's one mutation is for: the events that it reserved, in their attempts."""
+    run = stepper.run
+    assert run.prepare_result is not None, run
+    reserved = stepper.parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    events = sorted((str(r["event_id"]), int(r["attempt"])) for r in reserved)
+    return Unit(Step.MUTATE, encode([list(event) for event in events]), title_of(run.prepare_result))
 
 
 async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -> None:

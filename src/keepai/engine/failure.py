@@ -7,7 +7,16 @@ from dataclasses import replace
 
 from ..ledger.transitions.runs import Stop
 from ..model.codec import encode, sound
-from ..model.errors import OUTCOMES, ConnectorBroke, Consequence, HostFault, KeepError, NotGranted, Transient
+from ..model.errors import (
+    OUTCOMES,
+    ConnectorBroke,
+    Consequence,
+    HostFault,
+    KeepError,
+    NeedsAttention,
+    NotGranted,
+    Transient,
+)
 from ..model.operations import Step
 from ..model.policy import Policy
 from ..model.records import Run
@@ -20,11 +29,11 @@ def stop(error: KeepError, run: Run, step: Step | None, policy: Policy, now: int
     status, reason = OUTCOMES[error.consequence]
     text = describe(error, step)
     if error.consequence is not Consequence.RETRY:
-        return Stop(status, reason, text)
+        return Stop(status, reason, text, item=error.item)
     failures = run.failures + 1
     exhausted = failures > policy.retries_max
     retry_at = None if exhausted else now + backoff_ms(error, failures, policy)
-    return Stop(status, reason, text, retry_at, failures, exhausted)
+    return Stop(status, reason, text, retry_at, failures, exhausted, error.item)
 
 
 def until(why: Stop, when: int) -> Stop:
@@ -52,9 +61,11 @@ def describe(error: KeepError, step: Step | None) -> str:
     })
 
 
-def _evidence(error: KeepError) -> str | None:
+def _evidence(error: KeepError) -> object:
     if isinstance(error, NotGranted):
         return error.capability
+    if isinstance(error, NeedsAttention):
+        return error.differs
     cause = error.__cause__
     if not isinstance(error, HostFault) or cause is None:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ..ledger.transitions.events import Publication, Registration
 from ..model.codec import Json, check_id, digest, encode, stored
@@ -21,6 +22,18 @@ from . import outside
 from .parts import Parts
 from .permission import Permissions
 from .trace import Trace
+
+
+class Work(Protocol):
+    """What a routine's step may do beyond the others: items, and the mutations inside them."""
+
+    async def with_item(self, args: tuple[Json, ...]) -> Reply:
+        """Begin or end an item."""
+        ...
+
+    async def mutate(self, operation: Operation) -> Reply:
+        """Make a mutation of the item at work."""
+        ...
 
 
 @dataclass
@@ -38,10 +51,10 @@ class Gate:
 
     def __init__(
         self, parts: Parts, run: Run, manifest: Manifest, handler: Handler, step: Step,
-        permissions: Permissions, trace: Trace,
+        permissions: Permissions, trace: Trace, items: Work | None = None,
     ) -> None:
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
-        self._step, self._permissions, self._trace = step, permissions, trace
+        self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
 
     async def answer(self, operation: Operation) -> Reply:
@@ -60,8 +73,8 @@ class Gate:
         self._trace.log(self._step, line.level, line.text)
 
     def _note(self, operation: Operation, answer: Json, error: str | None, started: float) -> None:
-        if operation.kind in (Kind.REGISTER_INPUT, Kind.PUBLISH) and error is None:
-            return  # the commit itself shows them
+        if operation.kind in _SHOWN_ELSEWHERE and error is None:
+            return
         duration = int((time.monotonic() - started) * 1000)
         self._trace.call(self._step, operation.name, list(operation.args), answer, error, duration)
 
@@ -79,6 +92,10 @@ class Gate:
                 return Reply(None)
             case Kind.READ | Kind.READ_BY_ID:
                 return await self._read(operation)
+            case Kind.WITH_ITEM if self._items:
+                return await self._items.with_item(operation.args)
+            case Kind.MUTATION if self._items:
+                return await self._items.mutate(operation)
         raise PhaseViolation(f"ctx.{operation.name} cannot be answered in {self._step}.")
 
     # -- topics ------------------------------------------------------------------------------------
@@ -137,7 +154,7 @@ class Gate:
         if kind not in types:
             raise RuleBroken(f"registerInput: the source {source!r} has no type {kind!r}; it has {_listed(types)}.")
         external_id = check_id(entry.get("id"), "registerInput: id")
-        return self._input(source, kind, external_id, _title(entry.get("title"), "registerInput"))
+        return self._input(source, kind, external_id, check_title(entry.get("title"), "registerInput"))
 
     def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
         key = (source, kind, external_id)
@@ -199,7 +216,7 @@ class Gate:
             return ()  # inherited from what the run reserved, when it commits
         given = entry.get("inputId")
         if given is None and entry.get("title") is not None:
-            return (self._input("workflow", topic, message_id, _title(entry["title"], "publish")),)
+            return (self._input("workflow", topic, message_id, check_title(entry["title"], "publish")),)
         if not isinstance(given, str) or not self._known_input(given):
             what = "missing" if given is None else "not an input of this workflow"
             raise RuleBroken(
@@ -230,6 +247,10 @@ class Gate:
         return await outside.read(spec, operation.name, params, call, seconds)
 
 
+#: The commit itself, the items and the ledger show them.
+_SHOWN_ELSEWHERE = (Kind.REGISTER_INPUT, Kind.PUBLISH, Kind.WITH_ITEM, Kind.MUTATION)
+
+
 def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> None:
     """Refuse what the table of phases does not list."""
     if not allowed(step, operation.kind, mutate_reads=mutate_reads):
@@ -254,7 +275,8 @@ def _object(args: tuple[Json, ...], what: str) -> Mapping[str, Json]:
     return first
 
 
-def _title(value: Json, what: str) -> str:
+def check_title(value: Json, what: str) -> str:
+    """A title in words for people."""
     if not isinstance(value, str) or not value.strip():
         raise RuleBroken(f"ctx.{what}: title must say what this is, in words for people; it is {value!r}.")
     return value[:1000]

@@ -197,7 +197,7 @@ class Host:
         due = self._due(now)
         if due is None:
             return None
-        phase = Phase.EXECUTING if due.kind == "producer" else Phase.PREPARING
+        phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
         begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
         return await self._parts.ledger.write(runs.begin, begin)
 

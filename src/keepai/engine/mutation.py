@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..connectors.base import OperationSpec
+from ..ledger.base import Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
@@ -19,75 +23,111 @@ from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
-from ..model.states import Phase
+from ..model.states import AFTER_APPLIED
 from ..runtime.base import Operation
 from . import approval, failure, outside, reconcile
 from .gate import check_allowed
-from .outcome import applied
+from .outcome import outcome_of
 from .outside import Answer
 from .parts import Parts
-from .permission import Permissions
-from .prepare_result import title_of
 from .stepping import Stepper
 
 
-async def perform(stepper: Stepper, operation: Operation) -> bool:
-    """Check, record, send, record; True if it is applied and `next` may run."""
+@dataclass(frozen=True)
+class Unit:
+    """What a mutation is for, so that the same thing for the same unit is found again in the ledger."""
+
+    step: Step
+    key: str  # the reserved events, or the item, in their attempts
+    title: str | None  # the script's word for it
+    item_id: str | None = None
+
+
+async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | None:
+    """Check, record, send, record; the result as it is kept, or None if the run has to wait."""
     parts = stepper.parts
-    spec, params, subkey, must_ask = _checked(stepper, operation)
-    intent = _intent(stepper, operation.name, spec, params, subkey)
-    if await _applied_before(stepper, spec, intent):
-        return True
-    if must_ask:
+    spec, params, subkey = _parsed(stepper, operation, unit.step)
+    intent = _intent(stepper, operation.name, spec, params, subkey, unit)
+    before = await _applied_before(stepper, spec, intent, unit.step)
+    if before is not None:
+        return before
+    if _must_ask(stepper, operation, params):
         await approval.ask(stepper, intent)
-        return False
+        return None
     mutation = await parts.ledger.write(
         mutations.send, stepper.run, intent, stepper.trace.take(), barrier=True,
     )
-    return await _record(stepper, mutation, await _call(stepper, spec, mutation))
+    return await _record(stepper, mutation, await _call(stepper, spec, mutation, unit.step))
 
 
-async def _applied_before(stepper: Stepper, spec: OperationSpec, intent: Intent) -> bool:
-    """Whether the ledger already has this for the same inputs and attempt; then its result is used, nothing is sent."""
+async def _applied_before(stepper: Stepper, spec: OperationSpec, intent: Intent, step: Step) -> str | None:
+    """The result that the ledger already has for the same unit; then nothing is sent."""
     row = stepper.parts.ledger.read().one(
         "mutation_applied_by_key", workflow_id=stepper.run.workflow_id, mutation_key=intent.mutation_key,
     )
     if row is None:
-        return False
-    if spec.compare(stored(row["payload"]), stored(intent.payload)) == "significant":
-        raise NeedsAttention(
-            f"“{row['preview']}” was applied before for the same inputs ({row['id']}), and the script now wants "
-            f"“{intent.preview}”. Nothing was sent. Skip the run to keep what was applied."
+        return None
+    _check_content(spec, row, intent)
+    stepper.trace.warning(step, f"{row['id']} has applied this before; its result is used and nothing is sent.")
+    if outcome_of(stepper.run, row["result"]) is not None:
+        stepper.run = await stepper.parts.ledger.write(
+            runs.advance, stepper.run, AFTER_APPLIED[stepper.run.phase], outcome_of(stepper.run, row["result"]),
+            stepper.trace.take(), barrier=True,
         )
-    stepper.trace.warning(Step.MUTATE, f"{row['id']} has applied this before; its result is used and nothing is sent.")
-    stepper.run = await stepper.parts.ledger.write(
-        runs.advance, stepper.run, Phase.MUTATED, applied(row["result"]), stepper.trace.take(), barrier=True,
+    return str(row["result"])
+
+
+def _check_content(spec: OperationSpec, row: Row, intent: Intent) -> None:
+    """Refuse to pass off what was applied as what is wanted now, unless the difference does not matter."""
+    wanted = digest(intent.payload)
+    if row["payload"] == intent.payload or row["kept"] == wanted:
+        return
+    if spec.compare(stored(row["payload"]), stored(intent.payload)) != "significant":
+        return
+    raise NeedsAttention(
+        f"“{row['preview']}” was applied before for the same work ({row['id']}), and the script now wants "
+        f"“{intent.preview}”. Nothing was sent. Keep what was applied, or skip.",
+        {
+            "mutation_id": row["id"], "applied": stored(row["params"]), "wanted": stored(intent.params),
+            "wanted_preview": intent.preview, "wanted_payload": wanted,
+        },
     )
-    return True
 
 
-async def perform_approved(stepper: Stepper, approved: Approval) -> bool:
-    """Send what a person approved, from what was held; True if it is applied and `next` may run."""
+async def perform_approved(stepper: Stepper, approved: Approval) -> str | None:
+    """Send what a person approved, from what was held; the result as it is kept, or None if the run has to wait."""
     connector, _, operation = approved.capability.partition(".")
     spec = stepper.parts.connectors[connector].operations[operation]
     mutation = await approval.send(stepper, approved)
-    return await _record(stepper, mutation, await _call(stepper, spec, mutation))
+    step = Step.ROUTINE if mutation.item_id else Step.MUTATE
+    return await _record(stepper, mutation, await _call(stepper, spec, mutation, step))
 
 
-def _checked(stepper: Stepper, operation: Operation) -> tuple[OperationSpec, Json, str | None, bool]:
-    """Everything that can be refused before anything is recorded or sent, and whether a person must be asked."""
-    check_allowed(Step.MUTATE, operation, mutate_reads=False)
+def _parsed(stepper: Stepper, operation: Operation, step: Step) -> tuple[OperationSpec, Json, str | None]:
+    """The operation, its checked parameters and its subkey."""
+    check_allowed(step, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
     given = operation.args[0] if operation.args else None
-    try:
+    with _at(operation):
         params, subkey = _without_subkey(given, operation.name)
-        params = spec.parse(params)
-        must_ask = Permissions(stepper.parts, stepper.run).check(operation.name, params, may_ask=True) is Mode.ASK
+        return spec, spec.parse(params), subkey
+
+
+def _must_ask(stepper: Stepper, operation: Operation, params: Json) -> bool:
+    """Whether a person must see this call first; one that nobody allowed is refused."""
+    with _at(operation):
+        return stepper.permissions.check(operation.name, params, may_ask=True) is Mode.ASK
+
+
+@contextmanager
+def _at(operation: Operation) -> Iterator[None]:
+    """Errors name the place of the call."""
+    try:
+        yield
     except KeepError as error:
         error.at = error.at or operation.at
         raise
-    return spec, params, subkey, must_ask
 
 
 def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
@@ -99,40 +139,36 @@ def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
     return {k: v for k, v in given.items() if k != "subkey"}, subkey
 
 
-def _intent(stepper: Stepper, name: str, spec: OperationSpec, params: Json, subkey: str | None) -> Intent:
+def _intent(
+    stepper: Stepper, name: str, spec: OperationSpec, params: Json, subkey: str | None, unit: Unit,
+) -> Intent:
     run, parts = stepper.run, stepper.parts
-    assert run.prepare_result is not None
     connector, _, operation = name.partition(".")
     identity, payload = encode(spec.identity(params)), encode(spec.payload(params))
     target = spec.target(params)
-    unit = encode([[r["event_id"], r["attempt"]] for r in sorted(
-        parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id),
-        key=lambda r: str(r["event_id"]),
-    )])
-    key = digest(run.workflow_id, unit, connector, operation, target, identity, subkey or "")
+    key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
     return Intent(
         mutation_key=key, idempotency_key=_idempotency_key(stepper, key, payload), connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
-        payload=payload, params=encode(params), subkey=subkey,
-        title=title_of(run.prepare_result), preview=spec.preview(params),
-        deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000),
+        payload=payload, params=encode(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
+        deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     )
 
 
 def _idempotency_key(stepper: Stepper, mutation_key: str, payload: str) -> str:
     """The same for every send of the same thing, unless the outside system itself refused it before."""
     row = stepper.parts.ledger.read().one(
-        "mutation_refusals", workflow_id=stepper.run.workflow_id, lineage=stepper.run.lineage,
+        "mutation_refusals", workflow_id=stepper.run.workflow_id, mutation_key=mutation_key,
     )
     refusals = row["refusals"] if row else 0
     return digest(mutation_key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
 
 
-async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation) -> Answer:
+async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step: Step) -> Answer:
     parts, name = stepper.parts, f"{mutation.connector}.{mutation.operation}"
     seconds, started = parts.policy.call_s, time.monotonic()
     call = outside.call_of(
-        stepper.run, seconds, lambda text: stepper.trace.log(Step.MUTATE, mutation.connector, str(text)),
+        stepper.run, seconds, lambda text: stepper.trace.log(step, mutation.connector, str(text)),
         attempt=mutation.attempts, idempotency_key=mutation.idempotency_key, lock_fd=parts.ledger.lock_fd,
     )
     points.reach("before:call")
@@ -146,31 +182,31 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation) -> An
         parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
-        Step.MUTATE, name, mutation.params, stored(answer.result) if answer.result is not None else None,
+        step, name, mutation.params, stored(answer.result) if answer.result is not None else None,
         error.message if error else None, int((time.monotonic() - started) * 1000),
     )
     return answer
 
 
-async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> bool:
+async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str | None:
     run, ledger, trace = stepper.run, stepper.parts.ledger, stepper.trace.take()
     if answer.result is not None:
         stepper.run = await ledger.write(
-            mutations.apply, run, mutation, answer.result, applied(answer.result), trace, barrier=True,
+            mutations.apply, run, mutation, answer.result, outcome_of(run, answer.result), trace, barrier=True,
         )
-        return True
+        return answer.result
     if answer.refused is not None:
         await ledger.write(mutations.refuse, run, mutation, _stop(stepper, answer.refused), trace, barrier=True)
-        return False
+        return None
     assert answer.unknown is not None
     doubt = reconcile.doubt(stepper.parts, run, mutation, answer.unknown, closed=answer.closed)
     await ledger.write(mutations.doubt, run, mutation, doubt, trace, barrier=True)
-    return False
+    return None
 
 
 def _stop(stepper: Stepper, error: KeepError) -> Stop:
     parts = stepper.parts
-    return failure.stop(error, stepper.run, Step.MUTATE, parts.policy, parts.clock.now_ms())
+    return failure.stop(error, stepper.run, stepper.at or Step.MUTATE, parts.policy, parts.clock.now_ms())
 
 
 def _watch(parts: Parts, mutation_id: str, pending: outside.Pending) -> None:

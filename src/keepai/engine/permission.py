@@ -9,7 +9,7 @@ from ..model.errors import NotGranted
 from ..model.operations import Kind
 from ..model.permissions import Grant, Mode, Use, from_text, judge
 from ..model.records import Run
-from ..model.states import Status
+from ..model.states import Phase, Status
 from .parts import Parts
 
 _DAY_MS = 86_400_000
@@ -28,10 +28,22 @@ class Permissions:
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
-        use = Use(self._used[capability], self._in_day(capability))
+        use = Use(self._in_run(capability), self._in_day(capability))
         mode = judge(self._grants.get(capability), capability, params, use, may_ask=may_ask)
         self._used[capability] += 1
         return mode
+
+    def _in_run(self, capability: str) -> int:
+        """How often it was used; what a routine sent counts over all its replays, what it found again does not."""
+        sends = self._parts.surface.kind(capability) is Kind.MUTATION
+        if not sends or self._run.phase is not Phase.EXECUTING:
+            return self._used[capability]
+        connector, _, operation = capability.partition(".")
+        row = self._parts.ledger.read().one(
+            "mutation_made_in_lineage", workflow_id=self._run.workflow_id, lineage=self._run.lineage,
+            connector=connector, operation=operation,
+        )
+        return int(row["made"]) if row else 0
 
     def _in_day(self, capability: str) -> int:
         grant = self._grants.get(capability)

@@ -18,7 +18,7 @@ from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
 from . import failure, outside
 from .closures import Closures
-from .outcome import applied
+from .outcome import outcome_of
 from .parts import Parts
 
 _NO_CONNECTOR = "no connector is configured for the account that it was sent with"
@@ -65,7 +65,7 @@ async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) 
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> Run | None:
     text = encode(result, what="the reconciled result")
-    return await parts.ledger.write(mutations.found, run, mutation, text, applied(text), barrier=True)
+    return await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:

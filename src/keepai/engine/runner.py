@@ -6,9 +6,9 @@ from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
 from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken
 from ..model.records import Mutation, Run
-from ..model.states import MutationStatus, Phase, Status
+from ..model.states import AFTER_APPLIED, MutationStatus, Status
 from ..script.manifest import HandlerKind
-from . import consumer_run, failure, producer_run, reconcile
+from . import consumer_run, failure, producer_run, reconcile, routine_run
 from .parts import Parts
 from .stepping import Stepper
 
@@ -25,9 +25,8 @@ async def execute(parts: Parts, run: Run) -> None:
         await _stop(parts, run, None, gone)
         return
     stepper = Stepper(parts, run, loaded, handler)
-    kind = producer_run if handler.kind is HandlerKind.PRODUCER else consumer_run
     try:
-        await kind.execute(stepper)
+        await _EXECUTE[handler.kind](stepper)
     except (LedgerStopped, Conflict):
         raise  # nothing can be kept, or somebody was quicker: the lane looks again
     except KeepError as error:
@@ -36,6 +35,13 @@ async def execute(parts: Parts, run: Run) -> None:
         fault = HostFault(f"The host failed in {run.handler!r}: {type(error).__name__}: {error}. The evidence is kept.")
         fault.__cause__ = error
         await _stop(parts, stepper.run, stepper, fault)
+
+
+_EXECUTE = {
+    HandlerKind.PRODUCER: producer_run.execute,
+    HandlerKind.CONSUMER: consumer_run.execute,
+    HandlerKind.ROUTINE: routine_run.execute,
+}
 
 
 async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepError) -> None:
@@ -52,7 +58,7 @@ async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepErro
 
 def in_flight(parts: Parts, run: Run) -> Mutation | None:
     """The mutation of this run whose call is recorded and whose outcome is not."""
-    if run.phase is not Phase.MUTATING:
+    if run.phase not in AFTER_APPLIED:
         return None
     row = parts.ledger.read().one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id)
     if row is None or row["status"] != MutationStatus.IN_FLIGHT:

@@ -34,18 +34,18 @@ class Nearer:
 
 
 def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int) -> Due | None:
-    """The handler to run now: consumers before producers, the oldest pending event first."""
+    """The handler to run now: consumers before what runs by the clock, the oldest pending event first."""
     consumers = [(h["oldest"], h) for h in handlers if h["kind"] == "consumer"]
     ready = [(oldest, h, why) for oldest, h in consumers if (why := _consumer_why(h, now))]
     if ready:
         _, handler, why = min(ready, key=lambda r: (r[0] is None, r[0] or 0, r[1]["handler"]))
         return Due(handler["handler"], "consumer", why)
-    producers = [h for h in handlers if h["kind"] == "producer" and _producer_due(h, now)]
-    if not producers:
+    scheduled = [h for h in handlers if h["kind"] != "consumer" and _time_due(h, now)]
+    if not scheduled:
         return None
-    first = min(producers, key=lambda h: (not h["queued"], h["next_run_at"] or 0, h["handler"]))
+    first = min(scheduled, key=lambda h: (not h["queued"], h["next_run_at"] or 0, h["handler"]))
     why = "run_now" if first["queued"] else "schedule"
-    return Due(first["handler"], "producer", why, _gap(first, manifest.handler(first["handler"]), policy, now))
+    return Due(first["handler"], first["kind"], why, _gap(first, manifest.handler(first["handler"]), policy, now))
 
 
 def _consumer_why(handler: Row, now: int) -> str | None:
@@ -61,12 +61,12 @@ def _consumer_why(handler: Row, now: int) -> str | None:
     return None
 
 
-def _producer_due(handler: Row, now: int) -> bool:
+def _time_due(handler: Row, now: int) -> bool:
     return bool(handler["queued"]) or (handler["next_run_at"] is not None and handler["next_run_at"] <= now)
 
 
 def _gap(row: Row, handler: Handler | None, policy: Policy, now: int) -> tuple[int, int] | None:
-    """The time in which a producer should have looked and did not, if it is longer than twice its interval."""
+    """The time in which a handler should have looked and did not, if it is longer than twice its interval."""
     if row["ran_at"] is None or handler is None:
         return None
     interval = next_time(handler.schedule, row["ran_at"], _default_ms(policy)) - row["ran_at"]
@@ -101,7 +101,7 @@ def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int
         handler = manifest.handler(row["handler"])
         if handler is None:
             continue
-        scheduled = next_time(handler.schedule, now, _default_ms(policy)) if row["kind"] == "producer" else None
+        scheduled = next_time(handler.schedule, now, _default_ms(policy)) if row["kind"] != "consumer" else None
         near = Nearer(
             row["handler"], _least(row["next_run_at"], scheduled),
             _least(row["wake_at"], now + int(policy.wake_latest_s * 1000)),

@@ -8,7 +8,7 @@ from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.records import Run
 from ..runtime.base import Ended, Fixed, Job
 from ..script.manifest import Handler
-from .gate import Gate
+from .gate import Gate, Work
 from .parts import Loaded, Parts
 from .permission import Permissions
 from .trace import Trace
@@ -27,10 +27,11 @@ class Stepper:
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
+        items: Work | None = None,
     ) -> tuple[Ended, Gate]:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered."""
         self.at = step
-        gate = Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace)
+        gate = Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
         job = Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,

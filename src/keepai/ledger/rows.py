@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.codec import stored
-from ..model.records import Approval, Error, Mutation, Run, Script
-from ..model.states import ApprovalStatus, MutationStatus, Phase, Reason, Status
+from ..model.records import Approval, Error, Item, Mutation, Run, Script
+from ..model.states import ApprovalStatus, ItemStatus, MutationStatus, Phase, Reason, Status
 from .base import Row
 
 _RUN_AS_IS = (
@@ -16,12 +16,15 @@ _RUN_AS_IS = (
 _MUTATION_AS_IS = (
     "id", "workflow_id", "run_id", "ordinal", "lineage", "mutation_key", "idempotency_key", "connector",
     "operation", "account", "target", "title", "preview", "attempts", "sender", "epoch", "first_sent_at", "closed_at",
-    "doubted_at", "reconcile_attempts", "evidence", "resolution",
+    "doubted_at", "reconcile_attempts", "evidence", "resolution", "item_id",
     "created_at", "updated_at",
 )
 _APPROVAL_AS_IS = (
     "id", "workflow_id", "run_id", "capability", "account", "intent", "digest", "expires_at", "decided_by",
     "created_at",
+)
+_ITEM_AS_IS = (
+    "id", "workflow_id", "external_id", "title", "attempt", "input_id", "handler", "created_at", "updated_at",
 )
 _SCRIPT = (
     "workflow_id", "major", "minor", "source", "hash", "manifest", "author", "impact", "created_at", "activated_at",
@@ -43,6 +46,11 @@ def mutation_record(row: Row) -> Mutation:
         **_pick(row, _MUTATION_AS_IS), params=stored(row["params"]), status=MutationStatus(row["status"]),
         result=stored(row["result"]) if row["result"] is not None else None, error=error_record(row["error"]),
     )
+
+
+def item_record(row: Row) -> Item:
+    """A unit of a routine's work."""
+    return Item(**_pick(row, _ITEM_AS_IS), status=ItemStatus(row["status"]))
 
 
 def approval_record(row: Row) -> Approval:

@@ -18,6 +18,7 @@ KeepError                   what happened, to what, why, what to do
 │ └ ConnectorBroke          an exception that the connector did not declare
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
+├ Suspended                 a routine waits; its run says for what               → (recorded already)
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
 │ ├ LedgerUnusable          the file cannot be used; says what to do
@@ -40,7 +41,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
-from .states import Reason, Status
+from .states import ItemStatus, Reason, Status
 
 
 class Consequence(StrEnum):
@@ -77,6 +78,7 @@ class KeepError(Exception):
 
     code: ClassVar[str] = "keep"
     consequence: ClassVar[Consequence] = Consequence.STOP
+    item: ClassVar[ItemStatus | None] = ItemStatus.FAILED  # what an item becomes that it stops; None: it waits
 
     def __init__(self, message: str | None = None, *, at: Location | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
@@ -185,6 +187,7 @@ class OutcomeUnknown(ConnectorError):
 
     code = "outcome_unknown"
     consequence = Consequence.RECONCILE
+    item = None
 
 
 class HostFault(KeepError):
@@ -205,6 +208,7 @@ class ApprovalNeeded(KeepError):
 
     code = "approval"
     consequence = Consequence.PERSON
+    item = None
 
 
 class NeedsAttention(KeepError):
@@ -212,6 +216,18 @@ class NeedsAttention(KeepError):
 
     code = "attention"
     consequence = Consequence.PERSON
+    item = ItemStatus.NEEDS_ATTENTION
+
+    def __init__(self, message: str, differs: Mapping[str, object]) -> None:
+        super().__init__(message)
+        self.differs = differs  # what was applied and what is wanted now, side by side
+
+
+class Suspended(KeepError):
+    """A routine's script ends here; why its run waits is on record already."""
+
+    code = "suspended"
+    item = None
 
 
 class LedgerError(KeepError):

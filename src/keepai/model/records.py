@@ -10,6 +10,7 @@ from .states import (
     ApprovalStatus,
     EventStatus,
     InputStatus,
+    ItemStatus,
     MutationStatus,
     Phase,
     Reason,
@@ -156,6 +157,23 @@ class Mutation(Record):
     evidence: str | None  # signs that came after the outcome was recorded
     resolution: str | None  # a person's word, and whose
     error: Error | None
+    item_id: str | None  # in a routine: the item that it belongs to
+    created_at: int
+    updated_at: int
+
+
+@dataclass(frozen=True)
+class Item(Record):
+    """One unit of a routine's work."""
+
+    id: str
+    workflow_id: str
+    external_id: str
+    title: str
+    status: ItemStatus
+    attempt: int
+    input_id: str
+    handler: str
     created_at: int
     updated_at: int
 
@@ -311,6 +329,6 @@ class Action(Record):
 
 
 __all__ = [
-    "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Mutation", "Output", "Record",
-    "Reserved", "Run", "Script", "Traced", "Workflow",
+    "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Item", "Mutation", "Output",
+    "Record", "Reserved", "Run", "Script", "Traced", "Workflow",
 ]

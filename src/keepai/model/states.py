@@ -19,7 +19,7 @@ class Phase(StrEnum):
     MUTATING = "mutating"  #: `mutate` runs, or its one call is under way
     MUTATED = "mutated"  #: the mutation is applied and its result stored
     EMITTING = "emitting"  #: `next` runs
-    EXECUTING = "executing"  #: a producer's handler runs
+    EXECUTING = "executing"  #: a producer's or routine's handler runs
     COMMITTED = "committed"  #: everything of this run is in the ledger, for good
 
 
@@ -270,6 +270,9 @@ OPEN: frozenset[Status] = frozenset({S.ACTIVE, S.PAUSED, S.FAILED})
 
 #: Items in one of these are not finished: their routine has to come back to them.
 UNFINISHED: frozenset[ItemStatus] = frozenset({T.PROCESSING, T.FAILED, T.NEEDS_ATTENTION})
+
+#: Phase in which a mutation is made → the phase in which its run goes on once it is applied.
+AFTER_APPLIED: Mapping[Phase, Phase] = MappingProxyType({P.MUTATING: P.MUTATED, P.EXECUTING: P.EXECUTING})
 
 #: Mutations in one of these have no known outcome: nothing may be sent again.
 DOUBTFUL: frozenset[MutationStatus] = frozenset({M.IN_FLIGHT, M.NEEDS_RECONCILE, M.INDETERMINATE})

@@ -77,14 +77,19 @@ select position from trace where workflow_id = :workflow_id and run_id = :run_id
 -- The intent, written before the first byte leaves.
 insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_key, idempotency_key, connector,
   operation, account, target, identity, payload, params, subkey, title, preview, status, attempts, sender, epoch,
-  first_sent_at, deadline_at, created_at, updated_at)
+  first_sent_at, deadline_at, item_id, created_at, updated_at)
 values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
   :operation, :account, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
-  :now, :deadline_at, :now, :now);
+  :now, :deadline_at, :item_id, :now, :now);
 
 -- name: mutation_count
--- How many sends of this lineage came before.
-select count(*) as attempts from mutation where workflow_id = :workflow_id and lineage = :lineage;
+-- How often the same thing was sent before, and how many mutations its run has made.
+select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key) as attempts,
+  (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
+
+-- name: mutation_keep
+-- A person keeps what was applied instead of this other payload.
+update mutation set kept = :kept where id = :mutation_id and status = 'applied' returning id;
 
 -- name: mutation_applied_by_key
 -- The applied mutation of the same thing for the same inputs and attempt, if there is one.
@@ -95,8 +100,14 @@ select * from mutation where workflow_id = :workflow_id and mutation_key = :muta
 select count(*) as sent from mutation
 where workflow_id = :workflow_id and connector = :connector and operation = :operation and first_sent_at > :since;
 
+-- name: mutation_made_in_lineage
+-- How often an operation was sent by a lineage and not refused.
+select count(*) as made from mutation
+where workflow_id = :workflow_id and lineage = :lineage and connector = :connector and operation = :operation
+  and status <> 'failed';
+
 -- name: mutation_of_run
--- The mutation of a run.
+-- The newest mutation of a run.
 select * from mutation where workflow_id = :workflow_id and run_id = :run_id order by ordinal desc limit 1;
 
 -- name: mutation_by_id
@@ -134,9 +145,9 @@ where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_re
 update mutation set evidence = coalesce(evidence || ' ', '') || :evidence where id = :mutation_id returning id;
 
 -- name: mutation_refusals
--- How often the outside system itself refused a send of this lineage.
+-- How often the outside system itself refused to do this thing.
 select count(*) as refusals from mutation
-where workflow_id = :workflow_id and lineage = :lineage and status = 'failed' and resolution is null
+where workflow_id = :workflow_id and mutation_key = :mutation_key and status = 'failed' and resolution is null
   and doubted_at is null;
 
 -- name: run_restop

@@ -100,17 +100,18 @@ select * from handler_state where workflow_id = :workflow_id and handler = :hand
 -- name: handler_queue
 -- A person says "run now".
 update handler_state set queued = 1, updated_at = :now
-where workflow_id = :workflow_id and present = 1 and kind = 'producer' returning handler;
+where workflow_id = :workflow_id and present = 1 and kind <> 'consumer' and (:handler is null or handler = :handler)
+returning handler;
 
 -- name: handler_started
--- A producer's run begins; a gap is remembered if it comes much too late.
+-- A producer's or routine's run begins; a gap is remembered if it comes much too late.
 update handler_state set queued = 0, ran_at = :now,
   gap_since_at = coalesce(:gap_since_at, gap_since_at), gap_until_at = coalesce(:gap_until_at, gap_until_at),
   updated_at = :now
 where workflow_id = :workflow_id and handler = :handler;
 
 -- name: handler_scheduled
--- A producer's run ended; when the next is due, unless a newer version has said so meanwhile.
+-- A producer's or routine's run ended; when the next is due, unless a newer version has said so meanwhile.
 update handler_state set next_run_at = :next_run_at, updated_at = :now
 where workflow_id = :workflow_id and handler = :handler and exists
   (select 1 from workflow w where w.id = :workflow_id and w.major = :major and w.minor = :minor);

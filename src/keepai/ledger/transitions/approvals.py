@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 from ...model.codec import encode
 from ...model.records import Approval, Mutation, Run, Traced
-from ...model.states import ApprovalStatus, Phase
+from ...model.states import ApprovalStatus
 from ..base import Tx
 from ..rows import approval_record
 from . import mutations, runs
@@ -50,7 +50,7 @@ def decide(tx: Tx, approval: Approval, target: ApprovalStatus, actor: str) -> No
 def send(tx: Tx, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mutation]:
     """Use an approval: it is consumed, the run goes on and the intent is recorded, in one step."""
     _move(tx, approval, ApprovalStatus.CONSUMED)
-    resumed = runs.resume(tx, run, Phase.MUTATING)
+    resumed = runs.resume(tx, run, run.phase)
     return resumed, mutations.send(tx, resumed, intent, ())
 
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.records import Mutation, Run, Traced
-from ...model.states import MutationStatus, Phase
+from ...model.states import AFTER_APPLIED, MutationStatus
 from ..base import Tx
 from ..rows import mutation_record
-from . import runs
+from . import items, runs
 from .runs import Stop
 
 
@@ -30,6 +30,7 @@ class Intent:
     title: str | None
     preview: str
     deadline_at: int
+    item_id: str | None = None  # in a routine: the item that it belongs to
 
 
 @dataclass(frozen=True)
@@ -44,23 +45,28 @@ class Doubt:
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
-    assert run.phase is Phase.MUTATING, run
+    assert run.phase in AFTER_APPLIED, run
+    if intent.item_id is not None:
+        items.expect_executing(tx, run)
+        items.expect_at_work(tx, run, intent.item_id)
     mutation_id = tx.new_id("mut")
-    earlier = tx.one("mutation_count", workflow_id=run.workflow_id, lineage=run.lineage)
+    earlier = tx.one(
+        "mutation_count", workflow_id=run.workflow_id, run_id=run.id, mutation_key=intent.mutation_key,
+    )
     assert earlier is not None
     tx.run(
         "mutation_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), mutation_id=mutation_id,
-        run_id=run.id, ordinal=1, lineage=run.lineage, attempts=earlier["attempts"] + 1, host=tx.host,
-        epoch=tx.epoch, now=tx.now, **vars(intent),
+        run_id=run.id, ordinal=earlier["ordinal"] + 1, lineage=run.lineage, attempts=earlier["attempts"] + 1,
+        host=tx.host, epoch=tx.epoch, now=tx.now, **vars(intent),
     )
     runs.keep_trace(tx, run.workflow_id, trace)
     return _get(tx, mutation_id)
 
 
-def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, trace: Sequence[Traced]) -> Run:
+def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
-    return runs.advance(tx, run, Phase.MUTATED, outcome, trace)
+    return runs.advance(tx, run, AFTER_APPLIED[run.phase], outcome, trace)
 
 
 def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:
@@ -89,10 +95,12 @@ def _doubt(tx: Tx, mutation: Mutation, doubt: Doubt) -> None:
     )
 
 
-def found(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, resolution: str | None = None) -> Run:
+def found(
+    tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, resolution: str | None = None,
+) -> Run:
     """It turned out to have happened: the run goes on in its place."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, resolution=resolution)
-    return runs.resume(tx, run, Phase.MUTATED, outcome)
+    return runs.resume(tx, run, AFTER_APPLIED[run.phase], outcome)
 
 
 def absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | None = None) -> None:

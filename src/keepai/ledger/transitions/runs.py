@@ -8,10 +8,10 @@ from typing import Any
 
 from ...model.codec import stored
 from ...model.records import Run, Traced
-from ...model.states import EventStatus, Phase, Reason, Status
+from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status
 from ..base import Tx
 from ..rows import run_record
-from . import events
+from . import events, items
 from .events import Publication, Registration
 
 
@@ -38,6 +38,7 @@ class Stop:
     retry_at: int | None = None
     failures: int = 0
     exhausted: bool = False
+    item: ItemStatus | None = None  # what the item becomes in which it stops; None: it stays as it is
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def begin(tx: Tx, new: Begin) -> Run:
         phase=new.phase, prepare_result=None, prepared_at=None, outcome=None, failures=0, observed=sequence,
         host=tx.host, epoch=tx.epoch, now=tx.now,
     )
-    if new.kind == "producer":
+    if new.kind != "consumer":
         since, until = new.gap or (None, None)
         tx.run(
             "handler_started", workflow_id=new.workflow_id, handler=new.handler, now=tx.now,
@@ -116,6 +117,7 @@ def halt(tx: Tx, run: Run, why: Stop) -> None:
         tx, "run_stop", run, status=why.status, reason=why.reason, error=why.error, retry_at=why.retry_at,
         failures=why.failures, exhausted=int(why.exhausted), phase=run.phase,
     )
+    items.stop(tx, run, why.item)
 
 
 def rest(tx: Tx, run: Run, why: Stop) -> None:
@@ -125,6 +127,7 @@ def rest(tx: Tx, run: Run, why: Stop) -> None:
         reason=why.reason, error=why.error, retry_at=why.retry_at, failures=why.failures,
         exhausted=int(why.exhausted), now=tx.now,
     )
+    items.stop(tx, run, why.item)
 
 
 def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
@@ -159,11 +162,12 @@ def abandon(tx: Tx, run: Run) -> None:
     )
     void(tx, run)
     events.release(tx, run.workflow_id, run.id)
+    items.leave(tx, run)
 
 
 def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
     """A handler whose run was given up before it pinned anything is not due again at once."""
-    if run.kind == "producer":
+    if run.kind != "consumer":
         tx.run(
             "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=again_at, now=tx.now,
             **_version(run),
@@ -228,11 +232,17 @@ def commit_producer(
     """The handler returned: inputs, events, state and the next due time, in one step."""
     events.register(tx, run.workflow_id, run.id, inputs)
     events.publish(tx, run.workflow_id, run.id, publications)
+    commit_routine(tx, run, state, next_run_at, trace)
+
+
+def commit_routine(tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced]) -> None:
+    """The handler returned: state and the next due time, in one step; an item that it left open is left behind."""
     _store(tx, run, state)
     tx.run(
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
         **_version(run),
     )
+    items.leave(tx, run)
     keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase)
 

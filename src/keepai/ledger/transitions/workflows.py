@@ -9,9 +9,19 @@ from ...model.codec import Json, encode, stored
 from ...model.errors import Refused
 from ...model.permissions import Grant
 from ...model.records import Approval, Mutation, Run
-from ...model.states import WORKFLOW, ApprovalStatus, IllegalMove, MutationStatus, Phase, WorkflowStatus, check
+from ...model.states import (
+    WORKFLOW,
+    ApprovalStatus,
+    IllegalMove,
+    ItemStatus,
+    MutationStatus,
+    Phase,
+    Status,
+    WorkflowStatus,
+    check,
+)
 from ..base import Row, Tx
-from . import approvals, events, mutations, runs
+from . import approvals, events, items, mutations, runs
 from .mutations import Doubt
 from .runs import Carry, Stop
 
@@ -65,7 +75,7 @@ def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
     for handler, kind in version.handlers.items():
         tx.run(
             "handler_upsert", workflow_id=workflow_id, handler=handler, kind=kind, now=tx.now,
-            next_run_at=tx.now if kind == "producer" else None,
+            next_run_at=None if kind == "consumer" else tx.now,
         )
     tx.run("handler_forget_absent", workflow_id=workflow_id)
 
@@ -108,10 +118,15 @@ def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str)
 
 
 def run_now(tx: Tx, workflow_id: str, actor: str) -> list[str]:
-    """Queue every producer."""
-    queued = [str(r["handler"]) for r in tx.all("handler_queue", workflow_id=workflow_id, now=tx.now)]
+    """Queue every producer and routine."""
+    queued = _queue(tx, workflow_id)
     note(tx, workflow_id, "run_now", workflow_id, actor, {"queued": list(queued)})
     return queued
+
+
+def _queue(tx: Tx, workflow_id: str, handler: str | None = None) -> list[str]:
+    rows = tx.all("handler_queue", workflow_id=workflow_id, handler=handler, now=tx.now)
+    return [str(row["handler"]) for row in rows]
 
 
 def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
@@ -132,6 +147,13 @@ def reprocess_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None
     note(tx, workflow_id, "reprocess", event_id, actor, None)
 
 
+def reprocess_item(tx: Tx, item: Row, actor: str) -> None:
+    """A person has an item worked on once more; its routine is queued, what was done before stays on record."""
+    routine = items.reprocess(tx, item)
+    queued = _queue(tx, item["workflow_id"], routine)
+    note(tx, item["workflow_id"], "reprocess", item["id"], actor, {"queued": list(queued)})
+
+
 def _held(event: Row) -> str:
     if event["reserved_by"]:
         return f"run {event['reserved_by']} has reserved it. Skip that run, or wait until it has ended."
@@ -148,8 +170,20 @@ def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]
     ]
     for event_id in skipped:
         tx.one("event_skip", event_id=event_id, now=tx.now)
+    _skip_item_of(tx, workflow_id, input_id)
     note(tx, workflow_id, "skip_input", input_id, actor, {"events": list(skipped)})
     return skipped
+
+
+def _skip_item_of(tx: Tx, workflow_id: str, input_id: str) -> None:
+    """An input that stands for an item takes it along; one that a run has in hand is that run's question."""
+    item = tx.one("item_of_input", input_id=input_id)
+    if item is None:
+        return
+    held = tx.one("item_held_by", workflow_id=workflow_id, item_id=item["id"])
+    if held is not None:
+        raise Refused(f"Input {input_id} cannot be skipped: run {held['id']} has its item in hand. Skip that run.")
+    tx.one("item_skip", item_id=item["id"], now=tx.now)
 
 
 def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
@@ -161,16 +195,33 @@ def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
 def skip_run(
     tx: Tx, run: Run, mutation: Mutation | None, outcome: str, actor: str, again_at: int | None = None,
 ) -> None:
-    """A person gives up what a run wanted to do: `next` is told, its events end as skipped."""
+    """A person gives up what a run wanted to do."""
     note(tx, run.workflow_id, "skip_run", run.id, actor, {"was": run.status})
     if mutation is not None and mutation.status is MutationStatus.INDETERMINATE:
         mutations.resolve(tx, mutation, MutationStatus.SKIPPED, f"skipped by {actor}")
-    if run.phase in (Phase.PREPARING, Phase.EXECUTING):
+    _go_without(tx, run, outcome, again_at)
+
+
+def _go_without(tx: Tx, run: Run, outcome: str, again_at: int | None = None) -> None:
+    """A consumer's `next` is told, its events end as skipped; a routine is replayed without the item it stopped in."""
+    item_id = items.of_run(tx, run)
+    if item_id is not None:
+        items.skip(tx, item_id)
+        runs.carry_on(tx, run, Carry(Status.SUPERSEDED, run.number, run.phase, keep=False, trigger="person"))
+    elif run.phase in (Phase.PREPARING, Phase.EXECUTING):
         runs.abandon(tx, run)
         runs.look_later(tx, run, again_at)
     else:
         runs.void(tx, run)
         runs.resume(tx, run, Phase.EMITTING, outcome)
+
+
+def keep_applied(tx: Tx, run: Run, mutation: Mutation, payload_hash: str, how: Carry, actor: str) -> None:
+    """A person keeps what was applied, though the script wants another content now: the run goes on with it."""
+    note(tx, run.workflow_id, "keep", mutation.id, actor, {"payload": payload_hash})
+    tx.expect("mutation_keep", f"mutation {mutation.id} is not applied", mutation_id=mutation.id, kept=payload_hash)
+    items.stop(tx, run, ItemStatus.FAILED)
+    runs.carry_on(tx, run, how)
 
 
 def approve(tx: Tx, approval: Approval, actor: str) -> None:
@@ -183,10 +234,10 @@ def reject(tx: Tx, run: Run, approval: Approval, outcome: str, actor: str) -> No
     """A person says no: the run goes on without the call."""
     approvals.decide(tx, approval, ApprovalStatus.REJECTED, actor)
     note(tx, approval.workflow_id, "reject", approval.id, actor, {"digest": approval.digest})
-    runs.resume(tx, run, Phase.EMITTING, outcome)
+    _go_without(tx, run, outcome)
 
 
-def happened(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str, actor: str) -> None:
+def happened(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, actor: str) -> None:
     """A person says that a mutation happened: the run goes on with that."""
     note(tx, run.workflow_id, "happened", mutation.id, actor, {"result": result})
     mutations.found(tx, run, mutation, result, outcome, f"{actor}: it happened")

@@ -188,16 +188,28 @@
       return host("missing", path, cut(key, 200), here());
     },
   }));
-  const builtIn = (name) => freeze((...args) => ask(name, args));
-  const connector = (name, operations) => {
+  const builtIn = (name, scope) => freeze((...args) => {
+    if (scope?.over) host("wrong", `ctx.${name} belongs to an item that has ended; use the ctx of the item at work.`, here());
+    return ask(name, args);
+  });
+  const connector = (name, operations, scope) => {
     const made = {};
     const names = keys(operations);
-    for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`));
+    for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`, scope));
     return closed(made, name);
   };
+  // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
   const within = (members, job) => freeze(async (id, title, work) => {
+    if (typeof work !== "function") host("wrong", "ctx.withItem takes an id, a title and a function.", here());
     const state = deepFreeze(decode(request("withItem", [id, title, "begin"], ++calls)));
-    const result = await work(context(members, job, state));
+    const scope = create(null);
+    let result;
+    try {
+      result = await work(context(record({ ...members, ...connectors(job, scope) }), job, state));
+    } catch (e) {
+      describe(e);
+    }
+    scope.over = true;
     request("withItem", [id, title, "end"], ++calls);
     return result;
   });
@@ -209,10 +221,14 @@
     if (item !== undefined) fixed(ctx, "item", item);
     return closed(ctx, "");
   };
-  const membersOf = (job) => {
-    const members = create(null);
+  const connectors = (job, scope) => {
+    const made = create(null);
     const names = keys(job.operations);
-    for (let i = 0; i < names.length; i++) members[names[i]] = connector(names[i], job.operations[names[i]]);
+    for (let i = 0; i < names.length; i++) made[names[i]] = connector(names[i], job.operations[names[i]], scope);
+    return made;
+  };
+  const membersOf = (job) => {
+    const members = connectors(job);
     members.peek = builtIn("peek");
     members.getByIds = builtIn("getByIds");
     members.publish = builtIn("publish");

@@ -182,8 +182,8 @@ class StepRun:
     def _on_missing(self, connector: str, key: str, stack: str) -> NoReturn:
         raise rules.missing(self._job.surface, connector, key, self._places.find(stack))
 
-    def _on_wrong(self, message: str) -> NoReturn:
-        raise ScriptError(message)
+    def _on_wrong(self, message: str, stack: str = "") -> NoReturn:
+        raise ScriptError(message, at=self._places.find(stack) if stack else None)
 
     # The channel.
 

@@ -1,0 +1,97 @@
+"""A routine's run: its handler works through items and is replayed from the top until it returns.
+
+Nothing of it is held in memory while it waits: whatever stops it ends the script, and the next replay finds what
+was done in the ledger. A mutation that was applied gives its kept result; only what is missing is sent.
+"""
+
+from __future__ import annotations
+
+from ..ledger.base import Row
+from ..ledger.transitions import items, runs
+from ..model.codec import Json, check_id, encode, stored
+from ..model.errors import RuleBroken, Suspended
+from ..model.operations import Step
+from ..model.states import UNFINISHED, ItemStatus, Status
+from ..runtime.base import Operation, Reply
+from . import approval, mutation
+from .gate import check_title
+from .mutation import Unit
+from .producer_run import kept_state, next_run_at
+from .stepping import Stepper
+
+
+async def execute(stepper: Stepper) -> None:
+    """Send what a person approved, if that is due; then replay, and commit if the handler returns."""
+    approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
+    if approved is not None and await mutation.perform_approved(stepper, approved) is None:
+        return
+    try:
+        ended, _ = await stepper.step(Step.ROUTINE, (stepper.state(),), items=Items(stepper))
+    except Suspended:
+        return
+    await stepper.parts.ledger.write(
+        runs.commit_routine, stepper.run, kept_state(stepper.parts, ended.value, stepper.handler.name),
+        next_run_at(stepper), stepper.trace.take(),
+    )
+
+
+class Items:
+    """The item at work in one replay, and what the script does with it."""
+
+    def __init__(self, stepper: Stepper) -> None:
+        self._stepper = stepper
+        self._current: Row | None = None
+
+    async def with_item(self, args: tuple[Json, ...]) -> Reply:
+        """`ctx.withItem` begins or ends an item."""
+        external_id, title, border = (*args, None, None, None)[:3]
+        if border == "end":
+            await self._end(external_id)
+            return Reply(None)
+        name = check_id(external_id, "withItem: id")
+        if self._current is not None:
+            at_work = self._current["external_id"]
+            nested = "in itself" if at_work == name else f"while {at_work!r} is at work"
+            raise RuleBroken(
+                f"ctx.withItem: {name!r} was begun {nested}. Items are worked on one after the other: "
+                "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
+            )
+        self._current = await self._begin(name, check_title(title, "withItem"))
+        return Reply({"isDone": not _unfinished(self._current)})
+
+    async def _begin(self, name: str, title: str) -> Row:
+        ledger, run = self._stepper.parts.ledger, self._stepper.run
+        known = ledger.read().one("item_find", workflow_id=run.workflow_id, external_id=name)
+        if known is not None and not _unfinished(known):
+            return known
+        return await ledger.write(items.begin_item, run, name, title)
+
+    async def _end(self, external_id: Json) -> None:
+        current, self._current = self._current, None
+        if current is None or current["external_id"] != external_id:
+            raise RuleBroken(f"ctx.withItem: {external_id!r} is not the item at work.")
+        if _unfinished(current):
+            await self._stepper.parts.ledger.write(items.end_item, self._stepper.run, current["id"])
+
+    async def mutate(self, operation: Operation) -> Reply:
+        """A side effect of the item at work: its result, from the outside system or from the ledger."""
+        item = self._current
+        if item is None:
+            raise RuleBroken(
+                f"ctx.{operation.name} is a mutation outside of an item. "
+                "Wrap it: await ctx.withItem(id, title, async (ctx) => { … })."
+            )
+        if not _unfinished(item):
+            raise RuleBroken(
+                f"ctx.{operation.name}: the item {item['external_id']!r} is {item['status']}; a mutation on it would "
+                "do its work again. Begin its function with `if (ctx.item.isDone) return;`."
+            )
+        unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
+        result = await mutation.perform(self._stepper, operation, unit)
+        if result is None:
+            raise Suspended(f"Run {self._stepper.run.id} waits.")
+        return Reply(stored(result))
+
+
+def _unfinished(item: Row) -> bool:
+    return ItemStatus(item["status"]) in UNFINISHED

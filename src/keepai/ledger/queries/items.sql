@@ -1,0 +1,69 @@
+-- Statements on the items that routines work through.
+
+-- name: item_find
+-- An item by the name that its script gave it.
+select * from item where workflow_id = :workflow_id and external_id = :external_id;
+
+-- name: item_by_id
+-- One item.
+select * from item where id = :item_id;
+
+-- name: item_insert
+-- An item that a routine begins for the first time.
+insert into item (workflow_id, seq, id, external_id, title, status, input_id, handler, created_at, updated_at)
+values (:workflow_id, :seq, :item_id, :external_id, :title, 'processing', :input_id, :handler, :now, :now);
+
+-- name: item_enter
+-- A run works on an item, in the item's present attempt; coming back to it makes it the run's newest again.
+insert into item_run (workflow_id, run_id, item_id, seq, attempt)
+select i.workflow_id, :run_id, i.id, :seq, i.attempt from item i where i.id = :item_id
+on conflict (workflow_id, run_id, item_id) do update set seq = excluded.seq;
+
+-- name: item_at_work
+-- The item that a run works on, unchanged since it began with it.
+select i.id from item_run x join item i on i.id = x.item_id and i.attempt = x.attempt
+where x.workflow_id = :workflow_id and x.run_id = :run_id and x.item_id = :item_id
+  and i.status in ('processing', 'failed', 'needs_attention');
+
+-- name: item_of_run
+-- The item that a run worked on last, as it stands now.
+select i.*, x.attempt as worked_attempt from item_run x join item i on i.id = x.item_id
+where x.workflow_id = :workflow_id and x.run_id = :run_id order by x.seq desc limit 1;
+
+-- name: item_done
+-- An item's handler returned.
+update item set status = 'done', updated_at = :now
+where id = :item_id and status in ('processing', 'failed', 'needs_attention') returning id;
+
+-- name: item_stop
+-- The run stopped inside the item that it worked on last.
+update item set status = :target, updated_at = :now
+where status <> :target and status in ('processing', 'failed', 'needs_attention') and id =
+  (select x.item_id from item_run x where x.workflow_id = :workflow_id and x.run_id = :run_id
+    order by x.seq desc limit 1);
+
+-- name: item_skip
+-- A person decides that nothing more shall come of an item.
+update item set status = 'skipped', updated_at = :now
+where id = :item_id and status in ('processing', 'failed', 'needs_attention') returning id;
+
+-- name: item_leave
+-- A lineage has ended: what it began and did not finish is left behind.
+update item set status = 'failed', updated_at = :now
+where status in ('processing', 'needs_attention') and id in
+  (select x.item_id from run r join item_run x on x.workflow_id = r.workflow_id and x.run_id = r.id
+    where r.workflow_id = :workflow_id and r.lineage = :lineage);
+
+-- name: item_reprocess
+-- A person has a finished item worked on once more.
+update item set status = 'processing', attempt = attempt + 1, updated_at = :now
+where id = :item_id and status in ('done', 'skipped', 'failed') returning handler;
+
+-- name: item_held_by
+-- The open run that has an item in hand, if any.
+select r.id, r.status, r.reason from item_run x join run r on r.id = x.run_id
+where x.workflow_id = :workflow_id and x.item_id = :item_id and r.status in ('active', 'paused', 'failed') limit 1;
+
+-- name: item_of_input
+-- The item that an input stands for, if it does.
+select * from item where input_id = :input_id;

@@ -1,0 +1,103 @@
+"""The units of a routine's work: begun, finished, skipped, worked on once more."""
+
+from __future__ import annotations
+
+from ...model.errors import Refused
+from ...model.records import Run
+from ...model.states import ItemStatus
+from ..base import Row, Tx
+from . import events
+from .events import Registration
+
+#: An item is an input too, so that inputs → outputs holds for routines: its source and type.
+AS_INPUT = ("workflow", "item")
+
+
+def begin_item(tx: Tx, run: Run, external_id: str, title: str) -> Row:
+    """A run works on an item from now on; one that is new is registered as an input in the same step."""
+    expect_executing(tx, run)
+    known = tx.one("item_find", workflow_id=run.workflow_id, external_id=external_id)
+    item_id = str(known["id"]) if known else _create(tx, run, external_id, title)
+    tx.run("item_enter", run_id=run.id, item_id=item_id, seq=tx.tick(run.workflow_id))
+    return _get(tx, item_id)
+
+
+def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
+    source, kind = AS_INPUT
+    address = {"workflow_id": run.workflow_id, "source": source, "type": kind, "external_id": external_id}
+    input_id, item_id = tx.new_id("inp"), tx.new_id("itm")
+    events.register(tx, run.workflow_id, run.id, [Registration(input_id, source, kind, external_id, title)])
+    registered = tx.one("input_find", **address)
+    assert registered is not None, f"input {external_id!r} was just registered"
+    tx.run(
+        "item_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), item_id=item_id,
+        external_id=external_id, title=title, input_id=registered["id"], handler=run.handler, now=tx.now,
+    )
+    return item_id
+
+
+def end_item(tx: Tx, run: Run, item_id: str) -> None:
+    """An item's handler returned."""
+    expect_executing(tx, run)
+    expect_at_work(tx, run, item_id)
+    tx.expect("item_done", f"item {item_id} has ended already", item_id=item_id, now=tx.now)
+
+
+def expect_executing(tx: Tx, run: Run) -> None:
+    """Refuse to go on for a run that this host no longer executes."""
+    tx.expect(
+        "run_phase", f"run {run.id} is no longer active under this host", run_id=run.id, source=run.phase,
+        target=run.phase, outcome=None, epoch=tx.epoch, now=tx.now,
+    )
+
+
+def expect_at_work(tx: Tx, run: Run, item_id: str) -> None:
+    """Refuse to go on with an item that ended, or was begun anew, since the run entered it."""
+    tx.expect(
+        "item_at_work", f"run {run.id} no longer has item {item_id} in hand", workflow_id=run.workflow_id,
+        run_id=run.id, item_id=item_id,
+    )
+
+
+def stop(tx: Tx, run: Run, becomes: ItemStatus | None) -> None:
+    """What the item becomes in which a run stopped; None leaves it as it is."""
+    if becomes is not None:
+        tx.run("item_stop", workflow_id=run.workflow_id, run_id=run.id, target=becomes, now=tx.now)
+
+
+def leave(tx: Tx, run: Run) -> None:
+    """A lineage has ended: what it began and did not finish stands as failed, for people to see."""
+    tx.run("item_leave", workflow_id=run.workflow_id, lineage=run.lineage, now=tx.now)
+
+
+def of_run(tx: Tx, run: Run) -> str | None:
+    """The unfinished item in which a run stopped, if it did."""
+    row = tx.one("item_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    unfinished = row is not None and tx.one(
+        "item_at_work", workflow_id=run.workflow_id, run_id=run.id, item_id=row["id"],
+    ) is not None
+    return str(row["id"]) if row is not None and unfinished else None
+
+
+def skip(tx: Tx, item_id: str) -> None:
+    """A person decides that nothing more shall come of an item."""
+    tx.expect("item_skip", f"item {item_id} has ended already", item_id=item_id, now=tx.now)
+
+
+def reprocess(tx: Tx, item: Row) -> str:
+    """Begin an item anew, as a new attempt: gives its routine's name."""
+    held = tx.one("item_held_by", workflow_id=item["workflow_id"], item_id=item["id"])
+    if held is not None and item["status"] not in (ItemStatus.DONE, ItemStatus.SKIPPED):
+        raise Refused(
+            f"Item {item['id']} cannot be reprocessed: run {held['id']} has it in hand. Retry that run, or skip it."
+        )
+    begun = tx.one("item_reprocess", item_id=item["id"], now=tx.now)
+    if begun is None:
+        raise Refused(f"Item {item['id']} cannot be reprocessed: it is {item['status']}.")
+    return str(begun["handler"])
+
+
+def _get(tx: Tx, item_id: str) -> Row:
+    row = tx.one("item_by_id", item_id=item_id)
+    assert row is not None, f"item {item_id} was just written"
+    return row
