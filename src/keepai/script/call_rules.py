@@ -13,6 +13,14 @@ from .topic_rules import undeclared
 from .tree import Node
 
 _ON_CONNECTORS = frozenset({Kind.READ, Kind.READ_BY_ID, Kind.MUTATION})
+
+#: What a routine may not ask for → what to do instead.
+_IN_ROUTINES = {
+    Kind.PUBLISH: "A routine does not publish; do the work in `ctx.withItem`, or publish in a producer.",
+    Kind.REGISTER_INPUT: "A routine does not register inputs; each item of `ctx.withItem(id, title, …)` is one.",
+    Kind.PEEK: "A routine takes no events; read its work with a connector, or write a consumer.",
+    Kind.GET_BY_IDS: "A routine takes no events; read its work with a connector, or write a consumer.",
+}
 _OWN = (*BUILT_IN, "log")
 
 
@@ -63,12 +71,14 @@ def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
         what = {Kind.READ: "a read", Kind.READ_BY_ID: "a read", Kind.MUTATION: "a mutation"}.get(kind)
         message = f"it is {what}, " if what else ""
         message += f"allowed in: {where_allowed(kind)}."
-        fix = "Routines arrive with a later version." if kind is Kind.WITH_ITEM else _move(call, kind)
+        fix = _move(call, kind)
     reading.add("forbidden-call", call.node,
                 f"`ctx.{call.name}` is not allowed in {_step_of(call)}; {message}", fix)
 
 
 def _move(call: Call, kind: Kind) -> str:
+    if call.step is Step.ROUTINE:
+        return _IN_ROUTINES[kind]
     if kind is Kind.MUTATION:
         return "Make it the last call of a consumer's `mutate`."
     if kind in (Kind.READ, Kind.READ_BY_ID) and call.step in (Step.MUTATE, Step.NEXT):
@@ -77,11 +87,13 @@ def _move(call: Call, kind: Kind) -> str:
         return "Publish in `next`."
     if kind is Kind.REGISTER_INPUT:
         return "Register inputs in a producer; what a consumer publishes inherits them."
+    if kind is Kind.WITH_ITEM:
+        return "Move it into the handler of a routine; a producer or consumer has no items."
     return f"Move it to: {where_allowed(kind)}."
 
 
 def _step_of(call: Call) -> str:
-    return "a producer" if call.step is Step.PRODUCER else f"`{call.step.value}`"
+    return f"a {call.step.value}" if call.step in (Step.PRODUCER, Step.ROUTINE) else f"`{call.step.value}`"
 
 
 def _unknown(reading: Reading, call: Call, surface: Surface | None) -> None:

@@ -149,7 +149,7 @@ class _Follower:
             if path and path[-1] in ("call", "apply", "bind"):
                 self._hidden(node, path)
             else:
-                self._followed.calls.append(Call(self._followed.handler, self._followed.step, path, parent))
+                self._call(Call(self._followed.handler, self._followed.step, path, parent))
         elif parent.kind == "variable_declarator" and node.field == "value":
             name = parent.get("name")
             if name is not None:
@@ -158,6 +158,21 @@ class _Follower:
             self._hand_over(node, parent, parent.parent, path)
         elif parent.kind not in _HARMLESS and not _is_assigned(node, parent):
             self._hidden(node, path)
+
+    def _call(self, call: Call) -> None:
+        self._followed.calls.append(call)
+        if call.step is Step.ROUTINE and call.name == "withItem" and len(call.args) > 2:
+            self._into_item(call.args[2])
+
+    def _into_item(self, given: Node) -> None:
+        """The callback of an item receives a `ctx` of its own."""
+        callback = self._literals.resolve(given)
+        if self._literals.type_of(callback) == "a function":
+            patterns = parameters(callback)
+            if patterns:
+                self.bind(patterns[0], ())
+        elif self._literals.type_of(callback) is None:
+            self._hidden(given, ())
 
     def _hand_over(self, node: Node, given: Node, call: Node, path: Path) -> None:
         """`ctx` is an argument: follow it into a function of this module."""

@@ -24,7 +24,7 @@ _TOPICS = 'topics: { "email.received": {} }'
 
 @dataclass
 class Declared:
-    """A producer or consumer. What is None was left out, or could not be read and is not judged."""
+    """A producer, consumer or routine. What is None was left out, or could not be read and is not judged."""
 
     name: str
     kind: HandlerKind
@@ -33,7 +33,7 @@ class Declared:
     subscribe: Topics | None = None
     schedule: Schedule | None = None
     steps: dict[Step, Node] = field(default_factory=dict)
-    bare: bool = False  # a producer that is just a function
+    bare: bool = False  # a producer or routine that is just a function
     without_publishes: bool = False
 
     def to_handler(self) -> Handler:
@@ -52,7 +52,7 @@ class Declaration:
     name: str | None
     topics: Topics | None
     handlers: list[Declared] = field(default_factory=list)
-    producers: set[str] = field(default_factory=set)  # their names
+    kinds: dict[str, HandlerKind] = field(default_factory=dict)  # of the handlers, by name
 
     def to_manifest(self, capabilities: tuple[str, ...]) -> Manifest | None:
         """The manifest, if there is enough for one."""
@@ -94,18 +94,17 @@ def _argument(reading: Reading, export: Node) -> Node | None:
 def read_workflow(reading: Reading, node: Node) -> tuple[Declaration, dict[str, Entry]]:
     """Name and topics, and the members of the workflow for those who read the handlers."""
     members = reading.keyed(node, "The workflow", WORKFLOW_KEYS)
-    for key, example in (("name", _NAME), ("topics", _TOPICS)):
-        if key not in members:
+    needs_topics = bool({"producers", "consumers"} & set(members))  # routines know none
+    for key, example, needed in (("name", _NAME, True), ("topics", _TOPICS, needs_topics)):
+        if needed and key not in members:
             reading.add("missing-key", node, f"The workflow has no `{key}`.", f"Add `{example}`.")
-    if "routines" in members:
-        reading.add("routines-unsupported", members["routines"].at,
-                    "Routines are not supported in this version of Keep.",
-                    "Write a producer and a consumer instead.")
     if not {"producers", "consumers", "routines"} & set(members):
         reading.add("no-handlers", node, "The workflow has no handlers, so nothing ever runs.",
-                    "Add `producers` and `consumers`.")
+                    "Add `producers` and `consumers`, or `routines`.")
     name = _name(reading, members["name"].value) if "name" in members else None
-    topics = _topics(reading, members["topics"].value) if "topics" in members else None
+    topics: Topics | None = None if needs_topics else {}
+    if "topics" in members:
+        topics = _topics(reading, members["topics"].value)
     return Declaration(name, topics), members
 
 

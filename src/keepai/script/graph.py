@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from .manifest import Handler, Manifest
 
+#: Kind of vertex → what Mermaid writes around its name.
+_SHAPES = {"topic": ("([", "])"), "producer": ("[/", "/]"), "consumer": ("[", "]"), "routine": ("[[", "]]")}
+
 
 @dataclass(frozen=True)
 class Vertex:
     """A handler or a topic."""
 
     name: str
-    kind: str  # "producer", "consumer" or "topic"
+    kind: str  # "producer", "consumer", "routine" or "topic"
 
 
 @dataclass(frozen=True)
@@ -121,5 +124,5 @@ def as_mermaid(graph: Graph) -> str:
 
 def _shape(vertex: Vertex) -> str:
     label = "".join(c if c.isalnum() or c in " ._-/" else f"#{ord(c)};" for c in vertex.name)
-    left, right = {"topic": ("([", "])"), "producer": ("[/", "/]")}.get(vertex.kind, ("[", "]"))
+    left, right = _SHAPES[vertex.kind]
     return f'{left}"{label}"{right}'

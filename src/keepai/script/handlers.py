@@ -1,4 +1,4 @@
-"""Producers and consumers as the script declares them."""
+"""Producers, consumers and routines as the script declares them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ from .tree import Node
 
 PRODUCER_KEYS = ("publishes", "schedule", "handler")
 CONSUMER_KEYS = ("subscribe", "publishes", "prepare", "mutate", "next")
+ROUTINE_KEYS = ("schedule", "handler")
 SCHEDULE_KEYS = ("interval", "cron", "tz")
 
 _PRODUCER = '{ publishes: ["…"], schedule: { interval: "5m" }, handler: async (ctx, state) => { … } }'
 _CONSUMER = 'Keep.consumer({ subscribe: ["…"], publishes: ["…"], async prepare(ctx, state) { … }, … })'
+_ROUTINE = '{ schedule: { interval: "5m" }, handler: async (ctx, state) => { … } }'
 _SCHEDULE = 'schedule: { interval: "5m" }'
 _CRON = 'schedule: { cron: "0 9 * * 1-5", tz: "Europe/Berlin" }'
+
+#: Keys that a routine is often given by mistake → what to do instead.
+_NOT_IN_A_ROUTINE = {
+    "publishes": "Remove it; routines do not publish. A producer does, or a consumer's `next`.",
+    "subscribe": "Remove it; routines take no events and do not publish. A consumer subscribes.",
+}
 
 
 def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[str, Entry]) -> None:
     """Add every handler to the declaration."""
-    for group, read in (("producers", _producer), ("consumers", _consumer)):
+    for group, read in (("producers", _producer), ("consumers", _consumer), ("routines", _routine)):
         if group not in members:
             continue
         node = reading.expect(members[group].value, "an object", f"`{group}`", f"Write `{group}: {{ … }}`.")
@@ -37,13 +45,8 @@ def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[s
 
 def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
     what = f"Producer `{name}`"
-    handler = Declared(name, HandlerKind.PRODUCER, entry.at)
-    declaration.producers.add(name)
-    resolved = reading.literals.resolve(entry.value)
-    declaration.handlers.append(handler)
-    if reading.literals.type_of(resolved) == "a function":
-        handler.bare = True
-        handler.steps[Step.PRODUCER] = resolved
+    handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.PRODUCER, entry.at))
+    if _is_bare(reading, handler, entry, Step.PRODUCER):
         return
     node = reading.expect(entry.value, "an object", what, f"Write `{name}: {_PRODUCER}`.")
     if node is None:
@@ -53,21 +56,24 @@ def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: st
         handler.publishes = _topics(reading, members["publishes"], what)
     else:
         _missing(reading, entry.at, what, "publishes", 'publishes: ["email.received"]')
-    if "schedule" in members:
-        handler.schedule = _schedule(reading, members["schedule"].value, what)
-    else:
-        reading.add("schedule-missing", entry.at, f"{what} has no `schedule`, so the default interval holds.",
-                    f"Add `{_SCHEDULE}`.")
-    _step(reading, handler, members, "handler", Step.PRODUCER, required="async handler(ctx, state) { … }")
+    _scheduled(reading, handler, members, Step.PRODUCER)
+
+
+def _routine(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+    what = f"Routine `{name}`"
+    declared = Declared(name, HandlerKind.ROUTINE, entry.at, publishes={}, subscribe={})
+    handler = _declare(reading, declaration, entry, declared)
+    if _is_bare(reading, handler, entry, Step.ROUTINE):
+        return
+    node = reading.expect(entry.value, "an object", what, f"Write `{name}: {_ROUTINE}`.")
+    if node is not None:
+        members = reading.keyed(node, what, ROUTINE_KEYS, _NOT_IN_A_ROUTINE)
+        _scheduled(reading, handler, members, Step.ROUTINE)
 
 
 def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
     what = f"Consumer `{name}`"
-    handler = Declared(name, HandlerKind.CONSUMER, entry.at)
-    if name in declaration.producers:
-        reading.add("handler-name-twice", entry.at, f"A producer is called `{name}` too.",
-                    "Give every handler a name of its own.")
-    declaration.handlers.append(handler)
+    handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.CONSUMER, entry.at))
     node = _consumer_object(reading, entry, name, what)
     if node is None:
         return
@@ -100,6 +106,36 @@ def _consumer_object(reading: Reading, entry: Entry, name: str, what: str) -> No
     message = f"{what} must be one `Keep.consumer({{…}})`, not {found}."
     reading.add("wrong-type", entry.value, message, fix)
     return None
+
+
+def _declare(reading: Reading, declaration: Declaration, entry: Entry, handler: Declared) -> Declared:
+    """Add a handler to the declaration; a finding if another kind has one of its name."""
+    other = declaration.kinds.setdefault(handler.name, handler.kind)
+    if other is not handler.kind:
+        reading.add("handler-name-twice", entry.at, f"A {other.value} is called `{handler.name}` too.",
+                    "Give every handler a name of its own.")
+    declaration.handlers.append(handler)
+    return handler
+
+
+def _is_bare(reading: Reading, handler: Declared, entry: Entry, step: Step) -> bool:
+    """Whether a handler is just a function, which then is its step."""
+    resolved = reading.literals.resolve(entry.value)
+    handler.bare = reading.literals.type_of(resolved) == "a function"
+    if handler.bare:
+        handler.steps[step] = resolved
+    return handler.bare
+
+
+def _scheduled(reading: Reading, handler: Declared, members: Mapping[str, Entry], step: Step) -> None:
+    """Read the schedule and the function of a producer or routine."""
+    what = f"{handler.kind.value.capitalize()} `{handler.name}`"
+    if "schedule" in members:
+        handler.schedule = _schedule(reading, members["schedule"].value, what)
+    else:
+        reading.add("schedule-missing", handler.at, f"{what} has no `schedule`, so the default interval holds.",
+                    f"Add `{_SCHEDULE}`.")
+    _step(reading, handler, members, "handler", step, required="async handler(ctx, state) { … }")
 
 
 def _missing(reading: Reading, at: Node, what: str, key: str, example: str) -> None:

@@ -112,7 +112,12 @@ def check_dialect_of_handlers(reading: Reading, declaration: Declaration, calls:
             topics.update((topic, None) for topic, _ in literal_topics(reading, call.args[0]))
     for handler in declaration.handlers:
         publishes = f"publishes: [{listed(published.get(handler.name, ()), otherwise='')}]"
-        if handler.bare:
+        if handler.bare and handler.kind is HandlerKind.ROUTINE:
+            reading.add("bare-routine", handler.at,
+                        f"Routine `{handler.name}` is a bare function: it runs at the default interval.",
+                        f'Write `{handler.name}: {{ schedule: {{ interval: "5m" }}, '
+                        "handler: async (ctx, state) => { … } }`.")
+        elif handler.bare:
             reading.add("bare-producer", handler.at,
                         f"Producer `{handler.name}` is a bare function: it runs at the default interval and "
                         "may publish to any declared topic.",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from .findings import Place, Report, listed, quote, suggest
 from .literals import Entry, Literals
@@ -11,6 +12,8 @@ from .scope import Scopes
 from .tree import Node
 
 NAME_MAX = 200
+
+_NO_FIXES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -75,15 +78,18 @@ class Reading:
             last[entry.key] = entry
         return list(last.values())
 
-    def keyed(self, node: Node, what: str, known: Collection[str]) -> dict[str, Entry]:
-        """The members of an object whose keys are fixed; a finding for every other key."""
+    def keyed(
+        self, node: Node, what: str, known: Collection[str], fixes: Mapping[str, str] = _NO_FIXES,
+    ) -> dict[str, Entry]:
+        """The members of an object whose keys are fixed; a finding for every other, with its fix in `fixes`."""
         found: dict[str, Entry] = {}
         for entry in self.members(node, what):
             assert entry.key is not None
             if entry.key in known:
                 found[entry.key] = entry
             else:
-                fix = suggest(entry.key, known, f"Remove it; the keys are {listed(known)}.")
+                fix = fixes.get(entry.key) or suggest(
+                    entry.key, known, f"Remove it; the keys are {listed(known)}.")
                 self.add("unknown-key", entry.at, f"{what} has no key {quote(entry.key)}.", fix)
         return found
 

@@ -48,6 +48,9 @@ export default Keep.workflow({
     }),
     // CONSUMERS
   },
+  routines: { sweep: { schedule: { interval: "1h" }, handler: async (ctx, state) => {
+    // ROUTINE
+  } } },
 });
 """
 

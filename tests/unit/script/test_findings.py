@@ -18,6 +18,8 @@ NOTHING = "return { reservations: [], data: {} };"
 OTHER = 'Keep.consumer({ subscribe: ["row.out"], publishes: [], async prepare(ctx) { ' + NOTHING + " } }),"
 POLL = CLEAN[CLEAN.index("poll: {") : CLEAN.index("  },\n  consumers")]
 WORK = CLEAN[CLEAN.index("work: Keep") : CLEAN.index("    // CONSUMERS")]
+SWEEP = CLEAN[CLEAN.index("{ schedule") : CLEAN.index(" },\n});")]
+ROUTINES = CLEAN[CLEAN.index("routines: {") : CLEAN.index("\n});")]
 
 
 @dataclass(frozen=True)
@@ -178,12 +180,18 @@ SHAPE = [
         'Did you mean "Europe/Berlin"?',
     ),
     Case("handler-name-twice", "// CONSUMERS", f"§poll: {OTHER}", f"other: {OTHER}"),
-    Case(
-        "routines-unsupported",
-        'name: "demo",',
-        'name: "demo", §routines: {},',
-        says="not supported in this version",
-    ),
+    Case("handler-name-twice", ROUTINES, f"routines: {{ §work: {SWEEP} }},", ROUTINES, "A consumer is called"),
+    Case("handler-name-twice", ROUTINES, f"routines: {{ §poll: {SWEEP} }},", ROUTINES, "A producer is called"),
+    Case("wrong-type", ROUTINES, "routines: §[],", ROUTINES, "routines: {"),
+    Case("wrong-type", ROUTINES, "routines: { sweep: §7 },", ROUTINES, "sweep: { schedule"),
+    Case("not-literal", ROUTINES, "routines: { sweep: §make() },", ROUTINES),
+    Case("missing-key", ROUTINES, 'routines: { §sweep: { schedule: { interval: "5m" } } },', ROUTINES, "`handler`"),
+    Case("unknown-key", SWEEP, SWEEP.replace("{ s", "{ §publishes: [], s", 1), says="do not publish"),
+    Case("unknown-key", SWEEP, SWEEP.replace("{ s", "{ §subscribe: [], s", 1), says="do not publish"),
+    Case("unknown-key", SWEEP, SWEEP.replace("{ s", "{ §handle: 1, s", 1), says='Did you mean "handler"?'),
+    Case("bad-duration", SWEEP, SWEEP.replace('"1h"', '§"1 hour"')),
+    Case("schedule-missing", ROUTINES, "routines: { §sweep: { handler: async (ctx) => {} } },", ROUTINES, '"5m"'),
+    Case("bare-routine", ROUTINES, "routines: { §sweep: async (ctx) => {} },", ROUTINES, "sweep: { schedule: { int"),
     Case("no-handlers", CLEAN, 'export default Keep.workflow(§{ name: "a", topics: {} });', CLEAN),
     Case(
         "bare-producer",
