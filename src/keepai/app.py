@@ -20,7 +20,7 @@ from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
-from .model.records import Escalation, Event, Input, Mutation, Output, Run, Workflow
+from .model.records import Escalation, Event, Input, Item, Mutation, Output, Run, Workflow
 from .runtime.javascript.runtime import JavaScriptRuntime
 from .views.explain import Explanation
 from .views.read import Views
@@ -127,6 +127,10 @@ class Keep:
         """Every side effect."""
         return self.views.mutations(wf)
 
+    async def items(self, wf: str) -> list[Item]:
+        """The units of the routines' work."""
+        return self.views.items(wf)
+
     async def needs_you(self, wf: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, oldest first."""
         return self.views.needs_you(self._clock.now_ms(), wf)
@@ -154,7 +158,7 @@ class Keep:
         await self.commands.stop(wf, self._actor)
 
     async def run_now(self, wf: str) -> list[str]:
-        """Queue every producer of a workflow."""
+        """Queue every producer and routine of a workflow."""
         return await self.commands.run_now(wf, self._actor)
 
     async def grant(self, wf: str, capability: str, mode: GrantRule = "allow") -> None:
@@ -166,7 +170,7 @@ class Keep:
         await self.commands.skip_event(id, self._actor)
 
     async def reprocess(self, id: str) -> None:
-        """Process an ended event once more, as a new attempt."""
+        """Process an ended event, or a finished item, once more, as a new attempt."""
         await self.commands.reprocess(id, self._actor)
 
     async def skip_input(self, id: str) -> list[str]:

@@ -18,6 +18,7 @@ from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
 from .movers import Mover, Movers
 from .questions import Questions
+from .standing import input_status
 from .story import TOLD_MAX, Scope, Told, notes_of, tell
 from .verify import late_evidence
 
@@ -54,7 +55,7 @@ class Explanation(Record):
     """How something stands, why, and what can move it."""
 
     id: str
-    kind: str  # "run", "input", "event", "mutation", "approval" or "workflow"
+    kind: str  # "run", "input", "event", "item", "mutation", "approval" or "workflow"
     workflow_id: str
     standing: str
     because: str
@@ -82,7 +83,7 @@ class Explainer:
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),
             "apr": ("approval_by_id", "approval_id", self._approval),
             "fix": ("repair_by_id", "repair_id", self._repair),
-            "wf": ("workflow_by_id", "workflow_id", self._workflow),
+            "itm": ("look_item", "item_id", self._item), "wf": ("workflow_by_id", "workflow_id", self._workflow),
         }
         statement, parameter, made = by_id.get(prefix, ("workflow_by_name", "name", self._workflow))
         row = self._read.one(statement, **{parameter: id})
@@ -127,6 +128,17 @@ class Explainer:
         assert run is not None, f"{row['run_id']} is never deleted"
         return self._run(run)
 
+    def _item(self, row: Row) -> Explanation:
+        where = {"workflow_id": row["workflow_id"], "item_id": row["id"]}
+        runs = [run_record(r) for r in self._read.all("look_runs_of_item", **where)]
+        sent = [mutation_record(r) for r in self._read.all("look_mutations_of_item", item_id=row["id"])]
+        subjects = (row["id"], *(run.id for run in runs), *(m.id for m in sent))
+        return self._made(
+            row["id"], "item", row["workflow_id"], standing=row["status"], because=reasons.of_item(row, runs, sent),
+            selected=(Selected("input", row["input_id"], row["title"]),), attempted=tuple(_attempt(m) for m in sent),
+            moved_by=self._movers.of_item(row), scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
+        )
+
     def _event(self, row: Row) -> Explanation:
         where = {"workflow_id": row["workflow_id"], "event_id": row["id"]}
         runs = [run_record(r) for r in self._read.all("look_runs_of_event", **where)]
@@ -144,12 +156,15 @@ class Explainer:
         where = {"workflow_id": row["workflow_id"], "input_id": row["id"]}
         events = self._read.all("look_events_of_input", **where)
         mutations = [mutation_record(r) for r in self._read.all("look_mutations_of_input", **where)]
+        item = self._read.one("look_item_of_input", input_id=row["id"])
         subjects = (row["id"], *(e["id"] for e in events), *(m.id for m in mutations))
-        status = "pending" if row["waiting"] else "skipped" if row["status"] == "skipped" else "done"
+        subjects += (item["id"],) if item else ()
+        status = input_status(row)
         return self._made(
             row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
             because=reasons.of_input(row, events, mutations), selected=tuple(_selected_event(e) for e in events),
-            attempted=tuple(_attempt(m) for m in mutations), moved_by=self._of_waiting(row, events),
+            attempted=tuple(_attempt(m) for m in mutations),
+            moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events),
             scope=Scope(row["workflow_id"], subjects, notes_of((), mutations)),
         )
 

@@ -13,7 +13,18 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..model.clock import parse_iso
 from ..model.records import Approval, Escalation, Mutation, Record, Run
-from ..model.states import OPEN, ApprovalStatus, EventStatus, MutationStatus, Reason, RepairStatus, Status
+from ..model.states import (
+    OPEN,
+    UNFINISHED,
+    ApprovalStatus,
+    EventStatus,
+    ItemStatus,
+    MutationStatus,
+    Reason,
+    RepairStatus,
+    Status,
+)
+from .items import LEFT_ACTIONS
 from .questions import Questions, Seen, capability_of, given_up
 from .verify import HOST_KNOWS, NOT_ENDED
 
@@ -98,6 +109,26 @@ class Movers:
                           "new version subscribes to it.", acts=("deploy",)), skip)
         return (*self._of_free(event["workflow_id"], str(topic["subscriber"])), skip)
 
+    def of_item(self, item: Row) -> tuple[Mover, ...]:
+        """What lets an item be finished."""
+        if ItemStatus(item["status"]) not in UNFINISHED:
+            return self.finished()
+        if item["held_by"] is not None:
+            return self._through(self._run_of(item["held_by"]), "has it in hand")
+        workflow = self._read.one("workflow_by_id", workflow_id=item["workflow_id"])
+        assert workflow is not None, f"{item['workflow_id']} is never deleted"
+        acts = LEFT_ACTIONS if item["status"] == ItemStatus.FAILED else ("skip_input",)
+        person = Mover("person", "A person can have it worked on once more, or give it up.", None, acts, item["id"])
+        return (*self._resume(workflow), *self._of_routine(item), person)
+
+    def _of_routine(self, item: Row) -> tuple[Mover, ...]:
+        """When the routine of an item that nobody has in hand runs again."""
+        handler = self._read.one("handler_get", workflow_id=item["workflow_id"], handler=item["handler"])
+        if handler is None or not handler["present"]:
+            return ()
+        what = f"Then {item['handler']!r} runs, and may come to it."
+        return (Mover("time", what, self._now if handler["queued"] else handler["next_run_at"]),)
+
     def of_workflow(self, workflow: Row, run: Run | None) -> tuple[Mover, ...]:
         """What lets a workflow do something."""
         if workflow["status"] != "active":
@@ -144,6 +175,10 @@ class Movers:
             return (answer, afresh) if actions else (Mover("host", "It has expired: the next host asks afresh."),)
         if seen.doubt:
             return (Mover("person", _ANSWERS[kind], None, actions, seen.doubt.mutation.id), *_later(seen))
+        if kind == "attention" and asked.mutation_id:
+            kept = Mover("person", "A person can keep what was applied.", None, ("keep",), asked.mutation_id)
+            rest = tuple(act for act in actions if act != "keep")
+            return (kept, Mover("person", _ANSWERS[kind], None, rest, run.id))
         gone = "" if seen.present else f" The active version has no handler {run.handler!r}."
         return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, capability_of(run)),)
 

@@ -23,7 +23,7 @@ ACTIONS: dict[str, tuple[str, ...]] = {
     "unknown_outcome": ("try_again", "did_not_happen", "happened", "skip"),
     "approval": ("approve", "reject"),
     "permission": ("grant", "retry", "skip_run"),
-    "attention": ("skip_run",),
+    "attention": ("keep", "skip_run"),
     "precondition": ("retry", "skip_run"),
     "logic": ("deploy", "retry", "skip_run"),
     "exhausted": ("retry", "skip_run"),
@@ -73,6 +73,8 @@ class Seen:
     @property
     def happened(self) -> bool:
         """Whether its mutation took place, so that only `next` is left of it."""
+        if self.run.phase is Phase.EXECUTING:
+            return False  # a routine has no `next`: it is replayed, with what happened
         applied = self.mutation is not None and self.mutation.status is MutationStatus.APPLIED
         return applied or self.run.phase in (Phase.MUTATED, Phase.EMITTING)
 
@@ -107,14 +109,22 @@ class Questions:
         workflow = read.one("workflow_by_id", **where)
         assert workflow is not None, f"{run.workflow_id} is never deleted"
         handler = read.one("handler_get", handler=run.handler, **where)
-        sent = read.one("mutation_of_lineage", lineage=run.lineage, **where)
         held = read.one("approval_open", run_id=run.id)
-        mutation = mutation_record(sent) if sent else None
+        mutation = self._mutation(run)
         titles = tuple(str(row["title"]) for row in read.all("look_inputs_of_run", run_id=run.id, **where))
         return Seen(
             run, workflow, bool(handler and handler["present"]), mutation, approval_record(held) if held else None,
             self._granted(run), titles, self.doubt(mutation) if mutation else None, now_ms,
         )
+
+    def _mutation(self, run: Run) -> Mutation | None:
+        """The mutation that a run's stop is about: its newest, or the one that differs from what is wanted now."""
+        differs = differs_of(run)
+        row = self._read.one("mutation_by_id", mutation_id=differs["mutation_id"]) if differs else self._read.one(
+            "mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+        mutation = mutation_record(row) if row else None
+        passed = run.phase is Phase.EXECUTING and mutation and mutation.status is MutationStatus.APPLIED
+        return None if passed and not differs else mutation
 
     def doubt(self, mutation: Mutation) -> Doubt | None:
         """What is known about a mutation in question; None if it is not."""
@@ -140,7 +150,7 @@ def question(seen: Seen) -> Escalation | None:
     return Escalation(
         id=approval.id if approval and kind == "approval" else f"ask_{run.id.removeprefix('run_')}",
         kind=kind, workflow_id=run.workflow_id, run_id=run.id,
-        mutation_id=seen.mutation.id if seen.mutation and kind == "unknown_outcome" else None,
+        mutation_id=seen.mutation.id if seen.mutation and kind in ("unknown_outcome", "attention") else None,
         title=str(facts.get("title_by_script") or f"{run.handler} stopped"), facts=facts, actions=_actions(kind, seen),
     )
 
@@ -149,6 +159,12 @@ def capability_of(run: Run) -> str | None:
     """The capability that a run lacks, if that is what stopped it."""
     lacks = run.error is not None and run.error.code == "permission" and isinstance(run.error.evidence, str)
     return str(run.error.evidence) if lacks and run.error else None
+
+
+def differs_of(run: Run) -> dict[str, Json] | None:
+    """What was applied and what is wanted now, if that difference stopped a run."""
+    found = run.error.evidence if run.error and run.error.code == "attention" else None
+    return found if isinstance(found, dict) else None
 
 
 def _kind(run: Run, mutation: Mutation | None) -> str | None:
@@ -173,7 +189,7 @@ def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
         return seen.doubt.actions
     refused = {
         "retry": not seen.present, "grant": capability_of(seen.run) is None,
-        "approve": seen.expired, "reject": seen.expired,
+        "approve": seen.expired, "reject": seen.expired, "keep": differs_of(seen.run) is None,
     }
     acts = [act for act in ACTIONS[kind] if not refused.get(act)]
     return tuple(given_up(seen) if act == "skip_run" else act for act in acts)
@@ -197,6 +213,8 @@ def _facts(seen: Seen) -> dict[str, Json]:
     if seen.workflow["status"] != "active":
         facts["workflow_status"] = seen.workflow["status"]
     facts |= _sent(mutation) if mutation else {}
+    if differs := differs_of(run):
+        facts |= {side: differs[side] for side in ("applied", "wanted", "wanted_preview")}
     facts |= seen.doubt.facts() if seen.doubt else {}
     return facts | (_call(seen) if seen.approval else {})
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
-from ..ledger.rows import mutation_record, run_record
+from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
-from ..model.records import Escalation, Event, Gap, Input, Mutation, Output, Run, Traced, Workflow
+from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
 from .explain import Explainer, Explanation
+from .items import left_behind
 from .questions import Questions
+from .standing import input_status
 from .verify import Knows
 
 #: Lists show the newest this many, oldest first.
@@ -74,6 +76,18 @@ class Views:
         rows = self._read.all("look_mutations", workflow_id=workflow_id, limit=ROWS_MAX)
         return [mutation_record(row) for row in reversed(rows)]
 
+    def items(self, workflow: str) -> list[Item]:
+        """The units of the routines' work, oldest first."""
+        rows = self._read.all("look_items", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
+        return [item_record(row) for row in reversed(rows)]
+
+    def item(self, item_id: str) -> Item:
+        """One item."""
+        row = self._read.one("item_by_id", item_id=item_id)
+        if row is None:
+            raise NotFound(f"There is no item {item_id}. `keep items WORKFLOW` lists them.")
+        return item_record(row)
+
     def events(self, workflow: str, topic: str | None = None, status: str | None = None) -> list[Event]:
         """Events, in the order in which they came."""
         workflow_id = self.workflow_row(workflow)["id"]
@@ -128,7 +142,7 @@ class Views:
         wanted = self.workflow_row(workflow)["id"] if workflow else None
         runs = [run_record(row) for row in self._read.all("run_open_all")]
         found = [self._questions.of(run, now_ms) for run in runs if wanted in (None, run.workflow_id)]
-        return [question for question in found if question is not None]
+        return [*(question for question in found if question is not None), *left_behind(self._read, wanted)]
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:
         """The question that a run puts; None while it may still go on by itself, or has ended."""
@@ -170,9 +184,8 @@ def _matches(row: Row, search: str) -> bool:
 
 
 def _input(row: Row, outputs: tuple[Mutation, ...] | None = None, events: tuple[Event, ...] | None = None) -> Input:
-    status = "pending" if row["waiting"] else "skipped" if row["status"] == "skipped" else "done"
     return Input(
-        row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], status,
+        row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], input_status(row),
         bool(row["needs_you"]), row["created_by"], row["created_at"], outputs, events,
     )
 

@@ -9,6 +9,7 @@ from ..model.clock import iso
 from ..model.codec import stored
 from ..model.records import Approval, Mutation, Run
 from ..model.states import ApprovalStatus, MutationStatus, Phase, Status
+from .items import why_left
 
 #: Why a run began → how people say it.
 _TRIGGERS = {
@@ -21,7 +22,7 @@ _TRIGGERS = {
 _PHASES = {
     Phase.PREPARING: "prepare selects what to work on", Phase.PREPARED: "prepare has selected, mutate comes next",
     Phase.MUTATING: "mutate runs, or its one call is under way", Phase.MUTATED: "its mutation happened, next follows",
-    Phase.EMITTING: "next runs", Phase.EXECUTING: "the producer looks for news",
+    Phase.EMITTING: "next runs", Phase.EXECUTING: "its handler runs",
 }
 
 _MUTATIONS = {
@@ -80,6 +81,8 @@ def _after(run: Run, sentence: str) -> str:
 def _committed(run: Run) -> str:
     if run.kind == "producer":
         return "It is finished: what it found is registered and published."
+    if run.kind == "routine":
+        return "It is finished: its handler returned."
     outcome = stored(run.outcome) if run.outcome else None
     became = outcome.get("status") if isinstance(outcome, dict) else None
     return {
@@ -119,6 +122,27 @@ def of_event(event: Row, runs: Sequence[Run]) -> str:
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
     return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{again}{held}"
+
+
+_ENDED_ITEMS = {
+    "done": "Its handler returned", "skipped": "A person decided that nothing more shall come of it",
+}
+
+
+def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> str:
+    """Why an item stands where it stands."""
+    applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
+    again = f" This is attempt {item['attempt']}: a person had it worked on once more." if item["attempt"] > 1 else ""
+    done = f"{_count(applied, 'mutation')} of it applied"
+    if item["status"] in _ENDED_ITEMS:
+        return f"{_ENDED_ITEMS[item['status']]}; {done} in all.{again}"
+    if item["held_by"] is None:
+        if item["status"] == "processing":
+            return f"It waits for its routine {item['handler']!r} to come to it; {done}.{again}"
+        return f"{why_left(item, runs[-1].id)} {done[:1].upper()}{done[1:]}.{again}"
+    stopped = next((r for r in reversed(runs) if r.id == item["held_by"]), None)
+    why = f": {_error(stopped)}" if stopped and stopped.state in (Status.PAUSED, Status.FAILED) else ""
+    return f"Run {item['held_by']} has it in hand{why} ({done}).{again}"
 
 
 def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation]) -> str:

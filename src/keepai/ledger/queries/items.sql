@@ -59,10 +59,9 @@ where status in ('processing', 'needs_attention') and id in
 update item set status = 'processing', attempt = attempt + 1, updated_at = :now
 where id = :item_id and status in ('done', 'skipped', 'failed') returning handler;
 
--- name: item_held_by
--- The open run that has an item in hand, if any.
-select r.id, r.status, r.reason from item_run x join run r on r.id = x.run_id
-where x.workflow_id = :workflow_id and x.item_id = :item_id and r.status in ('active', 'paused', 'failed') limit 1;
+-- name: item_held
+-- An item that an open run, or the run that it carries on from, has in hand.
+select held_by from item_standing where id = :item_id and held_by is not null;
 
 -- name: item_of_input
 -- The item that an input stands for, if it does.

@@ -2,31 +2,37 @@
 
 -- name: look_inputs
 -- The newest inputs, newest first, with whether work caused by them still waits and whether a person is needed.
-select i.*,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id
-    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
-    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending') as waiting,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
-    where c.workflow_id = i.workflow_id and c.input_id = i.id
-      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
-        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
-          and m.status = 'indeterminate'))) as needs_you
-from input i
-where i.workflow_id = :workflow_id
-order by i.seq desc limit :limit;
+select * from input_standing where workflow_id = :workflow_id order by seq desc limit :limit;
 
 -- name: look_input
 -- One input, in the same form.
-select i.*,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id
-    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
-    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending') as waiting,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
-    where c.workflow_id = i.workflow_id and c.input_id = i.id
-      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
-        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
-          and m.status = 'indeterminate'))) as needs_you
-from input i where i.id = :input_id;
+select * from input_standing where id = :input_id;
+
+-- name: look_items
+-- The newest items of a workflow, newest first.
+select * from item_standing where workflow_id = :workflow_id order by seq desc limit :limit;
+
+-- name: look_item
+-- One item, with the open run that has it in hand, if one does.
+select * from item_standing where id = :item_id;
+
+-- name: look_item_of_input
+-- The item that an input stands for, if it does.
+select * from item_standing where input_id = :input_id;
+
+-- name: look_items_left
+-- Items that their routine began, did not finish, and no longer has in hand, oldest first.
+select * from item_standing where status = 'failed' and held_by is null
+  and (:workflow_id is null or workflow_id = :workflow_id) order by updated_at, id;
+
+-- name: look_runs_of_item
+-- Every run that worked on an item, oldest first.
+select r.* from item_run x join run r on r.id = x.run_id
+where x.workflow_id = :workflow_id and x.item_id = :item_id order by r.seq;
+
+-- name: look_mutations_of_item
+-- What was sent for an item in all its attempts, oldest first.
+select * from mutation where item_id = :item_id order by seq;
 
 -- name: look_mutations
 -- The newest mutations of a workflow, newest first.
@@ -37,14 +43,17 @@ select * from mutation where workflow_id = :workflow_id order by seq desc limit 
 select distinct m.* from event_cause c
 join reservation r on r.workflow_id = c.workflow_id and r.event_id = c.event_id
 join mutation m on m.workflow_id = r.workflow_id and m.run_id = r.run_id
-where c.workflow_id = :workflow_id and c.input_id = :input_id order by m.seq;
+where c.workflow_id = :workflow_id and c.input_id = :input_id
+union select m.* from item t join mutation m on m.item_id = t.id
+where t.workflow_id = :workflow_id and t.input_id = :input_id order by seq;
 
 -- name: look_inputs_of_mutation
 -- What came in that led to a mutation.
 select distinct c.input_id from mutation m
 join reservation r on r.workflow_id = m.workflow_id and r.run_id = m.run_id
 join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
-where m.id = :mutation_id order by c.input_id;
+where m.id = :mutation_id
+union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id order by input_id;
 
 -- name: look_events
 -- The newest events of a workflow, newest first.
@@ -120,7 +129,9 @@ where r.workflow_id = :workflow_id and r.lineage = :lineage order by a.seq;
 select distinct i.id, i.title, i.seq from reservation v
 join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
 join input i on i.id = c.input_id
-where v.workflow_id = :workflow_id and v.run_id = :run_id order by i.seq;
+where v.workflow_id = :workflow_id and v.run_id = :run_id
+union select i.id, i.title, i.seq from item_run x join item t on t.id = x.item_id join input i on i.id = t.input_id
+where x.workflow_id = :workflow_id and x.run_id = :run_id order by seq;
 
 -- name: look_inputs_of_event
 -- The inputs behind an event, as people know them.

@@ -366,3 +366,30 @@ create table transition (
 );
 
 create index transition_by_subject on transition (workflow_id, subject);
+
+create view item_standing as
+select t.*,
+  (select o.id from run o where o.workflow_id = t.workflow_id and o.status in ('active', 'paused', 'failed')
+    and exists (select 1 from item_run x join run r on r.id = x.run_id
+      where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
+from item t;
+
+create view input_standing as
+select i.*,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id
+    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
+    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending')
+  or exists (select 1 from item t
+    where t.input_id = i.id and t.status in ('processing', 'failed', 'needs_attention')) as waiting,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
+    where c.workflow_id = i.workflow_id and c.input_id = i.id
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
+          and m.status = 'indeterminate')))
+  or exists (select 1 from item_standing t left join run r on r.id = t.held_by
+    where t.input_id = i.id and t.status in ('processing', 'failed', 'needs_attention')
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or (r.id is null and t.status = 'failed')
+        or exists (select 1 from mutation m where m.item_id = t.id and m.status = 'indeterminate'))) as needs_you,
+  exists (select 1 from item t where t.input_id = i.id and t.status = 'skipped') as item_skipped
+from input i;

@@ -23,8 +23,8 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "workflow": ("workflow", "status", "id", "id"),
 }
 
-_NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run", "mutation",
-                  "approval", "repair", "transition", "action")
+_NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
+                  "mutation", "approval", "repair", "transition", "action")
 _NEVER_CHANGED = ("transition", "action", "reservation", "script")
 
 

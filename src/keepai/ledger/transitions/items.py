@@ -86,10 +86,10 @@ def skip(tx: Tx, item_id: str) -> None:
 
 def reprocess(tx: Tx, item: Row) -> str:
     """Begin an item anew, as a new attempt: gives its routine's name."""
-    held = tx.one("item_held_by", workflow_id=item["workflow_id"], item_id=item["id"])
+    held = tx.one("item_held", item_id=item["id"])
     if held is not None and item["status"] not in (ItemStatus.DONE, ItemStatus.SKIPPED):
         raise Refused(
-            f"Item {item['id']} cannot be reprocessed: run {held['id']} has it in hand. Retry that run, or skip it."
+            f"Item {item['id']} cannot be reprocessed: run {held['held_by']} has it in hand. Retry or skip that run."
         )
     begun = tx.one("item_reprocess", item_id=item["id"], now=tx.now)
     if begun is None:

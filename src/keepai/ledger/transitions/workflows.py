@@ -10,6 +10,7 @@ from ...model.errors import Refused
 from ...model.permissions import Grant
 from ...model.records import Approval, Mutation, Run
 from ...model.states import (
+    UNFINISHED,
     WORKFLOW,
     ApprovalStatus,
     IllegalMove,
@@ -170,19 +171,19 @@ def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]
     ]
     for event_id in skipped:
         tx.one("event_skip", event_id=event_id, now=tx.now)
-    _skip_item_of(tx, workflow_id, input_id)
+    _skip_item_of(tx, input_id)
     note(tx, workflow_id, "skip_input", input_id, actor, {"events": list(skipped)})
     return skipped
 
 
-def _skip_item_of(tx: Tx, workflow_id: str, input_id: str) -> None:
+def _skip_item_of(tx: Tx, input_id: str) -> None:
     """An input that stands for an item takes it along; one that a run has in hand is that run's question."""
     item = tx.one("item_of_input", input_id=input_id)
     if item is None:
         return
-    held = tx.one("item_held_by", workflow_id=workflow_id, item_id=item["id"])
-    if held is not None:
-        raise Refused(f"Input {input_id} cannot be skipped: run {held['id']} has its item in hand. Skip that run.")
+    held = tx.one("item_held", item_id=item["id"])
+    if held is not None and item["status"] in UNFINISHED:
+        raise Refused(f"Input {input_id} cannot be skipped: run {held['held_by']} has its item in hand. Skip that run.")
     tx.one("item_skip", item_id=item["id"], now=tx.now)
 
 

@@ -1,0 +1,40 @@
+"""Questions about items that their routine began and left: nothing that was started ends in silence."""
+
+from __future__ import annotations
+
+from ..ledger.base import Reader, Row
+from ..ledger.rows import mutation_record, run_record
+from ..model.records import Escalation
+from ..model.states import MutationStatus
+
+#: What a person can do about an item that was left behind.
+LEFT_ACTIONS = ("reprocess", "skip_input")
+
+
+def left_behind(read: Reader, workflow_id: str | None) -> list[Escalation]:
+    """One question per item that was begun, is not finished, and that no run has in hand any more."""
+    return [_question(read, row) for row in read.all("look_items_left", workflow_id=workflow_id)]
+
+
+def why_left(row: Row, last_run: str) -> str:
+    """The sentence for an item that its routine did not come back to."""
+    return (
+        f"The routine {row['handler']!r} began “{row['title']}” and ended without finishing it: "
+        f"run {last_run} did not come back to it. It is worked on again if the routine offers it again."
+    )
+
+
+def _question(read: Reader, row: Row) -> Escalation:
+    runs = read.all("look_runs_of_item", workflow_id=row["workflow_id"], item_id=row["id"])
+    last = run_record(runs[-1])
+    sent = [mutation_record(m) for m in read.all("look_mutations_of_item", item_id=row["id"])]
+    applied = [m.preview for m in sent if m.status is MutationStatus.APPLIED]
+    return Escalation(
+        id=f"ask_{row['id']}", kind="attention", workflow_id=row["workflow_id"], run_id=last.id, mutation_id=None,
+        title=row["title"], actions=LEFT_ACTIONS,
+        facts={
+            "why": why_left(row, last.id), "handler": row["handler"], "item_id": row["id"],
+            "input_id": row["input_id"], "inputs": [row["title"]], "attempt": row["attempt"],
+            "title_by_script": row["title"], "already_applied": list(applied),
+        },
+    )
