@@ -33,6 +33,7 @@ ABOUT = {
     "mutation": "What is known of one side effect. Out of doubt leads only knowledge, or a person.",
     "event": "What became of a message in a topic. People see `reserved` while a run holds it.",
     "input": "What became of something that came from outside. People see `pending`, `done` or `skipped`.",
+    "item": "What became of one unit of a routine's work. The unfinished ones are replayed, skipped or asked about.",
     "workflow": "Whether a workflow runs. Only people change it; \"blocked\" is seen from its open run.",
     "approval": "What became of the question whether exactly one call may be made.",
     "repair": "What became of one try to mend a script that failed.",

@@ -34,7 +34,8 @@ APP = ENGINE | {"engine", "config", "looks"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
 LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain",
-         "keepai.views.movers", "keepai.views.reasons", "keepai.views.story", "keepai.views.verify")
+         "keepai.views.items", "keepai.views.movers", "keepai.views.reasons", "keepai.views.story",
+         "keepai.views.verify")
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
@@ -111,6 +112,7 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
         "InputStatus": ["active", "skipped"],
         "WorkflowStatus": ["active", "paused", "stopped"],
         "ApprovalStatus": ["pending", "approved", "rejected", "expired", "void", "consumed"],
+        "ItemStatus": ["processing", "done", "failed", "needs_attention", "skipped"],
         "RepairStatus": ["asked", "declined", "refused", "waiting", "deployed", "rejected"],
     },
     "model/operations.py": {

@@ -106,7 +106,11 @@ def _filled(connection: apsw.Connection, table: str, number: int) -> dict[str, o
     columns = connection.execute(f"pragma table_info({table})")
     needed = [(name, kind) for _, name, kind, required, default, _ in columns if required and default is None]
     row: dict[str, object] = {name: number if kind == "integer" else f"{table}-{number}" for name, kind in needed}
-    return {**row, **{name: wanted for name, wanted in (("workflow_id", "wf"), ("run_id", "run")) if name in row}}
+    return {**row, **{name: wanted for name, wanted in _REFERRED if name in row}}
+
+
+#: What rows refer to where nothing else is said.
+_REFERRED = (("workflow_id", "wf"), ("run_id", "run"), ("input_id", "inp"), ("item_id", "itm"))
 
 
 def _known(number: int) -> dict[str, dict[str, object]]:

@@ -18,10 +18,11 @@ from tests.ledger import rows
 from tests.ledger.rows import raw, scalar
 
 KEPT = [
-    "workflow", "script", "input", "event", "event_cause", "run", "reservation", "mutation", "transition", "action",
+    "workflow", "script", "input", "event", "event_cause", "run", "reservation", "item_run", "mutation", "transition",
+    "action",
 ]
 #: Kept as well; here filled with anything that fits.
-MORE = {name: sorted(MACHINES[name].initial)[0] for name in MACHINES if name in ("approval", "repair")}
+MORE = {name: sorted(MACHINES[name].initial)[0] for name in MACHINES if name in ("item", "approval", "repair")}
 
 
 @pytest.fixture
@@ -41,10 +42,19 @@ async def full(path: Path) -> Path:
 @pytest.fixture
 def file(full: Path) -> Iterator[apsw.Connection]:
     with raw(full) as connection:
-        ids = {name: scalar(connection, f"select id from {name}") for name in ("workflow", "run")}
+        ids = {f"{name}_id": scalar(connection, f"select id from {name}") for name in ("workflow", "run", "input")}
         for table, status in MORE.items():
-            rows.insert(connection, table, workflow_id=ids["workflow"], run_id=ids["run"], status=status)
+            refers = {column: id for column, id in ids.items() if column in columns_of(connection, table)}
+            ids[f"{table}_id"] = rows.insert(connection, table, status=status, **refers)
+        connection.execute(
+            "insert into item_run (workflow_id, run_id, item_id, seq, attempt) "
+            "values (:workflow_id, :run_id, :item_id, 1, 1)", ids,
+        )
         yield connection
+
+
+def columns_of(connection: apsw.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f"pragma table_info({table})")}
 
 
 @pytest.mark.parametrize("column", ["run_id", "capability", "account", "intent", "digest"])

@@ -37,6 +37,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
         insert(connection, "workflow", id="wf", name="wf")
         insert(connection, "run", id="run", seq=0)
         connection.execute("update run set status = 'crashed' where id = 'run'")
+        insert(connection, "input", id="inp")
         yield connection
 
 

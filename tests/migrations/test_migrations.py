@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from keepai.ledger.sqlite import triggers
+from keepai.ledger.sqlite.connection import APPLICATION_ID
 from keepai.ledger.sqlite.migrate import migrate, migrations
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model.errors import LedgerUnusable
@@ -171,7 +172,9 @@ def test_a_newer_file_is_refused_and_untouched(old: Path) -> None:
 async def test_a_ledger_of_every_older_schema_opens(tmp_path: Path, number: int) -> None:
     path = tmp_path / "keep.db"
     with raw(path) as file:
-        migrate(file, path, {n: text for n, text in STEPS.items() if n <= number})
+        for step in range(1, number + 1):
+            file.execute(STEPS[step])
+        file.execute(f"pragma user_version = {number}; pragma application_id = {APPLICATION_ID}")
     ledger = SqliteLedger(path)
     await ledger.write(rows.deploy, barrier=True)
     await ledger.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
 from ..model.codec import Json, check_id, encode, stored
-from ..model.errors import RuleBroken, Suspended
+from ..model.errors import RuleBroken
 from ..model.operations import Step
 from ..model.states import UNFINISHED, ItemStatus, Status
 from ..runtime.base import Operation, Reply
@@ -18,6 +18,10 @@ from .gate import check_title
 from .mutation import Unit
 from .producer_run import kept_state, next_run_at
 from .stepping import Stepper
+
+
+class Suspended(Exception):
+    """The script ends here; why its run waits is on record already."""
 
 
 async def execute(stepper: Stepper) -> None:

@@ -18,7 +18,6 @@ KeepError                   what happened, to what, why, what to do
 │ └ ConnectorBroke          an exception that the connector did not declare
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
-├ Suspended                 a routine waits; its run says for what               → (recorded already)
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
 │ ├ LedgerUnusable          the file cannot be used; says what to do
@@ -221,13 +220,6 @@ class NeedsAttention(KeepError):
     def __init__(self, message: str, differs: Mapping[str, object]) -> None:
         super().__init__(message)
         self.differs = differs  # what was applied and what is wanted now, side by side
-
-
-class Suspended(KeepError):
-    """A routine's script ends here; why its run waits is on record already."""
-
-    code = "suspended"
-    item = None
 
 
 class LedgerError(KeepError):

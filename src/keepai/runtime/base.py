@@ -91,7 +91,7 @@ class Host(Protocol):
     """What a running step may reach: the engine's gate."""
 
     async def answer(self, operation: Operation) -> Reply:
-        """Check and carry out an operation; any `KeepError` ends the script at once, uncatchably."""
+        """Check and carry out an operation; whatever it raises ends the script at once, uncatchably."""
         ...
 
     def log(self, line: LogLine) -> None:

@@ -12,7 +12,7 @@ from ..model.states import EventStatus, WorkflowStatus
 from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
-from .standing import input_status
+from .reasons import input_status
 from .verify import Knows
 
 #: Lists show the newest this many, oldest first.
