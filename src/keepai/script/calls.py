@@ -17,6 +17,10 @@ from .tree import FUNCTIONS, Node, arguments, parameters
 
 Path = tuple[str, ...]
 
+#: How far a step is followed. A function that hands `c.x` to itself would otherwise have no end.
+_PATH_MAX = 4
+_USES_MAX = 100_000
+
 #: Members of `ctx` that are plain data.
 _DATA = frozenset({"state", "item"})
 
@@ -24,6 +28,18 @@ _DATA = frozenset({"state", "item"})
 _HARMLESS = frozenset({
     "expression_statement", "unary_expression", "if_statement", "while_statement", "parenthesized_expression",
 })
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a name stands for: `ctx` or a member of it, the handler's or an item's."""
+
+    path: Path = ()
+    of_item: bool = False  # it is the `ctx` that the callback of `withItem` receives
+
+    def member(self, name: str) -> Part:
+        """One of its members."""
+        return Part((*self.path, name), self.of_item)
 
 
 @dataclass(frozen=True)
@@ -55,6 +71,7 @@ class Followed:
     function: Node
     calls: list[Call] = field(default_factory=list)
     helpers: list[tuple[Node, Node]] = field(default_factory=list)  # call → the function it calls
+    items: dict[Node, bool] = field(default_factory=dict)  # mention of `ctx.item` → may it be an item's `ctx`?
 
 
 def follow(reading: Reading, handler: Declared, step: Step, function: Node) -> Followed:
@@ -63,7 +80,7 @@ def follow(reading: Reading, handler: Declared, step: Step, function: Node) -> F
     follower = _Follower(reading, followed)
     patterns = parameters(function)
     if patterns:
-        follower.bind(patterns[0], ())
+        follower.bind(patterns[0], Part())
     follower.run()
     followed.calls.sort(key=lambda call: call.node.start)
     return followed
@@ -74,20 +91,26 @@ class _Follower:
         self._reading = reading
         self._literals: Literals = reading.literals
         self._followed = followed
-        self._queue: list[tuple[Binding, Path]] = []
-        self._seen: set[tuple[Binding, Path]] = set()
+        self._queue: list[tuple[Binding, Part]] = []
+        self._seen: set[tuple[Binding, Part]] = set()
+        self._uses = 0
+        self._called: set[tuple[Node, Path]] = set()
 
     def run(self) -> None:
-        for binding, path in self._queue:  # grows while it is walked
+        for binding, part in self._queue:  # grows while it is walked
+            self._uses += len(binding.references)
+            if self._uses > _USES_MAX:
+                self._hidden(binding.node, part)
+                return
             for reference in binding.references:
-                self._use(reference, path)
+                self._use(reference, part)
 
-    def bind(self, pattern: Node, path: Path) -> None:
+    def bind(self, pattern: Node, part: Part) -> None:
         """Let the names of a pattern stand for parts of `ctx`."""
-        stack = [(pattern, path)]
+        stack = [(pattern, part)]
         while stack:
             node, at = stack.pop()
-            if at and at[0] in _DATA:
+            if self._is_data(node, at):
                 continue
             if node.kind in ("identifier", "shorthand_property_identifier_pattern"):
                 self._alias(node, at)
@@ -98,42 +121,51 @@ class _Follower:
             else:
                 self._hidden(node, at)
 
-    def _parts(self, pattern: Node, path: Path) -> list[tuple[Node, Path]]:
-        parts: list[tuple[Node, Path]] = []
+    def _is_data(self, node: Node, part: Part) -> bool:
+        """Whether it is plain data, which is not followed; a mention of `ctx.item` is noted."""
+        if part.path[:1] == ("item",):
+            items = self._followed.items
+            items[node] = items.get(node, False) or part.of_item
+        return bool(part.path) and part.path[0] in _DATA
+
+    def _parts(self, pattern: Node, part: Part) -> list[tuple[Node, Part]]:
+        parts: list[tuple[Node, Part]] = []
         for child in pattern.children:
             target, key = child, child.text
             if child.kind == "pair_pattern":
                 value, name = child.get("value"), child.get("key")
                 if value is None or name is None or name.kind == "computed_property_name":
-                    self._hidden(child, path)
+                    self._hidden(child, part)
                     continue
                 target, key = value, self._literals.text(name) or name.text
             elif child.kind == "object_assignment_pattern":
                 left = child.get("left")
                 target, key = (left, left.text) if left is not None else (child, "")
             elif child.kind != "shorthand_property_identifier_pattern":
-                self._hidden(child, path)
+                self._hidden(child, part)
                 continue
-            parts.append((target, (*path, key)))
+            parts.append((target, part.member(key)))
         return parts
 
-    def _alias(self, node: Node, path: Path) -> None:
+    def _alias(self, node: Node, part: Part) -> None:
         binding = self._reading.scopes.binding(node)
-        if binding is not None and (binding, path) not in self._seen:
-            self._seen.add((binding, path))
-            self._queue.append((binding, path))
+        if len(part.path) > _PATH_MAX:
+            self._hidden(node, part)
+        elif binding is not None and (binding, part) not in self._seen:
+            self._seen.add((binding, part))
+            self._queue.append((binding, part))
 
-    def _use(self, node: Node, path: Path) -> None:
+    def _use(self, node: Node, part: Part) -> None:
         """Follow one mention of `ctx`, or of a part of it, to where it is used."""
         while node.parent is not None and node.field == "object":
             step = self._member(node.parent)
             if step is None:
-                self._hidden(node.parent, path)
+                self._hidden(node.parent, part)
                 return
-            path, node = (*path, step), node.parent
-            if path[0] in _DATA:
+            part, node = part.member(step), node.parent
+            if self._is_data(node, part):
                 return
-        self._arrive(node, path)
+        self._arrive(node, part)
 
     def _member(self, node: Node) -> str | None:
         if node.kind == "member_expression":
@@ -142,24 +174,28 @@ class _Follower:
         index = node.get("index")
         return self._literals.text(index) if index is not None else None
 
-    def _arrive(self, node: Node, path: Path) -> None:
+    def _arrive(self, node: Node, part: Part) -> None:
         parent = node.parent
         assert parent is not None
         if parent.kind == "call_expression" and node.field == "function":
-            if path and path[-1] in ("call", "apply", "bind"):
-                self._hidden(node, path)
+            if part.path and part.path[-1] in ("call", "apply", "bind"):
+                self._hidden(node, part)
             else:
-                self._call(Call(self._followed.handler, self._followed.step, path, parent))
+                self._call(parent, part.path)
         elif parent.kind == "variable_declarator" and node.field == "value":
             name = parent.get("name")
             if name is not None:
-                self.bind(name, path)
+                self.bind(name, part)
         elif parent.kind == "arguments" and parent.parent is not None:
-            self._hand_over(node, parent, parent.parent, path)
+            self._hand_over(node, parent, parent.parent, part)
         elif parent.kind not in _HARMLESS and not _is_assigned(node, parent):
-            self._hidden(node, path)
+            self._hidden(node, part)
 
-    def _call(self, call: Call) -> None:
+    def _call(self, node: Node, path: Path) -> None:
+        if (node, path) in self._called:  # in a helper, which is given the handler's `ctx` and an item's
+            return
+        self._called.add((node, path))
+        call = Call(self._followed.handler, self._followed.step, path, node)
         self._followed.calls.append(call)
         if call.step is Step.ROUTINE and call.name == "withItem" and len(call.args) > 2:
             self._into_item(call.args[2])
@@ -170,26 +206,26 @@ class _Follower:
         if self._literals.type_of(callback) == "a function":
             patterns = parameters(callback)
             if patterns:
-                self.bind(patterns[0], ())
+                self.bind(patterns[0], Part(of_item=True))
         elif self._literals.type_of(callback) is None:
-            self._hidden(given, ())
+            self._hidden(given, Part(of_item=True))
 
-    def _hand_over(self, node: Node, given: Node, call: Node, path: Path) -> None:
+    def _hand_over(self, node: Node, given: Node, call: Node, part: Part) -> None:
         """`ctx` is an argument: follow it into a function of this module."""
         function = call.get("function") if call.kind == "call_expression" else None
         helper = self._literals.resolve(function) if function is not None else None
         position = given.children.index(node)
         spread = any(child.kind == "spread_element" for child in given.children[:position])
         if helper is None or helper.kind not in FUNCTIONS or spread:
-            self._hidden(node, path)
+            self._hidden(node, part)
             return
         patterns = parameters(helper)
         self._followed.helpers.append((call, helper))
         if position < len(patterns):
-            self.bind(patterns[position], path)
+            self.bind(patterns[position], part)
 
-    def _hidden(self, node: Node, path: Path) -> None:
-        shown = ".".join(("ctx", *path))
+    def _hidden(self, node: Node, part: Part) -> None:
+        shown = ".".join(("ctx", *part.path))
         self._reading.add(
             "capability-hidden", node,
             f"What is called through `{shown}` cannot be seen from here, so its permission is not asked for "
