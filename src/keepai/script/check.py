@@ -1,7 +1,7 @@
 """Static analysis of a script: what it declares, and what is wrong with it. It never runs the script.
 
 The stages, each in a module of its own: syntax, isolation, declaration, topics, calls on `ctx`, mutations,
-what is handed to the host. An unreadable text ends after the first; everything else is told at once.
+items, what is handed to the host. An unreadable text ends after the first; everything else is told at once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .declaration import Declaration, find_workflow, read_workflow
 from .findings import ERROR, START, At, Report
 from .handlers import read_handlers
 from .isolation import check_imports, check_shared_state
+from .item_rules import check_items
 from .literals import Literals
 from .manifest import Manifest
 from .message_rules import check_dialect_of_handlers, check_message
@@ -104,6 +105,7 @@ def _check_steps(
             check_call(reading, declaration, call, surface, mutate_reads=mutate_reads)
             check_message(reading, call, surface)
     _check_consumers(reading, every, surface, mutate_reads)
+    check_items(reading, every, surface)
     check_shared_state(reading, [followed.function for followed in every])
     return [call for followed in every for call in followed.calls]
 

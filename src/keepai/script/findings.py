@@ -114,6 +114,17 @@ CODES: Mapping[str, Meaning] = MappingProxyType({
         "bad-prepare-result": "`prepare` returns something that is not a PrepareResult.",
         "reservation-not-subscribed": "`prepare` reserves events of a topic that is not subscribed.",
     }),
+    # The items of a routine.
+    **_errors({
+        "mutation-outside-item": "A routine makes a mutation outside of an item.",
+        "nested-item": "An item begins inside of another one.",
+        "item-incomplete": "`ctx.withItem` has no id, no title or no function.",
+        "item-outside": "`ctx.item` is used where `ctx` has no such member.",
+    }),
+    **_warnings({
+        "item-not-awaited": "An item is not awaited, so that the next one may begin before it has ended.",
+        "done-not-checked": "An item makes a mutation without asking whether it is done already.",
+    }),
 })
 
 

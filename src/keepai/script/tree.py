@@ -7,7 +7,7 @@ left out. Tree-sitter is imported when the first script is parsed, not before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -160,6 +160,14 @@ def enclosing_function(node: Node) -> Node | None:
     while current is not None and current.kind not in FUNCTIONS:
         current = current.parent
     return current
+
+
+def enclosing_one_of(node: Node, functions: Collection[Node]) -> Node | None:
+    """The innermost of these functions around `node`."""
+    function = enclosing_function(node)
+    while function is not None and function not in functions:
+        function = enclosing_function(function)
+    return function
 
 
 def parameters(function: Node) -> list[Node]:

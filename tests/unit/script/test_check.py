@@ -12,7 +12,7 @@ from keepai.model.operations import Surface
 from keepai.script.check import SOURCE_BYTES_MAX, check
 from keepai.script.findings import CODES, FINDINGS_MAX
 from keepai.script.manifest import Handler, HandlerKind, Manifest, Schedule, from_text
-from tests.unit.script.samples import CLEAN, SURFACE, example
+from tests.unit.script.samples import CLEAN, EXAMPLES, SURFACE, example
 
 BAD = """\
 let counter = 0;
@@ -118,8 +118,8 @@ def test_the_example_of_chapter_06_deploys_with_warnings_that_show_the_newer_for
 
 
 def test_the_examples_are_clean_of_errors_without_a_surface_too() -> None:
-    for name in ("email-to-sheets.js", "chapter-06.js"):
-        assert check(example(name)).errors == ()
+    for path in EXAMPLES.glob("*.js"):
+        assert check(example(path.name)).errors == ()
 
 
 def test_a_thoroughly_bad_script_is_told_everything_at_once() -> None:

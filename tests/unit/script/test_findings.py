@@ -57,6 +57,10 @@ def consumers(code: str, bad: str, good: str | None = None, says: str = "") -> C
     return Case(code, "// CONSUMERS", bad, good, says)
 
 
+def routine(code: str, bad: str, good: str | None = None, says: str = "") -> Case:
+    return Case(code, "// ROUTINE", bad, good, says)
+
+
 TEXT = [
     module("syntax", "const x = [1, 2§);", "const x = [1, 2];", "does not close the `[` of 1:11"),
     module("syntax", "const f = §{ a: 1;\nconst y = 2;", "const f = { a: 1 };\nconst y = 2;", "never closed"),
@@ -435,7 +439,52 @@ PREPARE = [
     ),
 ]
 
-CASES = [*TEXT, *STATE, *SHAPE, *TOPICS, *CALLS, *MUTATIONS, *PREPARE]
+ITEM = "if (ctx.item.isDone) return; await ctx.gmail.send({});"
+ITEMS = [
+    routine(
+        "mutation-outside-item",
+        "await §ctx.gmail.send({});",
+        f'await ctx.withItem("1", "t", async (ctx) => {{ {ITEM} }});',
+        "await ctx.withItem(id, title, async (ctx) => { if (ctx.item.isDone) return; … })",
+    ),
+    routine(
+        "nested-item",
+        'await ctx.withItem("1", "t", async (ctx) => { await §ctx.withItem("2", "u", async () => {}); });',
+        'await ctx.withItem("1", "t", async () => {}); await ctx.withItem("2", "u", async () => {});',
+    ),
+    routine("item-incomplete", 'await §ctx.withItem("1", async () => {});', says="an id, a title and a function"),
+    routine("item-incomplete", 'await ctx.withItem(§"", "t", async () => {});', says="no id"),
+    routine("item-incomplete", 'await ctx.withItem("1", §"", async () => {});', says="no title"),
+    routine("item-incomplete", 'await ctx.withItem("1", "t", §{});', says="a function, not an object"),
+    routine(
+        "item-outside",
+        "if (§ctx.item.isDone) return;",
+        'await ctx.withItem("1", "t", async (ctx) => { console.log(ctx.item.isDone); });',
+        "only inside",
+    ),
+    producer("item-outside", "f(§ctx.item.isDone);", says="in a producer"),
+    prepare("item-outside", "f(§ctx.item.isDone);", says="in a consumer"),
+    routine(
+        "item-not-awaited",
+        '§ctx.withItem("1", "t", async () => {});',
+        'await ctx.withItem("1", "t", async () => {});',
+        "stops the run",
+    ),
+    routine(
+        "done-not-checked",
+        'await ctx.withItem("1", "t", async (ctx) => { await §ctx.gmail.send({}); });',
+        f'await ctx.withItem("1", "t", async (ctx) => {{ {ITEM} }});',
+        "Write `if (ctx.item.isDone) return;` as the first line of the callback.",
+    ),
+    routine(
+        "forbidden-call",
+        '§ctx.publish("mail.in", { messageId: "1", payload: {} });',
+        "await ctx.gmail.search({});",
+        "A routine does not publish; ",
+    ),
+]
+
+CASES = [*TEXT, *STATE, *SHAPE, *TOPICS, *CALLS, *MUTATIONS, *PREPARE, *ITEMS]
 
 #: Found by tests of their own.
 ELSEWHERE = {"too-large", "too-deep", "too-slow", "too-many-findings"}

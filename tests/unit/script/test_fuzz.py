@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from keepai.script.check import Checked, check
 from keepai.script.findings import CODES
 from keepai.script.graph import as_mermaid, graph
-from tests.unit.script.samples import CLEAN, SURFACE, example
+from tests.unit.script.samples import CLEAN, EXAMPLES, SURFACE, example
 
-WHOLE = [example("email-to-sheets.js"), example("chapter-06.js"), CLEAN]
+WHOLE = [*(example(path.name) for path in sorted(EXAMPLES.glob("*.js"))), CLEAN]
 PIECES = [
     "ctx",
     ".",
@@ -77,6 +77,12 @@ PIECES = [
     "([a, ...b])",
     "@",
     "ctx.gmail.send({});",
+    "routines",
+    "await ctx.withItem('1', 't', async (ctx) => {",
+    "ctx.withItem(",
+    "ctx.item.isDone",
+    "const { isDone } = ctx.item;",
+    "});",
 ]
 MODEST = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -121,7 +127,7 @@ def test_any_mutation_of_a_good_script_is_answered(data: st.DataObject) -> None:
 
 @MODEST
 @given(
-    st.sampled_from(["// PRODUCER", "// MUTATE", "// PREPARE", "// MODULE"]),
+    st.sampled_from(["// PRODUCER", "// MUTATE", "// PREPARE", "// MODULE", "// ROUTINE"]),
     st.lists(st.sampled_from(PIECES), max_size=12).map("".join),
 )
 def test_anything_inside_a_handler_is_answered(slot: str, code: str) -> None:
