@@ -28,7 +28,25 @@ NEVER = {
         where r.status in ('active', 'paused', 'failed') and e.reserved_by is not r.id""",
     "an event or input of a run that did not commit": """
         select x.id, r.status from (select id, created_by from event union all select id, created_by from input) x
-        left join run r on r.id = x.created_by where r.status is not 'committed'""",
+        left join run r on r.id = x.created_by where r.status is not 'committed' and r.kind is not 'routine'""",
+    "an item whose input was not made with it": """
+        select t.id from item t left join input i on i.id = t.input_id and i.source = 'workflow' and i.type = 'item'
+        where i.external_id is not t.external_id""",
+    "a mutation of a routine outside of the items that its run worked on": """
+        select m.id from mutation m join run r on r.id = m.run_id and r.kind = 'routine'
+        where not exists (select 1 from item_run x where x.run_id = r.id and x.item_id = m.item_id)""",
+    "an item in hand of a lineage that has ended": """
+        select t.id, t.status from item t where t.status in ('processing', 'needs_attention')
+        and exists (select 1 from item_run x where x.item_id = t.id and x.attempt = t.attempt)
+        and not exists (select 1 from item_run x join run r on r.id = x.run_id join run o on o.lineage = r.lineage
+          where x.item_id = t.id and o.status in ('active', 'paused', 'failed'))""",
+    "a thing applied twice in one attempt": """
+        select mutation_key from mutation where status = 'applied' group by workflow_id, 1 having count(*) > 1""",
+    "a thing sent again before the last send was known to have failed": """
+        select m.id, later.id from mutation m
+        join mutation later on later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
+          and later.seq > m.seq
+        where m.status <> 'failed'""",
     "a producer's event without a cause": """
         select e.id from event e join run r on r.id = e.created_by
         where r.kind = 'producer' and not exists (select 1 from event_cause c where c.event_id = e.id)""",
@@ -53,7 +71,7 @@ NEVER = {
         where r.status = 'committed' and m.status not in ('applied', 'skipped')""",
     "an applied mutation whose lineage was sent once more": """
         select m.id, later.id from mutation m join mutation later on later.lineage = m.lineage and later.seq > m.seq
-        where m.status <> 'failed'""",
+        where m.status <> 'failed' and m.item_id is null""",
     "a mutation in flight or in doubt whose run is not open": """
         select m.id, r.status from mutation m join run r on r.id = m.run_id
         where m.status in ('in_flight', 'needs_reconcile', 'indeterminate')
@@ -68,7 +86,7 @@ NEVER = {
         select lineage from run where status = 'committed' group by 1 having count(*) > 1""",
     "a reservation that changed on its way to the run that carries on": """
         select n.id, v.event_id from run n join run r on r.id = n.retry_of join reservation v on v.run_id = n.id
-        where n.phase <> 'preparing' and exists (select 1 from reservation o where o.run_id = r.id) and not exists (
+        where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor) and exists (select 1 from reservation o where o.run_id = r.id) and not exists (
           select 1 from reservation o where o.run_id = r.id and o.event_id = v.event_id and o.payload = v.payload
           and o.attempt = v.attempt and o.position = v.position)""",
 }

@@ -176,9 +176,9 @@ def test_deep_nesting_is_a_finding_and_not_a_crash(text: str, code: str) -> None
 
 def test_a_text_that_takes_too_long_to_read_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.script.tree.PARSE_SECONDS_MAX", 0.2)
-    started = time.perf_counter()
+    started = time.process_time()
     assert codes("a b\n" * 200_000) == ["too-slow"]
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -191,10 +191,10 @@ def test_a_text_that_takes_too_long_to_read_is_given_up(monkeypatch: pytest.Monk
     ],
 )
 def test_constants_that_multiply_do_not_multiply_the_work(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     for use in ("topics: a59", "topics: { [a59]: {} }", "name: a59", "topics: { ...a59 }"):
         check(f"{text}\nexport default Keep.workflow({{ {use} }});")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_a_long_chain_of_consumers_is_checked_in_good_time() -> None:
@@ -204,12 +204,12 @@ def test_a_long_chain_of_consumers_is_checked_in_good_time() -> None:
         "{ return { reservations: [], data: {} }; } }),"
         for i in range(2000)
     )
-    started = time.perf_counter()
+    started = time.process_time()
     source = (
         f"export default Keep.workflow({{ name: 'x', topics: {{ {topics} }}, consumers: {{ {chain} }} }});"
     )
     assert codes(source) == []
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_findings_are_cut_off_and_say_so() -> None:

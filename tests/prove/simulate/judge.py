@@ -1,0 +1,99 @@
+"""What must be true at the end of a schedule: of the world outside, of the ledger, and of what people are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from keepai.ledger.base import Reader
+from tests.crashes.invariants import violations
+from tests.prove.simulate.schedule import World
+
+
+def judge(world: World) -> None:
+    """Everything that can be wrong, in words, into `world.problems`."""
+    keep = world.keep
+    if keep is None or keep._parts is None:
+        world.problems.append("no host was alive at the end")
+        return
+    read = keep.parts.ledger.read()
+    world.loop.run(world.loop.time() + 120, stop=lambda: not read.all("run_active_all"))
+    world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
+    _effects(world, read)
+    _quiet(world, read)
+    world.problems += violations(world.folder / "keep.db")
+
+
+def _effects(world: World, read: Reader) -> None:
+    """Nothing happened twice for one attempt; what happened is on record, and what is on record happened."""
+    connection = world.keep.parts.ledger._reader  # type: ignore[union-attr]
+    done = Counter((e.operation, e.unit) for e in world.outside.effects)
+    attempts = dict(connection.execute("select message_id, attempt from event where topic = 'orders'"))
+    told = Counter(u for (u,) in connection.execute(
+        "select json_extract(payload, '$.unit') from event where topic = 'filed'"))
+    items = dict(connection.execute("select external_id, attempt from item"))
+    filed: Counter[str] = Counter()
+    for (operation, unit), count in done.items():
+        if unit.startswith("item "):
+            most = items.get(unit.removeprefix("item "), 0)
+            if count > most:
+                world.problems.append(f"{operation} of {unit!r} took place {count} times in {most} attempts")
+        elif operation == "rows.add":
+            for id in unit.split("+"):
+                filed[id] += count
+        elif count > told[unit]:
+            world.problems.append(f"{operation} of {unit!r} took place {count} times for {told[unit]} events")
+    world.problems += [
+        f"order {id} was filed {count} times in {attempts.get(id, 0)} attempts"
+        for id, count in filed.items() if count > attempts.get(id, 0)
+    ]
+    keys = {e.key for e in world.outside.effects}
+    rows = connection.execute("select id, idempotency_key, status, resolution from mutation")
+    for id, key, status, _ in rows:
+        if status == "applied" and key not in keys:
+            world.problems.append(f"{id} counts as applied, and nothing took place")
+        if status == "failed" and key in keys and not _resent(connection, key):
+            world.problems.append(f"{id} counts as failed, and it took place")
+
+
+def _resent(connection: object, key: str) -> bool:
+    """Whether the same thing was sent again and that one is known to have happened."""
+    found = connection.execute(  # type: ignore[attr-defined]
+        "select 1 from mutation where idempotency_key = ? and status in ('applied', 'skipped') limit 1", (key,))
+    return bool(list(found))
+
+
+def _quiet(world: World, read: Reader) -> None:
+    """After the quiet end all work is done, or a question about it stands open."""
+    keep = world.keep
+    assert keep is not None
+    cards = _now(world, keep.needs_you())
+    asked = {card.run_id for card in cards}
+    for row in read.all("run_open_all"):
+        just_begun = row["status"] == "active" and world.clock.now_ms() - row["updated_at"] < 600_000
+        if row["id"] not in asked and not just_begun:
+            stands = f"{row['status']}:{row['reason']} in {row['phase']}"
+            world.problems.append(f"run {row['id']} is {stands}, and nobody is asked")
+    workflows = read.all("workflow_all")
+    if not workflows:
+        world.problems.append("nothing was ever deployed")
+        return
+    waiting = [i for i in _now(world, keep.inputs("orders")) if i.status == "pending"]
+    if waiting and not cards:
+        world.problems.append(f"{len(waiting)} inputs wait, and nobody is asked: {[i.title for i in waiting]}")
+    known = {i.external_id for i in _now(world, keep.inputs("orders")) if i.source == "orders"}
+    if not cards and known != set(world.outside.orders):
+        world.problems.append(f"orders that never came in: {sorted(set(world.outside.orders) - known)}")
+
+
+def _now(world: World, coroutine: object) -> list:  # type: ignore[type-arg]
+    """The answer of a coroutine that waits for nothing."""
+    found: list = []  # type: ignore[type-arg]
+
+    async def ask() -> None:
+        found.extend(await coroutine)  # type: ignore[misc]
+
+    asyncio._set_running_loop(None)
+    world.spawn(ask())
+    world.loop.run(world.loop.time() + 0.001, stop=lambda: False)
+    return found

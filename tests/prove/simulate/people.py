@@ -1,0 +1,132 @@
+"""People in front of the questions: honest, sometimes slow, each acting on what they saw, not on what is true by then."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any
+
+from keepai import Keep
+from keepai.model.errors import KeepError
+from keepai.model.records import Escalation
+from tests.prove.simulate.outside import Outside
+
+MINUTE = 60.0
+
+
+class Person:
+    """Somebody who looks, looks outside, thinks and acts."""
+
+    def __init__(
+        self, name: str, keep: Callable[[], Keep | None], outside: Outside, chance: random.Random,
+    ) -> None:
+        self._name, self._keep, self._outside, self._random = name, keep, outside, chance
+
+    async def deploy(self, source: str, grants: Any = None) -> None:
+        """Bring a version in; if no host is there, try again."""
+        while True:
+            keep = self._open()
+            if keep is not None:
+                try:
+                    await keep.deploy(source, grants=grants)
+                    return
+                except KeepError:
+                    return  # it does not fit now: the person lets it be
+            await asyncio.sleep(MINUTE / 6)
+
+    async def watch(self, over: Callable[[], bool], reprocesses: int) -> None:
+        """Look now and then, and act some time later on what was seen."""
+        left = reprocesses
+        while not over():
+            await asyncio.sleep(self._random.expovariate(1 / (20 * MINUTE)))
+            await self._turn(slow=self._random.choice([0.0, 5.0, 40 * MINUTE]))
+            if left and self._random.random() < 0.3:
+                left -= await self._reprocess()
+
+    async def tidy(self) -> None:
+        """In the quiet end somebody answers everything, promptly."""
+        while True:
+            await self._turn(slow=0.0, settle_all=True)
+            await asyncio.sleep(10 * MINUTE)
+
+    async def _turn(self, slow: float, *, settle_all: bool = False) -> None:
+        keep = self._open()
+        if keep is None:
+            return
+        cards = await keep.needs_you()
+        for card in cards if settle_all else cards[:2]:
+            act = self._decide(card, settle_all=settle_all)
+            await asyncio.sleep(slow)
+            keep = self._open()
+            if act is None or keep is None:
+                continue
+            try:
+                await act(keep)
+            except KeepError:
+                continue  # refused: something moved meanwhile
+
+    def _open(self) -> Keep | None:
+        keep = self._keep()
+        return keep if keep is not None and keep._host is not None and keep._parts is not None else None
+
+    # -- deciding ----------------------------------------------------------------------------------
+
+    def _decide(self, card: Escalation, *, settle_all: bool) -> Callable[[Keep], Any] | None:
+        """What an honest person does about a card, having looked outside just now."""
+        choose = self._random.choice
+        if card.kind == "unknown_outcome":
+            return self._about_doubt(card, settle_all=settle_all)
+        if card.kind == "approval":
+            said = "approve" if settle_all or self._random.random() < 0.8 else "reject"
+            return lambda keep: getattr(keep, said)(card.id)
+        if card.id.startswith("ask_itm_"):
+            item, input_id = str(card.facts["item_id"]), str(card.facts["input_id"])
+            if choose([True, False]):
+                return lambda keep: keep.reprocess(item)
+            return lambda keep: keep.skip_input(input_id)
+        if card.kind == "attention" and card.actions == ("seen",):
+            return lambda keep: keep.resolve(str(card.mutation_id), "seen")
+        acts = [act for act in card.actions if act in ("retry", "skip_run", "finish", "keep")]
+        if not acts:
+            return None
+        act = "retry" if "retry" in acts and (settle_all or self._random.random() < 0.7) else choose(acts)
+        if act == "keep":
+            return lambda keep: keep.resolve(str(card.mutation_id), "keep")
+        return lambda keep: getattr(keep, act)(card.run_id)
+
+    def _about_doubt(self, card: Escalation, *, settle_all: bool) -> Callable[[Keep], Any] | None:
+        mutation_id, key = str(card.mutation_id), self._key(str(card.mutation_id))
+        if key is None:
+            return None
+        found = self._outside.effect_of(key)
+        offered = [a for a in card.actions if a in ("try_again", "did_not_happen", "happened", "skip")]
+        wanted = "happened" if found else "did_not_happen"
+        if wanted not in offered:
+            return None  # not yet: a request may still arrive
+        if not settle_all and self._random.random() < 0.3:
+            wanted = self._random.choice([a for a in offered if a in ("try_again", "skip", wanted)])
+        result = found.result if found else None
+        return lambda keep: keep.resolve(mutation_id, wanted, result=result if wanted == "happened" else None)
+
+    def _key(self, mutation_id: str) -> str | None:
+        keep = self._open()
+        if keep is None:
+            return None
+        row = keep.parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
+        return str(row["idempotency_key"]) if row else None
+
+    async def _reprocess(self) -> int:
+        """Have something done once more; 1 if it was accepted."""
+        keep = self._open()
+        if keep is None:
+            return 0
+        try:
+            events = [e.id for e in await keep.events("orders", "orders") if e.status != "pending"]
+            items = [i.id for i in await keep.items("orders") if i.status in ("done", "skipped")]
+            if not events + items:
+                return 0
+            await keep.reprocess(self._random.choice(events + items))
+        except KeepError:
+            return 0
+        return 1

@@ -1,0 +1,297 @@
+"""One schedule: a seed decides the weather, the faults, the people and the order of everything; a judge looks on.
+
+Hosts are killed at protocol points and at random moments, frozen and thawed; the wall clock jumps; people in two tabs
+look, think for a while and act on what they saw. Then comes a quiet end: everything works, somebody answers, and
+after enough time all work is done or stands as an explained question.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from keepai import Keep, Policy
+from keepai.connectors.base import surface
+from keepai.engine import deploy, mutation
+from keepai.ledger.sqlite.writer import Writer
+from keepai.model import clock as clocks
+from keepai.model import points
+from keepai.model.errors import KeepError
+from keepai.testing import Crashed
+from tests.prove.simulate.loop import HOST, SimLoop
+from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
+from tests.prove.simulate.people import Person
+from tests.prove.simulate.scripts import GRANTED, Stub, script
+
+HOUR = 3600.0
+_START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
+POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=5.0, reconciles_max=6, retries_max=6)
+
+
+class SimClock:
+    """The loop's time as both readings; the wall may be set."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop, self.ahead_ms = loop, 0
+
+    def now_ms(self) -> int:
+        return _START_MS + int(self._loop.time() * 1000) + self.ahead_ms
+
+    def steady_ms(self) -> int:
+        return 1_000_000 + int(self._loop.time() * 1000)
+
+
+@dataclass(frozen=True)
+class Weather:
+    """What one seed has in store; every part may be absent, so that the others are seen alone."""
+
+    manners: Manners
+    orders: int
+    hours: float  # of faults, before the quiet end
+    kill_at_point: float  # chance at each point that is reached
+    kills: int  # at random moments
+    freezes: int
+    jumps: int
+    deploys: int
+    asks: tuple[str, ...]  # capabilities that need approval
+    reprocesses: int
+    tabs: int
+
+
+def weather(seed: int) -> Weather:
+    """Drawn once per seed."""
+    r = random.Random(seed)
+
+    def maybe(most: float, chance: float = 0.6) -> float:
+        return r.random() * most if r.random() < chance else 0.0
+
+    def some(most: int, chance: float = 0.5) -> int:
+        return r.randint(1, most) if r.random() < chance else 0
+
+    manners = Manners(
+        refuse=maybe(0.3), lose_request=maybe(0.3), lose_answer=maybe(0.4), late=maybe(0.4), odd=maybe(0.2),
+        hang=maybe(0.2), stubborn=maybe(1.0), ask_fails=maybe(0.5), never_tells=maybe(0.2, 0.3),
+    )
+    asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
+    return Weather(
+        manners, orders=r.randint(1, 3), hours=r.choice([0.5, 2.0, 6.0]), kill_at_point=maybe(0.08),
+        kills=some(4), freezes=some(2, 0.3), jumps=some(2, 0.3), deploys=some(2, 0.4), asks=asks,
+        reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
+    )
+
+
+@dataclass
+class World:
+    """Everything of one schedule."""
+
+    seed: int
+    folder: Path
+    loop: SimLoop
+    clock: SimClock
+    outside: Outside
+    weather: Weather
+    random: random.Random
+    keep: Keep | None = None
+    host: str = ""
+    number: int = 0
+    lives: int = 0
+    quiet: bool = False
+    problems: list[str] = field(default_factory=list)
+    after_commit: Callable[[World], None] | None = None
+
+    # -- hosts -------------------------------------------------------------------------------------
+
+    def spawn(self, coroutine: Awaitable[Any], host: str | None = None) -> None:
+        """Start something that belongs to a host, or to the world."""
+        context = contextvars.copy_context()
+        context.run(HOST.set, host)
+        self.loop.create_task(coroutine, context=context)  # type: ignore[arg-type]
+
+    async def live(self) -> None:
+        """One host from its start to its death."""
+        keep = Keep(
+            self.folder / "keep.db", policy=POLICY, clock=self.clock,
+            connectors=[Orders(self.outside), Rows(self.outside), Mails(self.outside), Hooks(self.outside)],
+        )
+        self.keep = keep
+        await keep.__aenter__()
+        keep.parts.runtime = Stub()
+        await keep.serve()
+
+    def start(self) -> None:
+        """A new process."""
+        self.lives += 1
+        self.host = f"host {self.lives}"
+        self.spawn(self._guarded(self.live()), self.host)
+
+    async def _guarded(self, life: Awaitable[None]) -> None:
+        try:
+            await life
+        except Crashed:
+            return
+        except Exception as error:  # a host that ends by itself is a finding
+            self.problems.append(f"a host ended: {type(error).__name__}: {error}")
+
+    def die(self) -> None:
+        """SIGKILL: nothing of the host runs on, the kernel lets go of its files; another one starts a little later."""
+        if not self.host:
+            return
+        self.loop.kill(self.host)
+        self.host = ""
+        keep, self.keep = self.keep, None
+        if keep is not None and keep._parts is not None:
+            _let_go(keep)
+        self.loop.call_later(self.random.random() * 5, self.start, context=contextvars.Context())
+
+    def at_point(self, name: str) -> None:
+        """The process may die at any named point."""
+        dying = HOST.get()
+        if dying is None:
+            return
+        if dying != self.host:
+            raise Crashed(name)  # clean-up of the dead does nothing
+        if not self.quiet and self.random.random() < self.weather.kill_at_point:
+            self.die()
+            raise Crashed(name)
+        if name.startswith("after:") and self.after_commit is not None:
+            self.after_commit(self)
+
+    # -- what befalls ------------------------------------------------------------------------------
+
+    def befall(self, count: int, what: Callable[[], None]) -> None:
+        """Have something happen so many times during the faulty hours."""
+        for _ in range(count):
+            at = self.random.random() * self.weather.hours * HOUR
+            self.loop.call_later(at, self._unless_quiet, what, context=contextvars.Context())
+
+    def _unless_quiet(self, what: Callable[[], None]) -> None:
+        if not self.quiet:
+            what()
+
+    def freeze(self) -> None:
+        """SIGSTOP, and SIGCONT later."""
+        if self.host:
+            self.loop.freeze(self.host, self.random.choice([1.0, 15.0, 90.0]))
+
+    def jump(self) -> None:
+        """Somebody sets the wall clock."""
+        self.clock.ahead_ms += self.random.choice([-10 * 365 * 86_400_000, -3_600_000, 3_600_000, 86_400_000])
+
+    def redeploy(self) -> None:
+        """A new version; now and then a broken one, which the next one mends."""
+        variant = self.random.choice([1, 2, 3, 101])
+        self.spawn(self.person("deployer").deploy(script(variant)))
+
+    def person(self, name: str) -> Person:
+        """Somebody at a screen."""
+        return Person(name, lambda: self.keep if self.host else None, self.outside, self.random)
+
+
+@contextmanager
+def patched(world: World) -> Iterator[None]:
+    """Time, chance and threads come from the seed."""
+    ids = random.Random(world.seed ^ 0x5EED)
+    saved = clocks.os, mutation.time, Writer._alone, deploy.check
+    clocks.os = SimpleNamespace(urandom=ids.randbytes)  # type: ignore[assignment]
+    mutation.time = SimpleNamespace(monotonic=world.loop.time)  # type: ignore[assignment]
+    Writer._alone = lambda self: True  # type: ignore[method-assign]
+    deploy.check = _checked  # type: ignore[assignment]
+    points.listen(world.at_point)
+    try:
+        yield
+    finally:
+        points.listen(None)
+        clocks.os, mutation.time, Writer._alone, deploy.check = saved  # type: ignore[method-assign]
+
+
+_check = deploy.check
+
+
+@lru_cache(maxsize=64)
+def _checked_source(source: str) -> Any:
+    outside = Outside(0, Manners())
+    return _check(source, surface([Orders(outside), Rows(outside), Mails(outside), Hooks(outside)]))
+
+
+def _checked(source: str, *args: Any, **options: Any) -> Any:
+    """`check` is pure, and slow for a simulation: once per script is enough."""
+    return _checked_source(source)
+
+
+def _let_go(keep: Keep) -> None:
+    """What the kernel does for a dead process: files closed without a word, the lock free."""
+    ledger = keep.parts.ledger
+    keep._parts = keep._host = None  # what is cleaned up after a death cleans up nothing
+    for connection in {ledger._connection, ledger._reader}:  # type: ignore[attr-defined]
+        connection.close(True)
+    os.close(ledger._lock.fd)  # type: ignore[attr-defined]
+
+
+def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: Any = None) -> World:
+    """Run one schedule; what is wrong is in `problems`."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    sky = weather(seed)
+    loop = SimLoop(seed)
+    outside = Outside(seed, sky.manners)
+    world = World(seed, folder, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
+    world.after_commit = after_commit
+    with patched(world):
+        try:
+            _play(world)
+            judge(world)
+        except Exception as error:  # the simulation itself must not hide what broke it
+            world.problems.append(f"{type(error).__name__}: {error}")
+            if os.environ.get("KEEP_SIM_RAISE"):
+                raise
+        finally:
+            if world.keep is not None and world.keep._parts is not None:
+                _let_go(world.keep)
+    return world
+
+
+def _play(world: World) -> None:
+    loop, sky = world.loop, world.weather
+    grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
+    world.start()
+    world.spawn(world.person("deployer").deploy(script(world.random.randint(1, 3)), grants))
+    for _ in range(sky.orders):
+        world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
+                              context=contextvars.Context())
+    world.befall(sky.kills, world.die)
+    world.befall(sky.freezes, world.freeze)
+    world.befall(sky.jumps, world.jump)
+    world.befall(sky.deploys, world.redeploy)
+    for tab in range(sky.tabs):
+        world.spawn(world.person(f"tab {tab}").watch(lambda: world.quiet, sky.reprocesses))
+    loop.run(sky.hours * HOUR)
+    world.quiet = world.outside.quiet = True
+    loop._frozen.clear()
+    if not world.host:
+        loop.run(loop.time() + 10)
+    world.spawn(world.person("deployer").deploy(script(3)))
+    world.spawn(world.person("tidy").tidy())
+    ends = loop.time() + 72 * HOUR
+    while loop.time() < ends and not _rests(world):
+        loop.run(loop.time() + HOUR)
+
+
+def _rests(world: World) -> bool:
+    """Whether every order came in and nothing of it is left to do."""
+    if world.keep is None or world.keep._parts is None:
+        return False
+    connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
+    [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
+                                  "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
+    [[known]] = connection.execute("select count(*) from input where source = 'orders'")
+    [[items]] = connection.execute("select count(*) from item")
+    return bool(left == 0 and known == items == len(world.outside.orders))

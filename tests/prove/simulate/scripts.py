@@ -1,0 +1,180 @@
+"""The workflow of the simulation: a script, and the same steps in Python for a runtime without a sandbox.
+
+What is simulated is the engine. The sandbox has suites of its own, and a schedule may also run the script for real.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from keepai.model.errors import Location, ScriptThrew
+from keepai.model.operations import Step
+from keepai.runtime.base import Ended, Host, Job, Operation, Reply
+
+_SCRIPT = """
+// variant VARIANT
+const limit = (VARIANT % 3) + 1;
+const broken = VARIANT >= 100;
+export default Keep.workflow({
+  name: "orders",
+  topics: { "orders": {}, "filed": {} },
+  producers: {
+    poll: {
+      publishes: ["orders"], schedule: { interval: "20m" },
+      handler: async (ctx, state) => {
+        const seen = state?.seen ?? 0;
+        const orders = await ctx.orders.list({});
+        for (const id of orders.slice(seen)) {
+          const inputId = ctx.registerInput({ source: "orders", type: "order", id, title: "Order " + id });
+          await ctx.publish("orders", { messageId: id, inputId, payload: { id } });
+        }
+        return { seen: orders.length };
+      },
+    },
+  },
+  consumers: {
+    file: Keep.consumer({
+      subscribe: ["orders"], publishes: ["filed"],
+      async prepare(ctx, state) {
+        const events = await ctx.peek("orders", { limit });
+        const ids = events.map((e) => e.messageId);
+        return { reservations: [{ topic: "orders", ids }], data: { unit: ids.join("+") }, ui: { title: "File" } };
+      },
+      async mutate(ctx, prepared) {
+        if (broken) throw new Error("broken");
+        await ctx.rows.add({ unit: prepared.data.unit });
+      },
+      async next(ctx, prepared, outcome) {
+        if (outcome.status === "applied") {
+          await ctx.publish("filed", { messageId: outcome.result.id, payload: { unit: outcome.result.unit } });
+        }
+        return { last: outcome.status };
+      },
+    }),
+    tell: Keep.consumer({
+      subscribe: ["filed"], publishes: [],
+      async prepare(ctx, state) {
+        const [event] = await ctx.peek("filed", { limit: 1 });
+        if (!event) return { reservations: [], data: {}, ui: { title: "Nothing" } };
+        return {
+          reservations: [{ topic: "filed", ids: [event.messageId] }],
+          data: { unit: event.payload.unit }, ui: { title: "Tell" },
+        };
+      },
+      async mutate(ctx, prepared) { await ctx.hooks.fire({ unit: prepared.data.unit }); },
+    }),
+  },
+  routines: {
+    work: {
+      schedule: { interval: "30m" },
+      handler: async (ctx, state) => {
+        for (const id of await ctx.orders.list({})) {
+          await ctx.withItem(id, "Item " + id, async (ctx) => {
+            if (ctx.item.isDone) return;
+            const row = await ctx.rows.add({ unit: "item " + id });
+            if (broken) throw new Error("broken");
+            await ctx.mails.send({ unit: "item " + id, about: row.id });
+            await ctx.hooks.fire({ unit: "item " + id });
+          });
+        }
+        return { runs: (state?.runs ?? 0) + 1 };
+      },
+    },
+  },
+});
+"""
+
+GRANTED = ("orders.list", "rows.add", "mails.send", "hooks.fire")
+
+
+def script(variant: int) -> str:
+    """One version: the variant decides how many orders are filed at once; from 100 on it is broken."""
+    return _SCRIPT.replace("VARIANT", str(variant))
+
+
+class Stub:
+    """Runs the same steps in Python."""
+
+    async def run(self, job: Job, host: Host) -> Ended:
+        """One step."""
+        found = re.search(r"// variant (\d+)", job.source)
+        assert found, "the scripts of the simulation name their variant"
+        step = _Step(job, host, int(found[1]))
+        args = [None if arg is None else json.loads(arg) for arg in job.args]
+        result = await getattr(step, f"{job.handler}_{job.step}")(*args)
+        return result if isinstance(result, Ended) else Ended(None if result is None else json.dumps(result))
+
+    async def close(self) -> None:
+        """Nothing to end."""
+
+
+class _Step:
+    def __init__(self, job: Job, host: Host, variant: int) -> None:
+        self._job, self._host = job, host
+        self.limit, self.broken = variant % 3 + 1, variant >= 100
+
+    def _operation(self, name: str, *args: Any) -> Operation:
+        kind = self._job.surface.kind(name)
+        assert kind is not None, name
+        return Operation(name, kind, args, Location(1, 1))
+
+    async def ask(self, name: str, *args: Any) -> Any:
+        reply: Reply = await self._host.answer(self._operation(name, *args))
+        return reply.value
+
+    async def poll_producer(self, state: Any) -> Any:
+        seen = (state or {}).get("seen", 0)
+        orders = await self.ask("orders.list", {})
+        for id in orders[seen:]:
+            entry = {"source": "orders", "type": "order", "id": id, "title": f"Order {id}"}
+            input_id = await self.ask("registerInput", entry)
+            await self.ask("publish", "orders", {"messageId": id, "inputId": input_id, "payload": {"id": id}})
+        return {"seen": len(orders)}
+
+    async def file_prepare(self, state: Any) -> Any:
+        events = await self.ask("peek", "orders", {"limit": self.limit})
+        ids = [event["messageId"] for event in events]
+        return {"reservations": [{"topic": "orders", "ids": ids}], "data": {"unit": "+".join(ids)},
+                "ui": {"title": "File"}}
+
+    async def file_mutate(self, prepared: Any) -> Any:
+        if self.broken:
+            raise ScriptThrew("Error: broken")
+        return Ended(mutation=self._operation("rows.add", {"unit": prepared["data"]["unit"]}))
+
+    async def file_next(self, prepared: Any, outcome: Any) -> Any:
+        if outcome["status"] == "applied":
+            result = outcome["result"]
+            await self.ask("publish", "filed", {"messageId": result["id"], "payload": {"unit": result["unit"]}})
+        return {"last": outcome["status"]}
+
+    async def tell_prepare(self, state: Any) -> Any:
+        events = await self.ask("peek", "filed", {"limit": 1})
+        if not events:
+            return {"reservations": [], "data": {}, "ui": {"title": "Nothing"}}
+        [event] = events
+        return {"reservations": [{"topic": "filed", "ids": [event["messageId"]]}],
+                "data": {"unit": event["payload"]["unit"]}, "ui": {"title": "Tell"}}
+
+    async def tell_mutate(self, prepared: Any) -> Any:
+        return Ended(mutation=self._operation("hooks.fire", {"unit": prepared["data"]["unit"]}))
+
+    async def work_routine(self, state: Any) -> Any:
+        for id in await self.ask("orders.list", {}):
+            item = await self.ask("withItem", id, f"Item {id}", "begin")
+            if not item["isDone"]:
+                row = await self.ask("rows.add", {"unit": f"item {id}"})
+                if self.broken:
+                    raise ScriptThrew("Error: broken")
+                await self.ask("mails.send", {"unit": f"item {id}", "about": row["id"]})
+                await self.ask("hooks.fire", {"unit": f"item {id}"})
+            await self.ask("withItem", id, f"Item {id}", "end")
+        return {"runs": (state or {}).get("runs", 0) + 1}
+
+
+assert all(hasattr(_Step, f"{handler}_{step}") for handler, step in (
+    ("poll", Step.PRODUCER), ("file", Step.PREPARE), ("file", Step.MUTATE), ("file", Step.NEXT),
+    ("tell", Step.PREPARE), ("tell", Step.MUTATE), ("work", Step.ROUTINE),
+))

@@ -1,0 +1,27 @@
+"""The suite of `make prove`: one schedule after the other."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from tests.prove.base import Result, rounds
+from tests.prove.simulate.judge import judge
+from tests.prove.simulate.schedule import play
+
+
+def run(seconds: float, first: int, only: str | None) -> Result:
+    """Schedules until the time is up."""
+    result = Result("simulation", "schedules")
+    virtual = 0.0
+    home = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=home) as folder:
+        for seed in rounds(seconds, first, only):
+            world = play(seed, Path(folder) / "sim", judge)
+            result.tried += 1
+            virtual += world.loop.time()
+            for problem in world.problems:
+                result.broke(seed, problem)
+    result.note = f"{virtual / 86_400:,.0f} days of virtual time"
+    return result
