@@ -36,12 +36,12 @@ def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed:
 async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation) -> Run | None:
     """Ask the outside system once; gives the run if it may go on now."""
     spec = spec_of(parts, mutation)
+    # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
+    left = closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
     verdict = await _ask(parts, run, spec, mutation) if spec else Verdict.unknown(_NO_CONNECTOR)
     if verdict.status == "applied":
         return await _found(parts, run, mutation, verdict.result)
     if verdict.status == "failed":
-        assert spec is not None
-        left = closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms())
         if left == 0:
             await _absent(parts, run, mutation)
             return None

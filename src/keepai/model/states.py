@@ -190,7 +190,7 @@ EVENT = _machine("event", EventStatus, {E.PENDING}, {
 
 INPUT = _machine("input", InputStatus, {I.ACTIVE}, {
     I.ACTIVE: {I.SKIPPED: "a person skips"},
-    I.SKIPPED: {},
+    I.SKIPPED: {I.ACTIVE: "a person has its item worked on once more"},
 })
 
 WORKFLOW = _machine("workflow", WorkflowStatus, {W.ACTIVE}, {

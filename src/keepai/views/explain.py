@@ -75,8 +75,8 @@ class Explainer:
     def explain(self, id: str) -> Explanation:
         """One thing, by its whole id."""
         prefix, _, rest = id.partition("_")
-        if prefix == "ask":  # a question is its run
-            prefix, id = "run", f"run_{rest}"
+        if prefix == "ask":  # a question is the run, or the item, that it is about
+            prefix, id = ("itm", rest) if rest.startswith("itm_") else ("run", f"run_{rest}")
         by_id: dict[str, tuple[str, str, Callable[[Row], Explanation]]] = {
             "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),
@@ -161,11 +161,20 @@ class Explainer:
         status = reasons.input_status(row)
         return self._made(
             row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
-            because=reasons.of_input(row, events, mutations), selected=tuple(_selected_event(e) for e in events),
+            because=self._why_input(row, item, events, mutations), selected=tuple(_selected_event(e) for e in events),
             attempted=tuple(_attempt(m) for m in mutations),
             moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events),
             scope=Scope(row["workflow_id"], subjects, notes_of((), mutations)),
         )
+
+    def _why_input(
+        self, row: Row, item: Row | None, events: Sequence[Row], mutations: Sequence[Mutation],
+    ) -> str:
+        if item is None:
+            return reasons.of_input(row, events, mutations)
+        runs = self._read.all("look_runs_of_item", workflow_id=row["workflow_id"], item_id=item["id"])
+        why = reasons.of_item(item, [run_record(r) for r in runs], mutations)
+        return f"It stands for the item {item['id']}, which is {item['status']}. {why}"
 
     def _workflow(self, row: Row) -> Explanation:
         open_row = self._read.one("run_open", workflow_id=row["id"])

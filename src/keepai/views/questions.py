@@ -111,11 +111,18 @@ class Questions:
         handler = read.one("handler_get", handler=run.handler, **where)
         held = read.one("approval_open", run_id=run.id)
         mutation = self._mutation(run)
-        titles = tuple(str(row["title"]) for row in read.all("look_inputs_of_run", run_id=run.id, **where))
+        titles = self._titles(run)
         return Seen(
             run, workflow, bool(handler and handler["present"]), mutation, approval_record(held) if held else None,
             self._granted(run), titles, self.doubt(mutation) if mutation else None, now_ms,
         )
+
+    def _titles(self, run: Run) -> tuple[str, ...]:
+        """The inputs that a run's stop is about: of a routine, the item in which it stopped."""
+        where = {"workflow_id": run.workflow_id, "run_id": run.id}
+        item = self._read.one("item_of_run", **where)
+        rows = [item] if item else self._read.all("look_inputs_of_run", **where)
+        return tuple(str(row["title"]) for row in rows)
 
     def _mutation(self, run: Run) -> Mutation | None:
         """The mutation that a run's stop is about: its newest, or the one that differs from what is wanted now."""

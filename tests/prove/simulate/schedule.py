@@ -21,11 +21,10 @@ from typing import Any
 
 from keepai import Keep, Policy
 from keepai.connectors.base import surface
-from keepai.engine import deploy, mutation
+from keepai.engine import agenda, deploy, host, mutation
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
 from keepai.model import points
-from keepai.model.errors import KeepError
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
@@ -200,17 +199,19 @@ class World:
 def patched(world: World) -> Iterator[None]:
     """Time, chance and threads come from the seed."""
     ids = random.Random(world.seed ^ 0x5EED)
-    saved = clocks.os, mutation.time, Writer._alone, deploy.check
+    saved = clocks.os, mutation.time, Writer._alone, deploy.check, agenda.LONGEST_SLEEP_S
     clocks.os = SimpleNamespace(urandom=ids.randbytes)  # type: ignore[assignment]
     mutation.time = SimpleNamespace(monotonic=world.loop.time)  # type: ignore[assignment]
     Writer._alone = lambda self: True  # type: ignore[method-assign]
     deploy.check = _checked  # type: ignore[assignment]
+    agenda.LONGEST_SLEEP_S = host.LONGEST_SLEEP_S = 1200.0  # type: ignore[attr-defined]
     points.listen(world.at_point)
     try:
         yield
     finally:
         points.listen(None)
-        clocks.os, mutation.time, Writer._alone, deploy.check = saved  # type: ignore[method-assign]
+        clocks.os, mutation.time, Writer._alone, deploy.check, longest = saved  # type: ignore[method-assign]
+        agenda.LONGEST_SLEEP_S = host.LONGEST_SLEEP_S = longest  # type: ignore[attr-defined]
 
 
 _check = deploy.check

@@ -24,6 +24,10 @@ on conflict (workflow_id, source, type, external_id) do nothing returning id;
 update input set status = 'skipped', updated_at = :now
 where id = :input_id and status = 'active' returning workflow_id;
 
+-- name: input_take_up
+-- A person has the item that a skipped input stands for worked on once more.
+update input set status = 'active', updated_at = :now where id = :input_id and status = 'skipped';
+
 -- name: event_find
 -- An event by its address.
 select * from event where workflow_id = :workflow_id and topic = :topic and message_id = :message_id;

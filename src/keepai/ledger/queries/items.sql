@@ -17,7 +17,7 @@ values (:workflow_id, :seq, :item_id, :external_id, :title, 'processing', :input
 -- A run works on an item, in the item's present attempt; coming back to it makes it the run's newest again.
 insert into item_run (workflow_id, run_id, item_id, seq, attempt)
 select i.workflow_id, :run_id, i.id, :seq, i.attempt from item i where i.id = :item_id
-on conflict (workflow_id, run_id, item_id) do update set seq = excluded.seq;
+on conflict (workflow_id, run_id, item_id) do update set seq = excluded.seq, attempt = excluded.attempt;
 
 -- name: item_at_work
 -- The item that a run works on, unchanged since it began with it.

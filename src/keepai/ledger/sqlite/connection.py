@@ -45,7 +45,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         _check_ours(connection, path)
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
-        connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 8000; pragma synchronous = full")
+        connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 0; pragma synchronous = full")
     except apsw.Error as error:
         close_untouched(connection)
         raise unusable(error, path) from None

@@ -83,7 +83,7 @@ class SqliteLedger:
         with ExitStack() as stack:  # every step is tried, whatever the one before raised
             if self._lock and not keep_lock:
                 stack.callback(self._lock.release)
-            stack.callback(self._connection.close)
+            stack.callback(self._let_go)
             if self._reader is not self._connection:
                 stack.callback(self._reader.close)
             stack.callback(self._writer.close)
@@ -91,6 +91,13 @@ class SqliteLedger:
                 await self._writer.flush()
             except LedgerStopped:
                 pass  # said already to whoever wanted to write
+
+    def _let_go(self) -> None:
+        """After a failed write the file and its log stay as they are: what reached the disk is for the next opening."""
+        if self._writer.stopped:
+            close_untouched(self._connection)
+        else:
+            self._connection.close()
 
     def _begin(self) -> int:
         try:

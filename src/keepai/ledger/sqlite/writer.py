@@ -29,6 +29,7 @@ from ...model.states import IllegalMove
 from .connection import Transaction, unusable
 
 _FLUSH_S = 1.0
+_LOG_PAGES_MAX = 8000  # of the write-ahead log, before it is brought into the file
 _GATHER_S = 0.002  # per run under way
 
 
@@ -61,6 +62,8 @@ class Writer:
         self._dirty = False
         self._flush: asyncio.TimerHandle | None = None
         self._thread: threading.Thread | None = None
+        self._log_pages = 0
+        connection.set_wal_hook(self._count_pages)
 
     async def write(self, work: Work) -> Any:
         """Commit one verb and give its result."""
@@ -145,6 +148,7 @@ class Writer:
             return
         try:
             self._transact(batch)
+            self._checkpoint()
         except apsw.Error as error:
             reason = unusable(error, self._path).message
             self.stopped = LedgerStopped(f"{reason} Until then nothing starts and nothing is sent.")
@@ -158,19 +162,35 @@ class Writer:
     def _transact(self, batch: list[Work]) -> None:
         self._synchronous(any(w.barrier for w in batch))
         self._connection.execute("begin immediate")
-        self._tx.now = self._clock.now_ms()
+        self._tx.now, before = self._clock.now_ms(), self._connection.total_changes()
         for work in batch:
             self._attempt(work, alone=len(batch) == 1)
         done = [w for w in batch if w.error is None]
         if not done:
             self._connection.execute("rollback")
             return
+        if self._full and self._dirty and self._connection.total_changes() == before:
+            _touch(self._tx)  # a barrier that changes nothing must still sync what came before it
         for work in done:
             points.reach(f"before:{work.verb.__name__}")
         self._connection.execute("commit")
         self._dirty = not self._full
         for work in done:
             points.reach(f"after:{work.verb.__name__}")
+
+    def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        self._log_pages = pages
+        return apsw.SQLITE_OK
+
+    def _checkpoint(self) -> None:
+        """Bring a long log into the file. SQLite would do it by itself, and keep to itself that it failed."""
+        if self._log_pages < _LOG_PAGES_MAX:
+            return
+        self._log_pages = 0  # also if a reader is in the way: then it is tried after as many pages again
+        try:
+            self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        except apsw.BusyError:
+            return
 
     def _attempt(self, work: Work, *, alone: bool) -> None:
         if not alone:

@@ -94,6 +94,7 @@ def reprocess(tx: Tx, item: Row) -> str:
     begun = tx.one("item_reprocess", item_id=item["id"], now=tx.now)
     if begun is None:
         raise Refused(f"Item {item['id']} cannot be reprocessed: it is {item['status']}.")
+    tx.run("input_take_up", input_id=item["input_id"], now=tx.now)
     return str(begun["handler"])
 
 
