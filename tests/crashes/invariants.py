@@ -86,7 +86,8 @@ NEVER = {
         select lineage from run where status = 'committed' group by 1 having count(*) > 1""",
     "a reservation that changed on its way to the run that carries on": """
         select n.id, v.event_id from run n join run r on r.id = n.retry_of join reservation v on v.run_id = n.id
-        where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor) and exists (select 1 from reservation o where o.run_id = r.id) and not exists (
+        where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor)
+        and exists (select 1 from reservation o where o.run_id = r.id) and not exists (
           select 1 from reservation o where o.run_id = r.id and o.event_id = v.event_id and o.payload = v.payload
           and o.attempt = v.attempt and o.position = v.position)""",
 }

@@ -150,7 +150,8 @@ class Outside:
         kind = self._random.randrange(10)
         if kind < 6:
             return Transient("Busy.", retry_after=self._random.choice([None, 1, 600]))
-        return (Rejected("No."), PermissionDenied("Expired."), PreconditionFailed("Gone."), Transient("Down."))[kind - 6]
+        rare = (Rejected("No."), PermissionDenied("Expired."), PreconditionFailed("Gone."), Transient("Down."))
+        return rare[kind - 6]
 
     async def look_up(self, call: Call) -> Verdict:
         """Whether a key shows."""

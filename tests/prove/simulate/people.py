@@ -1,4 +1,4 @@
-"""People in front of the questions: honest, sometimes slow, each acting on what they saw, not on what is true by then."""
+"""People in front of the questions: honest, sometimes slow, acting on what they saw, not on what is true by then."""
 
 from __future__ import annotations
 
