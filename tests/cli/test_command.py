@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 from keepai.config import load, table
@@ -44,7 +45,9 @@ def test_every_command_has_help_and_takes_json() -> None:
         command = keep.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None
         assert command.get_short_help_str(), name
-        assert "--json" in [option for parameter in command.params for option in parameter.opts], name
+        for each in command.commands.values() if isinstance(command, click.Group) else (command,):
+            assert each.get_short_help_str(), name
+            assert "--json" in [option for parameter in each.params for option in parameter.opts], name
 
 
 def test_version_and_help_work_anywhere() -> None:

@@ -134,8 +134,8 @@ class Views:
         return [((r["run_seq"], r["position"]), r["handler"], _traced(r)) for r in rows]
 
     def history(self, workflow_id: str, subject: str) -> list[Row]:
-        """Every move of a run, event, mutation, input or workflow."""
-        return self._read.all("look_transitions", workflow_id=workflow_id, subject=subject)
+        """What the account says of a run, event, mutation, input or workflow, but the acts of people."""
+        return self._read.all("look_moves", workflow_id=workflow_id, subject=subject)
 
     def needs_you(self, now_ms: int, workflow: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, the oldest first."""

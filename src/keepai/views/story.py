@@ -1,7 +1,8 @@
-"""What happened to something, in order: the moves that the ledger kept, and what people did.
+"""What happened to something, in the order of the account: its moves, what was decided besides, what people did.
 
 A move that an act of a person brought about carries that person's name. Nothing here is made up: what the
-history does not say is not told.
+account does not say is not told. Rows from before the account was chained say no reason of their own, and acts from
+before have no place in it: the last stop then has the reason that its thing still has, and an act stands by its time.
 """
 
 from __future__ import annotations
@@ -38,16 +39,26 @@ BROUGHT: Mapping[str, Collection[tuple[str, str]]] = {
 #: Acts on a whole workflow; they belong to the story of everything that was open then.
 ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop")
 
-_STOPS = {"paused", "failed", "needs_reconcile", "indeterminate"}
+#: Machine → the moves whose own reason is told; the others are as the table of moves says.
+_OWN: Mapping[str, Collection[str]] = {
+    "status": ("paused", "failed"), "mutation": ("failed", "needs_reconcile", "indeterminate"),
+    "repair": ("declined", "refused", "waiting"),
+}
+
+#: What was decided without a move → what it means where no reason is kept with it.
+_NOTED = {
+    "reason": "it waits for something else", "host": "its host had died, and another took it over",
+    "reconcile": "the outside system was asked again",
+}
 
 
 @dataclass(frozen=True)
 class Told(Record):
-    """One move, or one act of a person that moved nothing at once."""
+    """One move, one decision that moved nothing, or one act of a person that moved nothing at once."""
 
     told_at: int
     subject: str
-    machine: str  # "phase", "status", "mutation", "event", "input", "approval", "workflow" or "act"
+    machine: str  # a machine of model/states.py, "reason", "host", "reconcile" or "act"
     source: str | None
     target: str
     why: str
@@ -76,19 +87,22 @@ class Scope:
 
 def tell(read: Reader, scope: Scope) -> tuple[Told, ...]:
     """The story, oldest first."""
-    rows = [row for each in dict.fromkeys(scope.subjects)
-            for row in read.all("look_moves", workflow_id=scope.workflow_id, subject=each)]
-    moves = [(row["seq"], _move(row)) for row in sorted(rows, key=lambda r: int(r["seq"]))]
-    acts = [row for row in read.all("action_all", workflow_id=scope.workflow_id) if _belongs(row, scope)]
-    told = _with_notes([move for _, move in moves], scope.notes)
+    found = [row for each in dict.fromkeys(scope.subjects)
+             for row in read.all("look_moves", workflow_id=scope.workflow_id, subject=each)]
+    rows = sorted(found, key=lambda row: int(row["seq"]))
+    noted = _noted(rows, scope.notes)
+    told = [_move(row, noted.get(row["seq"])) for row in rows]
     alone = []
-    for row in acts:
-        place = _brought(told, row)
-        if place is None:
-            alone.append(_act(row))
+    for act in read.all("look_acts", workflow_id=scope.workflow_id):
+        if not _belongs(act, scope):
+            continue
+        brought = _brought(told, act)
+        if brought is None:
+            alone.append((_place(act, rows), _act(act)))
         else:
-            told[place] = replace(told[place], by=str(row["actor"]))
-    return tuple(sorted([*told, *alone], key=lambda t: t.told_at))
+            told[brought] = replace(told[brought], by=str(act["actor"]))
+    placed = [*zip((int(row["seq"]) for row in rows), told, strict=True), *alone]
+    return tuple(each for _, each in sorted(placed, key=lambda entry: entry[0]))
 
 
 def notes_of(runs: Iterable[Run], mutations: Sequence[Mutation]) -> dict[str, Note]:
@@ -99,28 +113,43 @@ def notes_of(runs: Iterable[Run], mutations: Sequence[Mutation]) -> dict[str, No
     return notes | {m.id: Note(m.error.message, m.updated_at) for m in mutations if m.error}
 
 
-def _move(row: Row) -> Told:
+def _move(row: Row, noted: str | None) -> Told:
     machine, source, target = str(row["machine"]), row["source"], str(row["target"])
-    return Told(int(row["at"]), str(row["subject"]), machine, source, target, _why(machine, source, target))
+    why = noted or _own(machine, target, row["why"]) or _table(machine, source, target)
+    return Told(int(row["at"]), str(row["subject"]), machine, source, target, why)
 
 
-def _why(machine: str, source: str | None, target: str) -> str:
+def _own(machine: str, target: str, why: str | None) -> str | None:
+    """The reason that was kept with a row, if it is one to be told."""
+    if why is None or not (machine in _NOTED or target in _OWN.get(machine, ())):
+        return None
+    try:
+        error = stored(why)
+    except ValueError:
+        return why  # a person's words, or a note
+    return str(error["message"]) if isinstance(error, dict) and "message" in error else None
+
+
+def _table(machine: str, source: str | None, target: str) -> str:
     """The reason that the table of moves gives."""
-    states = MACHINES[machine].states
+    if machine in _NOTED:
+        return _NOTED[machine]
     if source is None:
         return "it begins"
+    states = MACHINES[machine].states
     return MACHINES[machine].moves[states(source)].get(states(target), "")
 
 
-def _with_notes(told: list[Told], notes: Mapping[str, Note]) -> list[Told]:
-    """The last stop of each thing says why, in the words that were kept."""
-    left = dict(notes)
-    for place in reversed(range(len(told))):
-        each = told[place]
-        if each.subject in left and each.machine in ("status", "mutation") and each.target in _STOPS:
-            note = left.pop(each.subject)
-            told[place] = replace(each, why=note.message) if note.at in (None, each.told_at) else each
-    return told
+def _noted(rows: Sequence[Row], notes: Mapping[str, Note]) -> dict[int, str]:
+    """For the last stop of each thing that kept no reason of its own: the one that the thing still has."""
+    last = {row["subject"]: row for row in rows if row["target"] in _OWN.get(row["machine"], ())}
+    kept = [(row, notes[subject]) for subject, row in last.items() if row["why"] is None and subject in notes]
+    return {row["seq"]: note.message for row, note in kept if note.at in (None, row["at"])}
+
+
+def _place(act: Row, rows: Sequence[Row]) -> int:
+    """Where an act stands in the account; an older one stands behind what had happened by then."""
+    return int(act["place"] or max((row["seq"] for row in rows if row["at"] <= act["at"]), default=0))
 
 
 def _belongs(row: Row, scope: Scope) -> bool:

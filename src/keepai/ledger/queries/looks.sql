@@ -93,11 +93,6 @@ select * from run where workflow_id = :workflow_id order by seq desc limit :limi
 -- What a run did.
 select * from trace where workflow_id = :workflow_id and run_id = :run_id order by position;
 
--- name: look_transitions
--- Every move of one subject, oldest first.
-select machine, source, target, at from transition
-where workflow_id = :workflow_id and subject = :subject order by seq;
-
 -- name: look_pending
 -- How much waits in topics that somebody subscribes to, and how much of it is old.
 select count(*) as pending, coalesce(sum(case when e.created_at < :old then 1 else 0 end), 0) as stale
@@ -148,9 +143,15 @@ where v.workflow_id = :workflow_id and v.event_id = :event_id order by r.seq;
 select subscriber from topic where workflow_id = :workflow_id and name = :topic;
 
 -- name: look_moves
--- Every move of one subject with its place in the history of all.
-select seq, machine, subject, source, target, at from transition
-where workflow_id = :workflow_id and subject = :subject order by seq;
+-- Everything that the account says of one subject but the acts of people, in its order.
+select seq, machine, subject, source, target, at, why, actor from transition
+where workflow_id = :workflow_id and subject = :subject and machine <> 'act' order by seq;
+
+-- name: look_acts
+-- What people did to a workflow, oldest first, with its place in the account; one older than the chain has none.
+select a.*, (select max(t.seq) from transition t where t.workflow_id = a.workflow_id and t.subject = a.subject
+    and t.machine = 'act' and t.target = a.act and t.at = a.at) as place
+from action a where a.workflow_id = :workflow_id order by a.seq;
 
 -- name: look_repairs
 -- Every try to mend a workflow's script, oldest first.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
+from .. import account
 from ..base import Row
 from ..queries import load
 
@@ -46,6 +47,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
         connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 0; pragma synchronous = full")
+        teach(connection)
     except apsw.Error as error:
         close_untouched(connection)
         raise unusable(error, path) from None
@@ -53,6 +55,15 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         close_untouched(connection)
         raise
     return connection
+
+
+def teach(connection: apsw.Connection) -> None:
+    """Give a connection the functions that the triggers call; they see nothing but what they are given."""
+    kind = apsw.SQLITE_INNOCUOUS  # so that triggers may call them however the library was built
+    arguments = 1 + len(account.COLUMNS)
+    connection.create_scalar_function("account_chain", account.chain, arguments, deterministic=True, flags=kind)
+    brief = cast("apsw.ScalarProtocol", account.brief)  # its type knows only functions of any number of arguments
+    connection.create_scalar_function("account_brief", brief, 1, deterministic=True, flags=kind)
 
 
 def close_untouched(connection: apsw.Connection) -> None:

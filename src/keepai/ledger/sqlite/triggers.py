@@ -1,7 +1,9 @@
 """The rules of model/states.py as SQLite triggers: the database refuses what the tables do not list.
 
-They are derived when a file is opened, so the file and the code cannot disagree. They also copy every
-move into `transition`, keep committed runs and applied mutations as they are, and forbid deleting.
+They are derived when a file is opened, so the file and the code cannot disagree. They also append every move,
+every act and what else was decided to `transition`, which is the account (see ledger/account.py), keep committed
+runs and applied mutations as they are, and forbid deleting. Two functions that they call are given to a connection
+by `connection.teach`: a program that has not got them cannot write what the account would not tell.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...model.states import MACHINES, Machine
+from ..account import COLUMNS
 
 #: machine → (table, column, column that names the subject, column that names the workflow)
 BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
@@ -23,6 +26,69 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "workflow": ("workflow", "status", "id", "id"),
 }
 
+#: machine → why a row of it began, why it moved: SQL over the new row and, for a move, the old one.
+WHY: Mapping[str, tuple[str, str]] = {
+    "phase": ("null", "case new.phase when 'prepared' then account_brief(new.prepare_result) end"),
+    "status": (
+        "json_object('handler', new.handler, 'version', new.major || '.' || new.minor, 'trigger', new.trigger, "
+        "'retry_of', new.retry_of)",
+        "case when new.status = 'committed' then account_brief(new.outcome) when new.reason is null then null "
+        "when json_valid(new.error) then json_set(new.error, '$.reason', new.reason) else new.error end",
+    ),
+    "mutation": (
+        "json_object('run', new.run_id, 'item', new.item_id, 'call', new.connector || '.' || new.operation, "
+        "'account', new.account, 'target', new.target, 'params', account_brief(new.params), "
+        "'idempotency_key', new.idempotency_key)",
+        "case when new.resolution is not old.resolution then new.resolution "
+        "when new.status = 'applied' then account_brief(new.result) else new.error end",
+    ),
+    "event": (
+        "json_object('topic', new.topic, 'message_id', new.message_id, 'run', new.created_by)", "old.reserved_by",
+    ),
+    "input": (
+        "json_object('source', new.source, 'type', new.type, 'external_id', new.external_id, 'title', new.title, "
+        "'run', new.created_by)",
+        "null",
+    ),
+    "item": (
+        "json_object('external_id', new.external_id, 'title', new.title, 'handler', new.handler)",
+        "(select x.run_id from item_run x where x.workflow_id = new.workflow_id and x.item_id = new.id "
+        "order by x.seq desc limit 1)",
+    ),
+    "repair": ("json_object('run', new.run_id)", "new.note"),
+    "approval": (
+        "json_object('run', new.run_id, 'capability', new.capability, 'digest', new.digest)", "new.decided_by",
+    ),
+    "workflow": ("new.name", "null"),
+}
+
+#: What is decided without a move: trigger → (what it is, when, of what, from, to, why).
+NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
+    "run_reason_moved": (
+        "reason", "update of reason on run when old.reason <> new.reason and old.status = new.status",
+        "new.id", "old.reason", "new.reason", "new.error",
+    ),
+    "run_host_moved": (
+        "host", "update of host on run when old.host <> new.host and old.status = new.status",
+        "new.id", "old.host", "new.host", "null",
+    ),
+    "mutation_reconcile_attempts_moved": (
+        "reconcile", "update of reconcile_attempts on mutation "
+        "when old.reconcile_attempts <> new.reconcile_attempts and old.status = new.status",
+        "new.id", "cast(old.reconcile_attempts as text)", "cast(new.reconcile_attempts as text)", "new.error",
+    ),
+    "grant_rule_mode_born": (
+        "grant", "insert on grant_rule", "new.capability", "null", "new.mode", "new.rule",
+    ),
+    "grant_rule_mode_moved": (
+        "grant", "update of mode, rule on grant_rule when (old.mode, old.rule) <> (new.mode, new.rule)",
+        "new.capability", "old.mode", "new.mode", "new.rule",
+    ),
+}
+
+#: Who did what no person did: the host that has the file, which is the newest.
+_HOST = "(select id from host order by epoch desc limit 1)"
+
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
                   "mutation", "approval", "repair", "transition", "action")
 _NEVER_CHANGED = ("transition", "action", "reservation", "script")
@@ -34,6 +100,7 @@ def statements() -> dict[str, str]:
     for name, (table, column, subject, workflow) in BINDINGS.items():
         found.update(moves(MACHINES[name], table, column))
         found.update(_history(name, table, column, subject, workflow))
+    found.update(_noted())
     found.update(_frozen())
     return found
 
@@ -54,15 +121,33 @@ def moves(machine: Machine, table: str, column: str) -> Iterator[tuple[str, str]
 
 
 def _history(name: str, table: str, column: str, subject: str, workflow: str) -> Iterator[tuple[str, str]]:
-    into = "insert into transition (workflow_id, machine, subject, source, target, at) values"
+    began, moved = WHY[name]
+    row = f"new.{workflow}", f"'{name}'", f"new.{subject}"
     yield f"{table}_{column}_born", (
-        f"after insert on {table} begin {into} "
-        f"(new.{workflow}, '{name}', new.{subject}, null, new.{column}, new.updated_at); end"
+        f"after insert on {table} begin {_append(*row, 'null', f'new.{column}', 'new.updated_at', began, _HOST)}; end"
     )
     yield f"{table}_{column}_moved", (
-        f"after update of {column} on {table} when old.{column} <> new.{column} begin {into} "
-        f"(new.{workflow}, '{name}', new.{subject}, old.{column}, new.{column}, new.updated_at); end"
+        f"after update of {column} on {table} when old.{column} <> new.{column} "
+        f"begin {_append(*row, f'old.{column}', f'new.{column}', 'new.updated_at', moved, _HOST)}; end"
     )
+
+
+def _noted() -> Iterator[tuple[str, str]]:
+    for trigger, (name, when, subject, source, target, why) in NOTED.items():
+        row = "new.workflow_id", f"'{name}'", subject, source, target, "new.updated_at", why, _HOST
+        yield trigger, f"after {when} begin {_append(*row)}; end"
+    who = "coalesce(new.workflow_id, '')", "'act'", "new.subject"
+    act = "null", "new.act", "new.at", "new.detail", "new.actor"
+    yield "action_born", f"after insert on action begin {_append(*who, *act)}; end"
+
+
+def _append(*values: str) -> str:
+    """Append one row to the account; `max` takes the hash from the very row whose number it finds."""
+    row = f"p.seq + 1, {', '.join(values)}"
+    return " ".join((
+        f"insert into transition ({', '.join(COLUMNS)}, chain)", f"select {row}, account_chain(p.chain, {row})",
+        "from (select coalesce(max(seq), 0) as seq, chain from transition) p",
+    ))
 
 
 def _frozen() -> Iterator[tuple[str, str]]:

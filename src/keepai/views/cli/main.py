@@ -39,6 +39,7 @@ COMMANDS = {
     "reprocess": "acts:reprocess",
     "finish": "acts:finish",
     "resolve": "acts:resolve",
+    "db": "db:db",
 }
 
 

@@ -243,8 +243,8 @@ def _in_flight_ids(look: Look) -> list[str]:
 
 
 def _history(look: Look, ids: list[str]) -> str:
-    moves = [row["target"] for id in ids for row in look.views.history(look.views.mutation(id).workflow_id, id)]
-    return " → ".join(moves)
+    rows = [row for id in ids for row in look.views.history(look.views.mutation(id).workflow_id, id)]
+    return " → ".join(row["target"] for row in rows if row["machine"] == "mutation")
 
 
 def _wait(done: Any, meanwhile: Any, host: subprocess.Popen[bytes]) -> None:

@@ -111,7 +111,8 @@ _SHOWN: Mapping[str, Callable[[Look, str], Data]] = {
 
 def _history(look: Look, workflow_id: str, subject: str) -> list[Data]:
     rows = look.views.history(workflow_id, subject)
-    return [{"machine": r["machine"], "from": r["source"], "to": r["target"], "at": _iso(r["at"])} for r in rows]
+    return [{"machine": r["machine"], "from": r["source"], "to": r["target"], "at": _iso(r["at"]), "why": r["why"],
+             "actor": r["actor"]} for r in rows]
 
 
 def _acts(look: Look, workflow_id: str, subject: str | None = None) -> list[Data]:

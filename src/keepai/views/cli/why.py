@@ -15,7 +15,8 @@ from .text import ago, cells, count, echo, echo_json, exact, field, line, plain,
 
 Data = Mapping[str, Any]
 
-_NOUNS = {"phase": "run", "status": "run"}
+_NOUNS = {"phase": "run", "status": "run", "reason": "run", "host": "run", "reconcile": "mutation"}
+_NAMED = ("reason", "host", "reconcile")  #: no states, so the line says what changed
 _SELECTED = {"event": "caused by", "input": "led to"}
 
 
@@ -112,6 +113,7 @@ def _told(told: Data, subject: str) -> tuple[str, str, str, str]:
     if noun == "act":
         return told["told_at"], "person", line(f"{told['by']}: {told['target']}"), _act_of(told)
     moved = told["target"] if told["source"] is None else f"{told['source']} → {told['target']}"
+    moved = f"{told['machine']} {moved}" if told["machine"] in _NAMED else moved
     by = f" (by {told['by']})" if told["by"] else ""
     return told["told_at"], f"{noun} {line(subject.partition('_')[2])}", line(moved), line(f"{told['why']}{by}")
 

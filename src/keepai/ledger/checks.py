@@ -1,0 +1,65 @@
+"""Whether a ledger is what it should be: a list of named checks, each with its result. It only reads.
+
+A check is a function of a reader, so that it works beside a running host and on any database. A further rule is a
+further entry of `CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ..model.codec import Json
+from ..model.records import Record
+from .account import verify
+from .base import Reader
+
+#: More than this that is wrong in one way is not listed.
+_LISTED_MAX = 100
+
+
+@dataclass(frozen=True)
+class Check(Record):
+    """What one check found."""
+
+    name: str
+    sound: bool
+    said: str
+    facts: Mapping[str, Json] = field(default_factory=dict)
+
+
+def check(read: Reader) -> list[Check]:
+    """Every check, in order; what the first ones find may be the cause of what the later ones do."""
+    return [Check(name, *made(read)) for name, made in CHECKS.items()]
+
+
+Found = tuple[bool, str, dict[str, Json]]
+
+
+def _pages(read: Reader) -> Found:
+    found: list[Json] = [str(row["found"]) for row in read.all("check_pages")]
+    if found == ["ok"]:
+        return True, "Every page, index and constraint of the file holds.", {}
+    return False, f"The file is damaged: {found[0]}. Keep a copy of it and restore the newest backup.", {"found": found}
+
+
+def _references(read: Reader) -> Found:
+    rows = read.all("check_references", limit=_LISTED_MAX)
+    found: list[Json] = [f"{row['referring']} row {row['row']}: there is no such {row['missing']}" for row in rows]
+    if not found:
+        return True, "Every row that refers to another finds it.", {}
+    return False, f"{len(found)} rows refer to one that is not there, first: {found[0]}.", {"found": found}
+
+
+def _account(read: Reader) -> Found:
+    done = verify(read)
+    facts: dict[str, Json] = {"rows": done.rows, "chained": done.chained, "first_broken": done.first_broken}
+    if done.why is not None:
+        return False, f"{done.why} The {done.rows:,} rows before it were verified.", facts
+    older = done.rows - done.chained
+    beside = f" {older:,} older ones have no hash." if older else ""
+    return True, f"{done.chained:,} rows were verified: each follows from the one before.{beside}", facts
+
+
+#: Name → the check.
+CHECKS: Mapping[str, Callable[[Reader], Found]] = {"pages": _pages, "references": _references, "account": _account}

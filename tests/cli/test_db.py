@@ -1,0 +1,57 @@
+"""`keep db check`: a good file, a tampered one, none; it only reads, also beside a host."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import apsw
+import pytest
+
+from .conftest import Place
+
+
+def test_a_good_file_is_said_to_be_good(worked: Place) -> None:
+    before = worked.files()
+    told = worked.type("db", "check").stdout
+    assert told.startswith("keep.db\n")
+    for name in ("pages", "references", "account"):
+        assert f"  {name:<12} ok: " in told
+    found = worked.json("db", "check")
+    assert (found["sound"], [each["name"] for each in found["checks"]]) == (True, ["pages", "references", "account"])
+    assert found["checks"][-1]["facts"]["chained"] > 30
+    assert worked.files() == before
+
+
+@pytest.mark.parametrize(("statement", "said"), [
+    ("update transition set why = 'I was asked to' where seq = 9", "Row 9 does not fit its hash"),
+    ("delete from transition where seq = 9", "Row 9 is missing"),
+])
+def test_a_tampered_account_is_named_and_fails(worked: Place, statement: str, said: str) -> None:
+    connection = apsw.Connection("keep.db")
+    connection.execute(f"drop trigger transition_final; drop trigger transition_stays; {statement}")
+    connection.close()
+    assert f"  account      BROKEN: {said}" in worked.type("db", "check", code=1).stdout
+    found = worked.json("db", "check", code=1)
+    assert (found["sound"], [each["sound"] for each in found["checks"]]) == (False, [True, True, False])
+    assert found["checks"][-1]["facts"]["first_broken"] in (9, 10)
+
+
+def test_without_a_file_it_says_so(place: Place) -> None:
+    result = place.type("db", "check", code=1)
+    assert "There is no ledger at keep.db yet." in result.stderr
+    assert (result.stdout, (place.folder / "keep.db").exists()) == ("", False)
+
+
+def test_a_damaged_file_is_an_error_and_no_traceback(worked: Place) -> None:
+    file = worked.folder / "keep.db"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:8192] + b"\xff" * 40_000 + whole[48_192:])
+    result = worked.type("db", "check", code=1)
+    assert "damaged" in result.stdout + result.stderr
+
+
+def test_it_works_beside_a_host(worked: Place, hosts: Callable[..., subprocess.Popen[str]]) -> None:
+    host = hosts()
+    assert worked.json("db", "check")["sound"] is True
+    assert host.poll() is None
