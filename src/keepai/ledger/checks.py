@@ -13,6 +13,7 @@ from ..model.codec import Json
 from ..model.records import Record
 from .account import verify
 from .base import Reader
+from .invariants import RULES, check_invariants
 
 #: More than this that is wrong in one way is not listed.
 _LISTED_MAX = 100
@@ -61,5 +62,15 @@ def _account(read: Reader) -> Found:
     return True, f"{done.chained:,} rows were verified: each follows from the one before.{beside}", facts
 
 
+def _invariants(read: Reader) -> Found:
+    broken = check_invariants(read)
+    found: list[Json] = [str(each) for each in broken[:_LISTED_MAX]]
+    if not found:
+        return True, f"Nothing is found that must never be ({len(RULES)} rules, and every row's history).", {}
+    return False, f"{len(broken):,} things are found that must never be, first: {found[0]}.", {"found": found}
+
+
 #: Name → the check.
-CHECKS: Mapping[str, Callable[[Reader], Found]] = {"pages": _pages, "references": _references, "account": _account}
+CHECKS: Mapping[str, Callable[[Reader], Found]] = {
+    "pages": _pages, "references": _references, "account": _account, "invariants": _invariants,
+}

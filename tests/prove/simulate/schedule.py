@@ -25,6 +25,7 @@ from keepai.engine import agenda, deploy, host, mutation
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
 from keepai.model import points
+from keepai.model.errors import LedgerUnusable
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
@@ -60,6 +61,7 @@ class Weather:
     kills: int  # at random moments
     freezes: int
     jumps: int
+    doubles: int
     deploys: int
     asks: tuple[str, ...]  # capabilities that need approval
     reprocesses: int
@@ -83,7 +85,7 @@ def weather(seed: int) -> Weather:
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
         manners, orders=r.randint(1, 3), hours=r.choice([0.5, 2.0, 6.0]), kill_at_point=maybe(0.08),
-        kills=some(4), freezes=some(2, 0.3), jumps=some(2, 0.3), deploys=some(2, 0.4), asks=asks,
+        kills=some(4), freezes=some(2, 0.3), jumps=some(2, 0.3), doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks,
         reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
     )
 
@@ -115,13 +117,15 @@ class World:
         context.run(HOST.set, host)
         self.loop.create_task(coroutine, context=context)  # type: ignore[arg-type]
 
-    async def live(self) -> None:
-        """One host from its start to its death."""
-        keep = Keep(
+    def _new(self) -> Keep:
+        return Keep(
             self.folder / "keep.db", policy=POLICY, clock=self.clock,
             connectors=[Orders(self.outside), Rows(self.outside), Mails(self.outside), Hooks(self.outside)],
         )
-        self.keep = keep
+
+    async def live(self) -> None:
+        """One host from its start to its death."""
+        keep = self.keep = self._new()
         await keep.__aenter__()
         keep.parts.runtime = Stub()
         await keep.serve()
@@ -165,6 +169,19 @@ class World:
             self.after_commit(self)
 
     # -- what befalls ------------------------------------------------------------------------------
+
+    def double(self) -> None:
+        """Somebody starts a second host on the same file; it must be refused."""
+        self.number += 1
+        self.spawn(self._second(), f"double {self.number}")
+
+    async def _second(self) -> None:
+        keep = self._new()
+        try:
+            await keep.__aenter__()
+        except LedgerUnusable:
+            return
+        self.problems.append("a second host was let in")
 
     def befall(self, count: int, what: Callable[[], None]) -> None:
         """Have something happen so many times during the faulty hours."""
@@ -271,6 +288,7 @@ def _play(world: World) -> None:
     world.befall(sky.kills, world.die)
     world.befall(sky.freezes, world.freeze)
     world.befall(sky.jumps, world.jump)
+    world.befall(sky.doubles, world.double)
     world.befall(sky.deploys, world.redeploy)
     for tab in range(sky.tabs):
         world.spawn(world.person(f"tab {tab}").watch(lambda: world.quiet, sky.reprocesses))

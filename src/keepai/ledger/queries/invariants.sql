@@ -1,0 +1,165 @@
+-- What must never be found in a ledger. None of these changes anything; each is one rule of ledger/invariants.py.
+
+-- name: never_event_unaccounted
+-- An event that ended without exactly one committed run that took it, or a person who skipped it.
+select e.id, e.status from event e where e.status <> 'pending' and 1 <> (
+  select count(*) from reservation v join run r on r.id = v.run_id
+  where v.event_id = e.id and v.attempt = e.attempt and r.status = 'committed')
+and not (e.status = 'skipped' and exists (
+  select 1 from action a where a.workflow_id = e.workflow_id
+    and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject = e.id))));
+
+-- name: never_event_taken_twice
+-- An attempt at an event that two runs committed.
+select v.event_id, v.attempt, count(*) from reservation v join run r on r.id = v.run_id
+where r.status = 'committed' group by 1, 2 having count(*) > 1;
+
+-- name: never_event_held_by_none
+-- An event reserved by a run that is not open, or that has no reservation of it.
+select e.id, e.reserved_by from event e left join run r on r.id = e.reserved_by
+where e.reserved_by is not null and (r.status not in ('active', 'paused', 'failed') or not exists (
+  select 1 from reservation v
+  where v.run_id = e.reserved_by and v.event_id = e.id and v.attempt = e.attempt));
+
+-- name: never_reservation_not_held
+-- An open run whose reservation is not held.
+select v.run_id, v.event_id from reservation v join run r on r.id = v.run_id join event e on e.id = v.event_id
+where r.status in ('active', 'paused', 'failed') and e.reserved_by is not r.id;
+
+-- name: never_event_of_no_commit
+-- An event or input of a run that did not commit.
+select x.id, r.status from (select id, created_by from event union all select id, created_by from input) x
+left join run r on r.id = x.created_by where r.status is not 'committed' and r.kind is not 'routine';
+
+-- name: never_item_without_input
+-- An item whose input was not made with it.
+select t.id from item t left join input i on i.id = t.input_id and i.source = 'workflow' and i.type = 'item'
+where i.external_id is not t.external_id;
+
+-- name: never_mutation_outside_item
+-- A mutation of a routine outside of the items that its run worked on.
+select m.id from mutation m join run r on r.id = m.run_id and r.kind = 'routine'
+where not exists (select 1 from item_run x where x.run_id = r.id and x.item_id = m.item_id);
+
+-- name: never_item_in_no_hand
+-- An item in hand of a lineage that has ended.
+select t.id, t.status from item t where t.status in ('processing', 'needs_attention')
+and exists (select 1 from item_run x where x.item_id = t.id and x.attempt = t.attempt)
+and not exists (select 1 from item_run x join run r on r.id = x.run_id join run o on o.lineage = r.lineage
+  where x.item_id = t.id and o.status in ('active', 'paused', 'failed'));
+
+-- name: never_applied_twice
+-- A thing applied twice in one attempt.
+select mutation_key from mutation where status = 'applied' group by workflow_id, 1 having count(*) > 1;
+
+-- name: never_sent_on_a_guess
+-- A thing sent again before the last send was known to have failed.
+select m.id, later.id from mutation m
+join mutation later on later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
+  and later.seq > m.seq
+where m.status <> 'failed';
+
+-- name: never_event_without_cause
+-- A producer's event without a cause.
+select e.id from event e join run r on r.id = e.created_by
+where r.kind = 'producer' and not exists (select 1 from event_cause c where c.event_id = e.id);
+
+-- name: never_cause_missing
+-- A consumer's event that lacks a cause of what its run reserved.
+select e.id, c.input_id from event e join run r on r.id = e.created_by and r.kind = 'consumer'
+join reservation v on v.run_id = r.id join event_cause c on c.event_id = v.event_id
+except select event_id, input_id from event_cause;
+
+-- name: never_run_not_pinned
+-- A run past prepare without its PrepareResult.
+select id, phase from run
+where phase in ('prepared', 'mutating', 'mutated', 'emitting') and prepare_result is null;
+
+-- name: never_reserved_too_early
+-- A run that reserved before it was prepared.
+select r.id from run r join reservation v on v.run_id = r.id where r.phase = 'preparing';
+
+-- name: never_outcome_missing
+-- A run after its mutation without its outcome.
+select id, phase from run where phase in ('mutated', 'emitting') and outcome is null;
+
+-- name: never_committed_unresolved
+-- A committed run with a mutation that is neither applied nor skipped.
+select r.id, m.status from run r join mutation m on m.run_id = r.id
+where r.status = 'committed' and m.status not in ('applied', 'skipped');
+
+-- name: never_applied_and_skipped
+-- A run that ended as skipped though its mutation happened.
+select r.id from run r join mutation m on m.run_id = r.id and m.status = 'applied'
+where r.kind = 'consumer' and r.status = 'committed' and json_extract(r.outcome, '$.status') = 'skipped';
+
+-- name: never_sent_once_more
+-- An applied mutation whose lineage was sent once more.
+select m.id, later.id from mutation m join mutation later on later.lineage = m.lineage and later.seq > m.seq
+where m.status <> 'failed' and m.item_id is null;
+
+-- name: never_doubt_of_no_run
+-- A mutation in flight or in doubt whose run is not open.
+select m.id, r.status from mutation m join run r on r.id = m.run_id
+where m.status in ('in_flight', 'needs_reconcile', 'indeterminate')
+  and r.status not in ('active', 'paused', 'failed');
+
+-- name: never_carried_on_twice
+-- A run that others carry on from twice.
+select retry_of from run where retry_of is not null group by 1 having count(*) > 1;
+
+-- name: never_run_left
+-- A run that was left and that nobody carries on.
+select id, status from run r where status in ('crashed', 'superseded')
+and not exists (select 1 from run n
+  where n.retry_of = r.id and n.lineage = r.lineage and n.attempt = r.attempt + 1);
+
+-- name: never_lineage_committed_twice
+-- Two committed runs of one lineage.
+select lineage from run where status = 'committed' group by 1 having count(*) > 1;
+
+-- name: never_reservation_changed
+-- A reservation that changed on its way to the run that carries on.
+select n.id, v.event_id from run n join run r on r.id = n.retry_of join reservation v on v.run_id = n.id
+where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor)
+and exists (select 1 from reservation o where o.run_id = r.id) and not exists (
+  select 1 from reservation o where o.run_id = r.id and o.event_id = v.event_id and o.payload = v.payload
+  and o.attempt = v.attempt and o.position = v.position);
+
+-- name: never_answer_without_act
+-- A person's word about a mutation without the act that it came by.
+select m.id from mutation m where m.resolution is not null and not exists (
+  select 1 from action a where a.subject in (m.id, m.run_id) or (a.act = 'reject' and a.workflow_id = m.workflow_id));
+
+-- name: never_approval_used_twice
+-- An approval that was used and whose call is not on record.
+select a.id from approval a where a.status = 'consumed' and not exists (
+  select 1 from mutation m where m.workflow_id = a.workflow_id and m.run_id = a.run_id
+    and m.params = json_extract(a.intent, '$.params')
+    and m.mutation_key = json_extract(a.intent, '$.mutation_key'));
+
+-- name: never_done_in_doubt
+-- An item that ended while a mutation of it was not known to have happened or not.
+select t.id, m.id from item t join mutation m on m.item_id = t.id
+where t.status in ('done', 'skipped') and m.status in ('in_flight', 'needs_reconcile', 'indeterminate');
+
+-- name: never_open_run_of_no_host
+-- An active run of a host that the ledger does not know.
+select r.id, r.host from run r where r.status = 'active'
+and not exists (select 1 from host h where h.id = r.host and h.epoch = r.epoch);
+
+-- name: history_moves
+-- Every move of every machine, in order.
+select machine, subject, source, target from transition order by seq;
+
+-- name: history_ends
+-- The present state of everything that has one.
+select 'phase' as machine, id as subject, phase as state from run
+union all select 'status' as machine, id as subject, status as state from run
+union all select 'mutation' as machine, id as subject, status as state from mutation
+union all select 'event' as machine, id as subject, status as state from event
+union all select 'input' as machine, id as subject, status as state from input
+union all select 'item' as machine, id as subject, status as state from item
+union all select 'repair' as machine, id as subject, status as state from repair
+union all select 'approval' as machine, id as subject, status as state from approval
+union all select 'workflow' as machine, id as subject, status as state from workflow;

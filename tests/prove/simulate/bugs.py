@@ -1,0 +1,303 @@
+"""Faults to plant: each is switched on by name, and the schedules must find every one of them.
+
+A suite that finds nothing proves only that it looked; these say what it would have seen. `seeds_literally` is the
+sentence of the oldest text, "if reconcile finds nothing → failed", taken at its word.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from keepai import Verdict, app
+from keepai.engine import (
+    commands,
+    consumer_run,
+    failure,
+    host,
+    mutation,
+    outside,
+    producer_run,
+    reconcile,
+    recovery,
+    relaunch,
+    routine_run,
+    runner,
+    scheduler,
+)
+from keepai.engine.closures import Closures
+from keepai.ledger import queries
+from keepai.ledger.sqlite import connection
+from keepai.ledger.sqlite.lock import HostLock
+from keepai.ledger.transitions import events, items, mutations, runs
+from keepai.model.codec import encode
+from keepai.model.errors import Transient
+from keepai.model.states import MutationStatus, Phase
+from keepai.views import questions
+
+Patch = tuple[Any, str, Any]
+
+
+def _is(value: Any) -> Callable[..., Any]:
+    """A function that always gives the same."""
+    return lambda *args, **kwargs: value
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    """Done in appearance only."""
+
+
+# -- what is known of a call -------------------------------------------------------------------------
+
+_mutate = outside.mutate
+_answer = outside._answer
+_reconcile = outside.reconcile
+_settled = Closures.settled
+_attempt = reconcile.attempt
+_doubt = reconcile.doubt
+
+
+async def _timeout_is_failure(*args: Any) -> Any:
+    answer = await _mutate(*args)
+    return replace(answer, unknown=None, refused=Transient("Timed out.")) if answer.unknown else answer
+
+
+def _odd_is_failure(task: Any, name: str) -> Any:
+    error = task.exception()
+    if isinstance(error, ValueError):
+        return outside.Answer(refused=Transient(str(error)))
+    return _answer(task, name)
+
+
+def _unclosed_counts(self: Closures, mutation_: Any, settle_s: float, steady_ms: int) -> int | None:
+    return _settled(self, replace(mutation_, closed_at=mutation_.closed_at or 1), settle_s, steady_ms)
+
+
+def _blind_is_failure(parts: Any, run: Any, mutation_: Any, why: Any, *, closed: bool) -> Any:
+    doubt = _doubt(parts, run, mutation_, why, closed=closed)
+    return replace(doubt, becomes=MutationStatus.NEEDS_RECONCILE, why=failure.until(doubt.why, 0))
+
+
+async def _says(status: str, *args: Any) -> Any:
+    verdict = await _reconcile(*args)
+    return Verdict("failed") if verdict.status == status else verdict
+
+
+async def _stale_answer(parts: Any, closures: Any, run: Any, mutation_: Any) -> Any:
+    """Judge by the moment of the answer, not of the question."""
+    spec = reconcile.spec_of(parts, mutation_)
+    if spec is None:
+        return await _attempt(parts, closures, run, mutation_)
+    verdict = await reconcile._ask(parts, run, spec, mutation_)
+    if verdict.status != "failed":
+        return await _attempt(parts, closures, run, mutation_)
+    if closures.settled(mutation_, reconcile.settle_s(parts, spec), parts.clock.steady_ms()) == 0:
+        await reconcile._absent(parts, run, mutation_)
+        return None
+    return await _attempt(parts, closures, run, mutation_)
+
+
+# -- when it is recorded -----------------------------------------------------------------------------
+
+
+async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | None:
+    """Call first, write down afterwards."""
+    spec, params, subkey = mutation._parsed(stepper, operation, unit.step)
+    intent = mutation._intent(stepper, operation.name, spec, params, subkey, unit)
+    before = await mutation._applied_before(stepper, spec, intent, unit.step)
+    if before is not None:
+        return before
+    if mutation._must_ask(stepper, operation, params):
+        await mutation.approval.ask(stepper, intent)
+        return None
+    call = outside.call_of(stepper.run, 10.0, _nothing, idempotency_key=intent.idempotency_key)
+    answer = await _mutate(spec, operation.name, params, call, 10.0, _nothing)
+    row = await stepper.parts.ledger.write(mutations.send, stepper.run, intent, [], barrier=True)
+    return await mutation._record(stepper, row, answer)
+
+
+async def _outcome_in_two(stepper: Any, mutation_: Any, answer: Any) -> str | None:
+    """First the row, then the run: two transactions where one belongs."""
+    if answer.result is None:
+        return await _record(stepper, mutation_, answer)
+    ledger, run = stepper.parts.ledger, stepper.run
+    await ledger.write(_only_applied, mutation_, answer.result)
+    stepper.run = await ledger.write(
+        runs.advance, run, mutation.AFTER_APPLIED[run.phase], mutation.outcome_of(run, answer.result), [])
+    return str(answer.result)
+
+
+def _only_applied(tx: Any, mutation_: Any, result: str) -> None:
+    mutations._move(tx, mutation_, MutationStatus.APPLIED, result=result, closed=True)
+
+
+_record = mutation._record
+
+
+async def _commit_in_two(stepper: Any) -> None:
+    """First what it brought, then that it is done."""
+    parts, run = stepper.parts, stepper.run
+    ended, gate = await stepper.step(producer_run.Step.PRODUCER, (stepper.state(),))
+    state = producer_run.kept_state(parts, ended.value, stepper.handler.name)
+    await parts.ledger.write(_keep_state, run, state)
+    await parts.ledger.write(
+        runs.commit_producer, run, tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values()),
+        None, producer_run.next_run_at(stepper), [],
+    )
+
+
+def _keep_state(tx: Any, run: Any, state: str | None) -> None:
+    runs._store(tx, run, state)
+
+
+_commit_consumer = runs.commit_consumer
+_expect = runs._expect
+
+
+def _first_cause(tx: Any, run: Any, end: Any) -> None:
+    class First:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tx, name)
+
+        def all(self, query: str, **params: Any) -> Any:
+            rows = tx.all(query, **params)
+            return rows[:1] if query == "cause_of_run" else rows
+
+    _commit_consumer(First(), run, end)
+
+
+def _no_guard(tx: Any, query: str, run: Any, **params: Any) -> None:
+    tx.one(query, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
+
+
+# -- who goes on, and from where ---------------------------------------------------------------------
+
+_carry = relaunch.carry
+
+
+def _carries_doubt(parts: Any, run: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
+    how = _carry(parts, run, active, leaves, trigger, failures)
+    if how is not None or run.phase is not Phase.MUTATING:
+        return how
+    return relaunch.Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger)
+
+
+def _new_version_keeps(parts: Any, run: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
+    how = _carry(parts, run, active, leaves, trigger, failures)
+    stale = how is not None and how.phase is Phase.PREPARING and run.phase is not Phase.PREPARING
+    return replace(how, keep=True) if stale else how
+
+
+def _retry_never(error: Any, run: Any, step: Any, policy: Any, now: int) -> Any:
+    return replace(_stop(error, run, step, policy, now), retry_at=None)
+
+
+_stop = failure.stop
+
+
+async def _no_recovery(parts: Any) -> int:
+    return 0
+
+
+def _without_attempt(value: Any) -> str:
+    """An item's key without its attempt."""
+    return encode(value[:2] if isinstance(value, list) and value[:1] == ["item"] else value)
+
+
+_kind = questions._kind
+
+
+def _without_exhausted(run: Any, mutation_: Any) -> Any:
+    kind = _kind(run, mutation_)
+    return None if kind == "exhausted" else kind
+
+
+_known = app.Keep.known
+
+
+def _all_settled(self: app.Keep, mutation_: Any) -> Any:
+    return replace(_known(self, mutation_), settled=True, settles_at=0)
+
+
+def _unlocked(self: HostLock, ledger: Any) -> None:
+    self.path = ledger.with_name(ledger.name + ".lock")
+    self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _statement(name: str, old: str, new: str) -> Patch:
+    texts = dict(queries.load())
+    assert old in texts[name], f"{name} has changed: {old!r} is not in it"
+    return (connection, "load", _is({**texts, name: texts[name].replace(old, new)}))
+
+
+#: Name → what to replace by what. `load` is cached by whoever opens a file, so statements change with the next host.
+BUGS: Mapping[str, Callable[[], list[Patch]]] = {
+    # An unknown outcome taken for a failure.
+    "seeds_literally": lambda: [(Closures, "settled", _is(0))],
+    "timeout_is_failure": lambda: [(outside, "mutate", _timeout_is_failure)],
+    "odd_error_is_failure": lambda: [(outside, "_answer", _odd_is_failure)],
+    "no_settle": lambda: [(reconcile, "settle_s", _is(0.0))],
+    "no_closure": lambda: [(Closures, "settled", _unclosed_counts)],
+    "stale_answer_counts": lambda: [(reconcile, "attempt", _stale_answer)],
+    "unknown_is_failure": lambda: [
+        (outside, "reconcile", lambda *a: _says("unknown", *a)), (Closures, "settled", _is(0))],
+    "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (Closures, "settled", _is(0))],
+    "crash_is_failure": lambda: [(runner, "in_flight", _is(None)), (recovery, "in_flight", _is(None))],
+    "doubt_is_carried_on": lambda: [(m, "carry", _carries_doubt) for m in (host, commands, recovery)],
+    # People.
+    "did_not_happen_too_early": lambda: [
+        (host.Host, "check_settled", _nothing), (app.Keep, "known", _all_settled)],
+    "skip_what_happened": lambda: [
+        (commands.Commands, "_check_skippable", _nothing), (questions, "given_up", _is("skip_run"))],
+    "exhausted_asks_nobody": lambda: [(questions, "_kind", _without_exhausted)],
+    "approval_asks_nobody": lambda: [(questions, "_PERSON_KINDS", {}), (questions, "ACTIONS", {
+        **questions.ACTIONS, "attention": ()})],
+    # What is recorded, and when.
+    "recorded_after_the_call": lambda: [(consumer_run.mutation, "perform", _record_after_call),
+                                        (routine_run.mutation, "perform", _record_after_call)],
+    "outcome_in_two_transactions": lambda: [(mutation, "_record", _outcome_in_two)],
+    "cursor_before_events": lambda: [(runner, "_EXECUTE", {
+        **runner._EXECUTE, runner.HandlerKind.PRODUCER: _commit_in_two})],
+    "first_cause_only": lambda: [(runs, "commit_consumer", _first_cause)],
+    "no_guard_on_runs": lambda: [(runs, "_expect", _no_guard)],
+    "no_guard_on_mutations": lambda: [_statement("mutation_move", " and status = :source", "")],
+    "events_stay_pending": lambda: [
+        _statement("event_end_reserved", "where reserved_by = :run_id", "where 0 and :run_id")],
+    "ledger_not_consulted": lambda: [_statement("mutation_applied_by_key", "status = 'applied'", "0")],
+    # Items.
+    "item_attempt_not_pinned": lambda: [_statement("item_enter", ", attempt = excluded.attempt", "")],
+    "item_never_done": lambda: [(items, "end_item", _nothing)],
+    "item_left_in_silence": lambda: [(items, "leave", _nothing)],
+    "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
+    "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
+    # Who wakes whom.
+    "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
+    "never_reconciled": lambda: [(host.Host, "_reconcile_due", _is(False))],
+    "never_retried": lambda: [(failure, "stop", _retry_never)],
+    "released_in_silence": lambda: [(events, "touch", _nothing)],
+    "clock_set_back_is_believed": lambda: [
+        (scheduler, "nearer", _is([])),
+        (scheduler, "time_has_come", lambda run, now: run.retry_at is not None and run.retry_at <= now)],
+    "new_version_keeps_what_it_did_not_choose": lambda: [
+        (m, "carry", _new_version_keeps) for m in (host, commands, recovery)],
+    # Hosts.
+    "no_host_lock": lambda: [(HostLock, "__init__", _unlocked)],
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Within it, the fault is there."""
+    patches = BUGS[name]()
+    saved = [(owner, attribute, owner.__dict__[attribute] if isinstance(owner, type) and attribute in owner.__dict__
+              else getattr(owner, attribute)) for owner, attribute, _ in patches]
+    for owner, attribute, value in patches:
+        setattr(owner, attribute, value)
+    try:
+        yield
+    finally:
+        for owner, attribute, value in reversed(saved):
+            setattr(owner, attribute, value)
