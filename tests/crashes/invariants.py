@@ -9,7 +9,6 @@ import apsw
 from keepai.ledger.invariants import check_invariants
 from keepai.ledger.sqlite.connection import Statements
 
-
 #: Holds only where no event is published again by another run, which would bring it causes of its own.
 MADE_UP = """
     select x.event_id, x.input_id from event_cause x join event e on e.id = x.event_id
