@@ -292,7 +292,8 @@ def test_a_good_ledger_passes_every_check(file: apsw.Connection) -> None:
     found = check(Statements(file))
     assert [each.name for each in found] == list(CHECKS)
     assert all(each.sound for each in found)
-    assert next(each for each in found if each.name == "account").facts["rows"] == scalar(file, "select count(*) from transition")
+    account = next(each for each in found if each.name == "account")
+    assert account.facts["rows"] == scalar(file, "select count(*) from transition")
 
 
 def test_a_reference_to_nothing_is_found(file: apsw.Connection) -> None:
