@@ -6,6 +6,8 @@ from pathlib import Path
 
 import apsw
 
+from keepai.ledger.account import verify
+from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.triggers import BINDINGS
 from keepai.model.states import MACHINES
 
@@ -103,7 +105,8 @@ def violations(path: Path) -> list[str]:
             return found  # it was killed before there was anything
         for rule, statement in NEVER.items():
             found += [f"{rule}: {row}" for row in connection.execute(statement)]
-        return found + _history(connection)
+        broken = verify(Statements(connection)).why
+        return found + _history(connection) + ([f"account: {broken}"] if broken else [])
     finally:
         connection.close()
 
