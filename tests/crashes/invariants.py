@@ -6,6 +6,7 @@ from pathlib import Path
 
 import apsw
 
+from keepai.ledger.account import verify
 from keepai.ledger.invariants import check_invariants
 from keepai.ledger.sqlite.connection import Statements
 
@@ -26,6 +27,8 @@ def violations(path: Path) -> list[str]:
         if not list(connection.execute("select 1 from sqlite_schema where name = 'item'")):
             return found  # it was killed before there was anything
         found += [f"a cause that was made up: {row}" for row in connection.execute(MADE_UP)]
-        return found + [str(broken) for broken in check_invariants(Statements(connection))]
+        read = Statements(connection)
+        found += [str(broken) for broken in check_invariants(read)]
+        return found + [why for why in [verify(read).why] if why is not None]
     finally:
         connection.close()

@@ -519,6 +519,25 @@ async def test_the_story_has_the_acts_of_people_among_the_moves(tmp_path: Path) 
         assert ("act", "deploy", "person") not in told  # it began under that version
 
 
+async def test_every_stop_keeps_the_reason_that_it_had_then(tmp_path: Path) -> None:
+    # I34: not only the last one
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(Transient("busy")).fail(OutcomeUnknown("lost")).fail(Transient("full"))
+        story.world.on_reconcile("gmail.send").retry()  # and then the truth, that it is not there
+        wf = await story.deploy(acting())
+        for _ in range(6):
+            await story.run(minutes=5)
+        run = await story.last(wf, "act")
+        assert run.status == "committed"
+        found = await story.keep.explain(run.id)
+        stops = [t.why for t in found.story if t.machine in ("status", "reconcile") and t.target in ("paused", "1")]
+        for stop, said in zip(stops, ("busy", "lost", "could not tell yet", "full"), strict=True):
+            assert said in stop
+        [changed] = [t for t in found.story if t.machine == "reason"]
+        assert (changed.source, changed.target) == ("reconciliation", "transient")
+
+
 async def test_a_long_story_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.views.explain.TOLD_MAX", 3)
     async with Story(tmp_path) as story:

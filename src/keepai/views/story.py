@@ -25,7 +25,7 @@ BROUGHT: Mapping[str, Collection[tuple[str, str]]] = {
     "stop": (("workflow", "stopped"),),
     "skip_event": (("event", "skipped"),),
     "skip_input": (("input", "skipped"),),
-    "reprocess": (("event", "pending"),),
+    "reprocess": (("event", "pending"), ("item", "processing")),
     "retry": (("status", "superseded"),),
     "skip_run": (("status", "active"), ("status", "abandoned")),
     "finish": (("status", "committed"),),
