@@ -76,8 +76,9 @@ class Explainer:
     def explain(self, id: str) -> Explanation:
         """One thing, by its whole id."""
         prefix, _, rest = id.partition("_")
-        if prefix == "ask":  # a question is its run
-            prefix, id = "run", f"run_{rest}"
+        if prefix == "ask":  # a question is its item, if it names one, else its run
+            id = rest if rest.startswith("itm_") else f"run_{rest}"
+            prefix = id[:3]
         by_id: dict[str, tuple[str, str, Callable[[Row], Explanation]]] = {
             "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),

@@ -16,7 +16,7 @@ from .text import ago, cells, count, echo, echo_json, exact, field, line, plain,
 Data = Mapping[str, Any]
 
 _NOUNS = {"phase": "run", "status": "run"}
-_SELECTED = {"event": "caused by", "input": "led to"}
+_SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 
 
 @click.command()
@@ -26,8 +26,8 @@ _SELECTED = {"event": "caused by", "input": "led to"}
 def why(session: Session, id: str, as_json: bool) -> None:
     """Why something stands where it stands, and what would let it go on.
 
-    ID is that of a run, an input, an event, a mutation, an approval, a question or a workflow, or the
-    beginning of one.
+    ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
+    the beginning of one.
     """
     with session.look() as look:
         whole = _whole(look, id)
@@ -41,7 +41,8 @@ def why(session: Session, id: str, as_json: bool) -> None:
 
 def _whole(look: Look, typed: str) -> str:
     if typed.startswith("ask_"):
-        typed = f"run_{typed.removeprefix('ask_')}"
+        typed = typed.removeprefix("ask_")
+        typed = typed if typed.startswith("itm_") else f"run_{typed}"
     if typed[:4] in names.KINDS:
         return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
     return str(names.workflow(look, typed)["id"])
