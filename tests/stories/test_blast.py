@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from keepai.engine.repair import evidence
 from keepai.ledger.queries import load
 from keepai.model.clock import parse_iso
 from keepai.model.errors import NotFound, Refused
@@ -115,8 +116,8 @@ async def test_other_workflows_and_done_items_are_not_in_it(tmp_path: Path) -> N
         await story.run(minutes=5)
         assert names(await story.keep.blast(wf, "2.0")) == ([], [], []), "the routine passed by what is done"
         for blast in (await story.keep.blast(wf, "1.0"), await story.keep.blast(other)):
-            every = (*blast.inputs, *blast.items, *blast.mutations)
-            assert {each.workflow_id for each in every} == {blast.workflow_id}
+            owners = [i.workflow_id for i in blast.inputs] + [i.workflow_id for i in blast.items]
+            assert {*owners, *(m.workflow_id for m in blast.mutations)} == {blast.workflow_id}
 
 
 async def test_a_run_that_only_tried_is_in_it(tmp_path: Path) -> None:
@@ -236,6 +237,14 @@ async def test_an_impactful_repair_is_not_active_before_a_person_has_looked(tmp_
         await story.run()
         assert (await story.workflow(wf)).version == "1.2"
         assert len(story.world.effects) == before + 1
+
+
+async def test_the_evidence_of_a_routine_names_the_item(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("x", sweep=True)
+        wf = await story.deploy(script(filing=False, sweep=SWEEP.replace("/*BUG*/", "throw new Error('no');")))
+        await story.run()
+        assert evidence(story.keep.parts, await story.last(wf)).inputs == ("Sweep x",)
 
 
 async def test_its_card_lists_what_the_faulty_versions_touched(tmp_path: Path) -> None:

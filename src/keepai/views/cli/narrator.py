@@ -140,7 +140,8 @@ class _Did:
 
 def _of_mutation(mutation: Mutation) -> list[_Line]:
     """What became of a mutation; what the run's own line says better is left to it."""
-    what, operation = named(mutation), f"{mutation.connector}.{mutation.operation}"
+    operation = f"{mutation.connector}.{mutation.operation}"
+    what = named(mutation).removeprefix(operation).lstrip(": ")  # a host's preview begins with it
     text = {
         "in_flight": f"sending {operation}: {what}",
         "applied": f"applied {operation}: {what}",
