@@ -22,6 +22,7 @@ from .model.codec import Json
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Run, Workflow
 from .runtime.javascript.runtime import JavaScriptRuntime
+from .views.blast import Blast, Moment
 from .views.explain import Explanation
 from .views.read import Views
 from .views.verify import Known
@@ -138,6 +139,12 @@ class Keep:
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
         return self.views.explain(id, self._clock.now_ms())
+
+    async def blast(
+        self, wf: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,
+    ) -> Blast:
+        """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
+        return self.views.blast(wf, version, since, until)
 
     async def state(self, wf: str, handler: str) -> Json:
         """A handler's durable state."""

@@ -12,7 +12,7 @@ from .conftest import Place
 
 LOOKS = (
     ("status",), ("inputs", "email-to-sheets"), ("outputs", "email-to-sheets"), ("runs", "email-to-sheets"),
-    ("logs", "email-to-sheets"), ("show", "email-to-sheets"),
+    ("logs", "email-to-sheets"), ("show", "email-to-sheets"), ("blast", "email-to-sheets"),
 )
 
 

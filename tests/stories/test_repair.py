@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -159,7 +160,9 @@ async def test_an_impactful_repair_waits_for_a_person_with_what_was_touched(tmp_
         await scene.keep.run_until_idle()
         [asked] = await scene.keep.needs_you()
         assert (asked.kind, asked.actions) == ("approval", ("approve", "reject"))
-        assert (asked.facts["touched"], asked.facts["note"]) == (["Mail one"], "rows may have been wrong")
+        [touched] = cast("list[dict[str, object]]", asked.facts["blast"])
+        assert (touched["version"], touched["inputs"]) == ("2.0", ["Mail one", "Mail two"])
+        assert asked.facts["note"] == "rows may have been wrong"
         assert len(scene.world.effects) == 1
         await scene.keep.approve(asked.id)
         with pytest.raises(Refused):

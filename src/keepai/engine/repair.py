@@ -144,11 +144,11 @@ def evidence(parts: Parts, run: Run) -> Evidence:
     assert workflow is not None, run
     lines = [f"{r['step']} {r['kind']} {r['name']}: {r['args'] or ''} → {r['error'] or r['answer'] or ''}"
              for r in read.all("look_trace", **where)]
-    inputs = [read.one("input_by_id", input_id=r["input_id"]) for r in read.all("cause_of_run", **where)]
     return Evidence(
         workflow_id=run.workflow_id, workflow=workflow["name"], run_id=run.id, handler=run.handler,
         version=run.version, source=parts.script(run.workflow_id, run.number).source, error=run.error,
-        trace=tuple(lines), inputs=tuple(str(i["title"]) for i in inputs if i), tries_left=tries_left(parts, run),
+        trace=tuple(lines), inputs=tuple(str(r["title"]) for r in read.all("look_inputs_of_run", **where)),
+        tries_left=tries_left(parts, run),
     )
 
 

@@ -18,6 +18,7 @@ from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
 from .movers import Mover, Movers
 from .questions import Questions
+from .standing import input_status
 from .story import TOLD_MAX, Scope, Told, notes_of, tell
 from .verify import late_evidence
 
@@ -158,7 +159,7 @@ class Explainer:
         item = self._read.one("look_item_of_input", input_id=row["id"])
         subjects = (row["id"], *(e["id"] for e in events), *(m.id for m in mutations))
         subjects += (item["id"],) if item else ()
-        status = reasons.input_status(row)
+        status = input_status(row)
         return self._made(
             row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
             because=self._why_input(row, item, events, mutations), selected=tuple(_selected_event(e) for e in events),

@@ -20,7 +20,7 @@ def why_left(row: Row, last_run: str) -> str:
     """The sentence for an item that its routine did not come back to."""
     return (
         f"The routine {row['handler']!r} began “{row['title']}” and ended without finishing it: "
-        f"run {last_run} did not come back to it. It is worked on again if the routine offers it again."
+        f"after run {last_run} it did not come back to it. It is worked on again if the routine offers it again."
     )
 
 

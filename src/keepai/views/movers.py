@@ -24,7 +24,6 @@ from ..model.states import (
     RepairStatus,
     Status,
 )
-from .items import LEFT_ACTIONS
 from .questions import Questions, Seen, capability_of, given_up
 from .verify import HOST_KNOWS, NOT_ENDED
 
@@ -117,9 +116,7 @@ class Movers:
             return self._through(self._run_of(item["held_by"]), "has it in hand")
         workflow = self._read.one("workflow_by_id", workflow_id=item["workflow_id"])
         assert workflow is not None, f"{item['workflow_id']} is never deleted"
-        acts = LEFT_ACTIONS if item["status"] == ItemStatus.FAILED else ("skip_input",)
-        person = Mover("person", "A person can have it worked on once more, or give it up.", None, acts, item["id"])
-        return (*self._resume(workflow), *self._of_routine(item), person)
+        return (*self._resume(workflow), *self._of_routine(item), *_of_left(item))
 
     def _of_routine(self, item: Row) -> tuple[Mover, ...]:
         """When the routine of an item that nobody has in hand runs again."""
@@ -229,6 +226,13 @@ class Movers:
             return ()
         what = f"The workflow is {workflow['status']}: nothing of it goes on until a person resumes it."
         return (Mover("person", what, None, ("resume",), workflow["id"]),)
+
+
+def _of_left(item: Row) -> tuple[Mover, ...]:
+    """What a person can do about an item that nobody has in hand."""
+    again = Mover("person", "A person can have it worked on once more.", None, ("reprocess",), item["id"])
+    skip = Mover("person", "A person can give it up.", None, ("skip_input",), item["input_id"])
+    return (again, skip) if item["status"] == ItemStatus.FAILED else (skip,)
 
 
 def _later(seen: Seen) -> tuple[Mover, ...]:

@@ -9,10 +9,11 @@ from ..model.codec import Json, stored
 from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
+from .blast import Blast, Moment, blast
 from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
-from .reasons import input_status
+from .standing import input_record
 from .verify import Knows
 
 #: Lists show the newest this many, oldest first.
@@ -41,7 +42,7 @@ class Views:
     def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
         """What came in, oldest first."""
         rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
-        found = [_input(row) for row in reversed(rows) if search is None or _matches(row, search)]
+        found = [input_record(row) for row in reversed(rows) if search is None or _matches(row, search)]
         return [i for i in found if status is None or i.status == status]
 
     def input(self, input_id: str) -> Input:
@@ -52,7 +53,7 @@ class Views:
         where = {"workflow_id": row["workflow_id"], "input_id": input_id}
         outputs = tuple(mutation_record(r) for r in self._read.all("look_mutations_of_input", **where))
         events = tuple(_event(r) for r in self._read.all("look_events_of_input", **where))
-        return _input(row, outputs, events)
+        return input_record(row, outputs, events)
 
     def outputs(self, workflow: str) -> list[Output]:
         """What went out, each with the inputs behind it."""
@@ -66,7 +67,7 @@ class Views:
             if input_id not in known:
                 one = self._read.one("look_input", input_id=input_id)
                 assert one is not None, f"{input_id} is a cause and was never deleted"
-                known[input_id] = _input(one)
+                known[input_id] = input_record(one)
             found.append(known[input_id])
         return found
 
@@ -152,6 +153,12 @@ class Views:
         """Why a run, input, event, mutation, approval or workflow stands where it stands, and what can move it."""
         return Explainer(self._read, self._questions, now_ms).explain(id)
 
+    def blast(
+        self, workflow: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,
+    ) -> Blast:
+        """What runs of a version, or of a span of time, have touched."""
+        return blast(self._read, self.workflow_row(workflow), version, since, until)
+
     def state(self, workflow: str, handler: str) -> Json:
         """The durable state of a handler; None before it has any."""
         row = self._read.one("handler_get", workflow_id=self.workflow_row(workflow)["id"], handler=handler)
@@ -181,13 +188,6 @@ class Views:
 def _matches(row: Row, search: str) -> bool:
     wanted = search.casefold()
     return any(wanted in str(row[name]).casefold() for name in ("title", "external_id", "id"))
-
-
-def _input(row: Row, outputs: tuple[Mutation, ...] | None = None, events: tuple[Event, ...] | None = None) -> Input:
-    return Input(
-        row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], input_status(row),
-        bool(row["needs_you"]), row["created_by"], row["created_at"], outputs, events,
-    )
 
 
 def _event(row: Row) -> Event:

@@ -124,13 +124,6 @@ def of_event(event: Row, runs: Sequence[Run]) -> str:
     return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{again}{held}"
 
 
-def input_status(row: Row) -> str:
-    """How an input stands: `pending` while something of it is not finished, then `skipped` or `done`."""
-    if row["waiting"]:
-        return "pending"
-    return "skipped" if row["status"] == "skipped" or row["item_skipped"] else "done"
-
-
 _ENDED_ITEMS = {
     "done": "Its handler returned", "skipped": "A person decided that nothing more shall come of it",
 }

@@ -34,6 +34,15 @@ where x.workflow_id = :workflow_id and x.item_id = :item_id order by r.seq;
 -- What was sent for an item in all its attempts, oldest first.
 select * from mutation where item_id = :item_id order by seq;
 
+-- name: look_items_of_run
+-- The items that a run worked on, in its order, each as it stands now and with the attempt that the run worked in.
+select t.*, x.attempt as worked_attempt from item_run x join item t on t.id = x.item_id
+where x.workflow_id = :workflow_id and x.run_id = :run_id order by x.seq;
+
+-- name: look_mutations_of_run
+-- What a run sent, oldest first.
+select * from mutation where workflow_id = :workflow_id and run_id = :run_id order by ordinal;
+
 -- name: look_mutations
 -- The newest mutations of a workflow, newest first.
 select * from mutation where workflow_id = :workflow_id order by seq desc limit :limit;

@@ -30,11 +30,3 @@ where run_id = :run_id and status = 'waiting';
 -- name: repair_orphaned
 -- Tries whose host died while the hook had the evidence.
 select id from repair where status = 'asked';
-
--- name: look_inputs_of_version
--- The inputs that a script version has touched: what a fault of it may have reached.
-select distinct i.id, i.title, i.seq from run r
-join reservation v on v.workflow_id = r.workflow_id and v.run_id = r.id
-join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
-join input i on i.id = c.input_id
-where r.workflow_id = :workflow_id and r.major = :major and r.minor = :minor order by i.seq;

@@ -1,8 +1,8 @@
-"""`keep inputs`, `keep outputs` and `keep runs`: what came in, what went out, and what was tried."""
+"""`keep inputs`, `outputs`, `items` and `runs`: what came in, what went out, what was worked on, and tried."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +13,7 @@ from .text import ago, cells, count, cut, echo, echo_json, line, paint, say, sho
 
 if TYPE_CHECKING:
     from ...ledger.base import Row
-    from ...model.records import Event, Input, Mutation, Output, Run
+    from ...model.records import Event, Input, Item, Mutation, Output, Run
 
 _LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=50, show_default=True,
                      help="Show at most so many, the newest.")
@@ -40,10 +40,10 @@ def inputs(
         shown = short([each.id for each in whole] + [m.id for each in whole for m in each.outputs or ()])
         takers = _takers(look, row)
         for each in whole:
-            _block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
+            block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
             for told, id in _what_came(look, each, takers):
-                _leaf("→", told, shown.get(id, id))
-        _rest(len(found), len(whole), "input", "Nothing has come in yet." if not (status or search) else "None.")
+                leaf("→", told, shown.get(id, id))
+        rest(len(found), len(whole), "input", "Nothing has come in yet." if not (status or search) else "None.")
 
 
 @click.command()
@@ -59,7 +59,7 @@ def outputs(session: Session, workflow: str, last: int, as_json: bool) -> None:
             echo_json([each.to_json() for each in found[-last:]])
             return
         _print_outputs(look, found[-last:])
-        _rest(len(found), min(last, len(found)), "output", "Nothing has gone out yet.")
+        rest(len(found), min(last, len(found)), "output", "Nothing has gone out yet.")
 
 
 def _print_outputs(look: Look, found: list[Output]) -> None:
@@ -67,9 +67,52 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
     for each in found:
         mutation = each.mutation
         when, doubt = ago(mutation.created_at, look.now_ms), mutation.status.value == "indeterminate"
-        _block(mutation.status, when, mutation.title or mutation.preview, shown[mutation.id], doubt)
+        block(mutation.status, when, named(mutation), shown[mutation.id], doubt)
         for cause in each.inputs:
-            _leaf("←", cause.title, shown[cause.id])
+            leaf("←", cause.title, shown[cause.id])
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW")
+@click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
+              help="Only these.")
+@_LAST
+@with_json
+@with_session
+def items(session: Session, workflow: str, status: str | None, last: int, as_json: bool) -> None:
+    """What the routines worked on, and how far each has come."""
+    with session.look() as look:
+        every = look.views.items(names.workflow(look, workflow)["id"])
+        found = [each for each in every if status in (None, each.status.value)]
+        if as_json:
+            echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
+                       for each in found[-last:]])
+            return
+        print_items(look, found[-last:])
+        rest(len(found), min(last, len(found)), "item",
+             "None." if status else "No routine has worked on anything yet.")
+
+
+def print_items(look: Look, found: Sequence[Item]) -> None:
+    """Items, each with when it last changed, its attempt and how much of it is applied."""
+    shown = short(each.id for each in found)
+    for each in found:
+        needs_you, applied = _needs_you(look, each), count(_applied(look, each), "mutation")
+        block(each.status, ago(each.updated_at, look.now_ms), each.title, shown[each.id], needs_you)
+        state = f"{each.status}, " if needs_you else ""
+        in_all = " in all of them" if each.attempt > 1 else ""
+        leaf("→", f"{state}attempt {each.attempt}, {applied} applied{in_all}", each.external_id)
+
+
+def _applied(look: Look, item: Item) -> int:
+    """How many mutations of an item are applied, in all its attempts."""
+    return sum(row["status"] == "applied" for row in look.read.all("look_mutations_of_item", item_id=item.id))
+
+
+def _needs_you(look: Look, item: Item) -> bool:
+    row = look.read.one("look_input", input_id=item.input_id)
+    assert row is not None, f"{item.input_id} is never deleted"
+    return bool(row["needs_you"])
 
 
 @click.command()
@@ -81,13 +124,14 @@ def runs(session: Session, workflow: str, last: int, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
     with session.look() as look:
         found = look.views.runs(names.workflow(look, workflow)["id"], last)
+        worked = {each.id: _worked_on(look, each) for each in found}
         if as_json:
-            echo_json([each.to_json() for each in found])
+            echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
             return
         shown = short(each.id for each in found)
         header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
         rows = [
-            (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown))
+            (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown, worked[r.id]))
             for r in found
         ]
         if rows:
@@ -96,23 +140,34 @@ def runs(session: Session, workflow: str, last: int, as_json: bool) -> None:
             say("Nothing has run yet.")
 
 
-def _what(run: Run, shown: dict[str, str]) -> str:
+def _worked_on(look: Look, run: Run) -> list[Row]:
+    """The items that a routine's run worked on."""
+    if run.kind != "routine":
+        return []
+    return look.read.all("look_items_of_run", workflow_id=run.workflow_id, run_id=run.id)
+
+
+def _what(run: Run, shown: dict[str, str], worked: list[Row]) -> str:
     """What is worth knowing of a run at a glance."""
     if run.error and run.state.value in ("paused", "failed"):
         return run.error.message
-    if run.retry_of:
-        return f"carries on {shown.get(run.retry_of, run.retry_of)}"
-    return f"in {run.phase}" if run.state.value == "active" else ""
+    told = [f"carries on {shown.get(run.retry_of, run.retry_of)}"] if run.retry_of else []
+    if worked:
+        told.append(f"{count(len(worked), 'item')}: {', '.join(str(row['title']) for row in worked)}")
+    elif not told and run.state.value == "active":
+        told.append(f"in {run.phase}")
+    return "; ".join(told)
 
 
-def _block(status: str, when: str, title: str, id: str, needs_you: bool) -> None:
+def block(status: str, when: str, title: str, id: str, needs_you: bool) -> None:
     """The first line of an entry: what it is, with its state before and its id after it."""
     word = "needs you" if needs_you else str(status)
     lead = f"{paint(f'{word:<10}') if not needs_you else click.style(f'{word:<10}', fg='red')} {when:<11} "
     _with_id(lead, 23, title, id)
 
 
-def _leaf(arrow: str, text: str, id: str) -> None:
+def leaf(arrow: str, text: str, id: str) -> None:
+    """What belongs to an entry, below it."""
     _with_id(" " * 11 + f"{arrow} ", 13, text, id)
 
 
@@ -126,9 +181,21 @@ def _with_id(lead: str, taken: int, text: str, id: str) -> None:
 
 def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
     """What came of an input, each with the id to look at."""
-    told = [(_outcome(each), each.id) for each in input.outputs or ()]
+    told = [(outcome(each), each.id) for each in input.outputs or ()]
     told += [_waits(look, event, takers) for event in input.events or () if _is_work(event, takers)]
+    told += _unfinished(look, input)
     return told or [("nothing went out", "")]
+
+
+def _unfinished(look: Look, input: Input) -> list[tuple[str, str]]:
+    """Who has the item in hand that an input stands for, or that nobody has."""
+    item = look.read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None
+    if item is None:
+        return []
+    if item["held_by"]:
+        return [_held(look, item["held_by"])]
+    left = item["status"] == "failed"
+    return [(f"{item['handler']} left it unfinished" if left else f"waits for {item['handler']}", item["id"])]
 
 
 def _takers(look: Look, workflow: Row) -> dict[str, str]:
@@ -147,8 +214,14 @@ def _is_work(event: Event, takers: Mapping[str, str]) -> bool:
     return event.status.value == "pending" and event.topic in takers
 
 
-def _outcome(mutation: Mutation) -> str:
-    return f"{_WORDS[mutation.status.value]}: {mutation.title or mutation.preview}"
+def named(mutation: Mutation) -> str:
+    """A mutation in a few words: the script's, unless they stand for a whole item, which may have several."""
+    return mutation.preview if mutation.item_id else mutation.title or mutation.preview
+
+
+def outcome(mutation: Mutation) -> str:
+    """What became of a mutation, in words."""
+    return f"{_WORDS[mutation.status.value]}: {named(mutation)}"
 
 
 _WORDS = {
@@ -160,12 +233,17 @@ _WORDS = {
 def _waits(look: Look, event: Event, takers: Mapping[str, str]) -> tuple[str, str]:
     if not event.reserved_by:
         return f"waits for {takers[event.topic]}", event.id
-    run = look.views.run(event.reserved_by)
+    return _held(look, event.reserved_by)
+
+
+def _held(look: Look, run_id: str) -> tuple[str, str]:
+    run = look.views.run(run_id)
     why = f": {run.error.message}" if run.error else ""
     return f"{run.handler} is {run.status}{why}", run.id
 
 
-def _rest(total: int, shown: int, noun: str, none: str) -> None:
+def rest(total: int, shown: int, noun: str, none: str) -> None:
+    """What a list leaves out, as a remark."""
     if not total:
         say(none)
     elif total > shown:

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from . import names
-from .session import Session, with_json, with_session
+from .session import Look, Session, with_json, with_session
 from .text import count, echo, echo_json, plain
 
-_KINDS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
-_ANSWERS = ("try_again", "did_not_happen", "happened", "skip")
+_SKIPS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
+_ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "keep")
 
 
 def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = None) -> None:
@@ -79,8 +79,8 @@ approve = _on_id("approve", ("approval", "repair"), "is approved: exactly what w
                  "Allow exactly the call, or the repair, that `keep todo` shows.")
 reject = _on_id("reject", ("approval", "repair"), "is rejected: nothing of it is done.",
                 "Refuse the call, or the repair, that `keep todo` shows.")
-reprocess = _on_id("reprocess", ("event",), "waits again. What came of it before stays on record.",
-                   "Have an event that was consumed or skipped processed once more.")
+reprocess = _on_id("reprocess", ("event", "item"), "waits again. What came of it before stays on record.",
+                   "Have an event that was consumed or skipped, or an item, processed once more.")
 
 
 @click.command("run-now")
@@ -88,11 +88,11 @@ reprocess = _on_id("reprocess", ("event",), "waits again. What came of it before
 @with_json
 @with_session
 def run_now(session: Session, workflow: str, as_json: bool) -> None:
-    """Queue every producer of a workflow."""
+    """Queue every producer and routine of a workflow."""
     with session.look() as look:
         row = names.workflow(look, workflow)
     queued = session.act("run_now", wf=row["id"])
-    told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers."
+    told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers and no routines."
     _done(as_json, "run_now", row["id"], told, queued)
 
 
@@ -150,12 +150,27 @@ def _limited(rule: dict[str, Any]) -> str:
 @with_json
 @with_session
 def skip(session: Session, id: str, as_json: bool) -> None:
-    """Decide that nothing more shall come of a run, an event or an input."""
+    """Decide that nothing more shall come of a run, an event, an input or an item.
+
+    An item in which a run stopped is skipped with that run's question, and the routine goes on without it.
+    """
     with session.look() as look:
-        kind, whole = names.thing(look, id, _KINDS)
-    result = session.act(_KINDS[kind], id=whole)
+        kind, whole = names.thing(look, id, (*_SKIPS, "item"))
+        if kind == "item":
+            kind, whole = _of_item(look, whole)
+    result = session.act(_SKIPS[kind], id=whole)
     also = f", and {count(len(result), 'event')} with it" if result else ""
-    _done(as_json, _KINDS[kind], whole, f"{whole} is skipped{also}.", result)
+    _done(as_json, _SKIPS[kind], whole, f"{whole} is skipped{also}.", result)
+
+
+def _of_item(look: Look, item_id: str) -> tuple[str, str]:
+    """What is skipped for an item: the run that stopped in it, else its input."""
+    item = look.read.one("look_item", item_id=item_id)
+    assert item is not None, "it was just found"
+    held = item["held_by"]
+    at_work = look.read.one("item_of_run", workflow_id=item["workflow_id"], run_id=held) if held else None
+    stopped_in_it = at_work is not None and at_work["id"] == item_id and item["status"] not in ("done", "skipped")
+    return ("run", str(held)) if stopped_in_it else ("input", str(item["input_id"]))
 
 
 @click.command()
@@ -165,10 +180,10 @@ def skip(session: Session, id: str, as_json: bool) -> None:
 @with_json
 @with_session
 def resolve(session: Session, mutation: str, answer: str, result: str | None, as_json: bool) -> None:
-    """Say what became of a mutation that nobody could verify.
+    """Say what became of a mutation that nobody could verify, or keep one that the script now wants otherwise.
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
-    RESULT; skip goes on without it.
+    RESULT; skip goes on without it. keep goes on with what was applied, where the script wants another content.
     """
     value = _json(result, answer)
     with session.look() as look:

@@ -140,7 +140,4 @@ def _painted(text: str, told: Told) -> str:
 
 
 def _waits_for_a_person(look: Look) -> bool:
-    from .stops import stopped
-
-    stops = [stopped(look, row["id"], row["name"]) for row in look.read.all("workflow_all")]
-    return any(stop and stop.needs_you for stop in stops)
+    return bool(look.views.needs_you(look.now_ms))

@@ -17,6 +17,7 @@ KINDS = {
     "inp_": ("input", "input_by_id", "input_id", "look_inputs"),
     "evt_": ("event", "event_by_id", "event_id", "look_events"),
     "mut_": ("mutation", "mutation_by_id", "mutation_id", "look_mutations"),
+    "itm_": ("item", "item_by_id", "item_id", "look_items"),
     "apr_": ("approval", "approval_by_id", "approval_id", "approval_all"),
     "fix_": ("repair", "repair_by_id", "repair_id", "look_repairs"),
 }
@@ -60,6 +61,7 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
 
 _LISTS = {
     "run": "keep runs WORKFLOW", "input": "keep inputs WORKFLOW", "event": "keep show INPUT",
+    "item": "keep items WORKFLOW",
     "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
 }
 

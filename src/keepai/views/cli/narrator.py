@@ -7,13 +7,16 @@ is told by its end alone; one that found nothing to do is not told at all.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .stops import stop_of
+from .accounts import named
+from .stops import commands, stop_of
 from .text import ago
 
 if TYPE_CHECKING:
+    from ...ledger.base import Row
     from ...model.records import Mutation, Run
     from .session import Look
 
@@ -29,7 +32,7 @@ class Told:
     workflow: str
     handler: str
     run_id: str
-    kind: str  # "run", "mutation" or "needs_you"
+    kind: str  # "run", "item", "mutation" or "needs_you"
     state: str
     text: str
 
@@ -40,12 +43,17 @@ class Told:
         return {**vars(self), "at": iso(self.at)}
 
 
+_Line = tuple[int, str, str, str]
+_Marks = Mapping[str, str]  # the state of each mutation and item of a run
+_Stood = tuple[str, _Marks, int | None]  # a run's status, these, and when it is tried again
+
+
 @dataclass
 class _Known:
     """What was told of one workflow."""
 
     seq: int = 0
-    runs: dict[str, tuple[str, str | None, int | None]] = field(default_factory=dict)  # unfinished ones
+    runs: dict[str, _Stood] = field(default_factory=dict)  # unfinished ones
 
 
 class Narrator:
@@ -85,30 +93,55 @@ class Narrator:
         return old + fresh
 
     def _about(self, look: Look, run: Run, name: str, known: _Known) -> list[Told]:
-        from ...ledger.rows import mutation_record
-
-        row = look.read.one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-        mutation = mutation_record(row) if row else None
+        did = _Did.of(look, run)
         before = known.runs.pop(run.id, None)
-        now = (run.status, mutation.status.value if mutation else None, run.retry_at)
         if run.state.value in _OPEN:
-            known.runs[run.id] = now
+            known.runs[run.id] = (run.status, did.marks, run.retry_at)
         told: list[_Line] = []
         if before is None and run.status == "active":
             told.append((run.created_at, "run", run.status, f"started ({run.trigger})"))
-        if mutation and (before is None or before[1] != now[1]):
-            told += _of_mutation(mutation)
-        if before is None or (before[0], before[2]) != (now[0], now[2]):
-            told += _of_run(look, run, name)
+        told += did.since(before[1] if before else {})
+        if before is None or (before[0], before[2]) != (run.status, run.retry_at):
+            told += _of_run(look, run, name, did)
         return [Told(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
 
 
-_Line = tuple[int, str, str, str]
+@dataclass(frozen=True)
+class _Did:
+    """What a run has done so far: a routine works through items, each with its mutations."""
+
+    items: tuple[Row, ...]
+    mutations: tuple[Mutation, ...]
+
+    @staticmethod
+    def of(look: Look, run: Run) -> _Did:
+        from ...ledger.rows import mutation_record
+
+        where = {"workflow_id": run.workflow_id, "run_id": run.id}
+        items = look.read.all("look_items_of_run", **where) if run.kind == "routine" else []
+        return _Did(tuple(items), tuple(mutation_record(r) for r in look.read.all("look_mutations_of_run", **where)))
+
+    @property
+    def marks(self) -> _Marks:
+        return {**{i["id"]: str(i["status"]) for i in self.items}, **{m.id: m.status.value for m in self.mutations}}
+
+    def since(self, before: _Marks) -> list[_Line]:
+        """What is new: in a routine item by item, each one's mutations before its end."""
+        now = self.marks
+        lines: list[_Line] = []
+        for item in (None, *self.items):  # a consumer's mutation belongs to none
+            of = item["id"] if item else None
+            sent = [m for m in self.mutations if m.item_id == of and before.get(m.id) != now[m.id]]
+            lines += [each for m in sent for each in _of_mutation(m)]
+            if item and item["status"] == "done" != before.get(item["id"]):
+                lines.append((item["updated_at"], "item", "done", f"done: {item['title']}"))
+        return lines
 
 
 def _of_mutation(mutation: Mutation) -> list[_Line]:
     """What became of a mutation; what the run's own line says better is left to it."""
-    what, operation = mutation.title or mutation.preview, f"{mutation.connector}.{mutation.operation}"
+    operation = f"{mutation.connector}.{mutation.operation}"
+    what = named(mutation).removeprefix(operation).lstrip(": ")  # a host's preview begins with it
     text = {
         "in_flight": f"sending {operation}: {what}",
         "applied": f"applied {operation}: {what}",
@@ -118,8 +151,10 @@ def _of_mutation(mutation: Mutation) -> list[_Line]:
     return [(mutation.updated_at, "mutation", mutation.status.value, text)] if text else []
 
 
-def _of_run(look: Look, run: Run, name: str) -> list[_Line]:
+def _of_run(look: Look, run: Run, name: str, did: _Did) -> list[_Line]:
     state, why = run.state.value, run.error.message if run.error else ""
+    if run.kind == "routine" and state in ("committed", "abandoned"):
+        return _of_routine(look, run, name, did)
     if state in ("active", "superseded", "abandoned") or _idle(run):
         return []
     if state == "crashed":
@@ -135,6 +170,19 @@ def _of_run(look: Look, run: Run, name: str) -> list[_Line]:
         return []  # the mutation's line has said it
     again = f" Again {ago(run.retry_at, run.updated_at)}." if run.retry_at and later else ""
     return [(run.updated_at, "run", run.status, f"{run.status}: {why}{again}")]
+
+
+def _of_routine(look: Look, run: Run, name: str, did: _Did) -> list[_Line]:
+    """The end of a routine: one that found nothing to do is not told; what it left unfinished is."""
+    asked = [q for q in look.views.needs_you(look.now_ms, run.workflow_id) if "item_id" in q.facts]
+    left = [q for q in asked if look.views.run(q.run_id).lineage == run.lineage]
+    told = run.state.value == "committed" and (did.items or left)
+    lines: list[_Line] = [(run.updated_at, "run", run.status, "committed")] if told else []
+    for question in left:
+        typed = [f"  type: {command}" for _, command in commands(question, name)]
+        lines += [(run.updated_at, "needs_you", run.status, text)
+                  for text in (f"left unfinished: {question.title}", *typed)]
+    return lines
 
 
 def _idle(run: Run) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...ledger.base import Row
 
 Data = dict[str, Any]
-_KINDS = ("run", "input", "event", "mutation", "approval")
+_KINDS = ("run", "input", "event", "item", "mutation", "approval")
 
 
 @click.command()
@@ -27,7 +27,7 @@ _KINDS = ("run", "input", "event", "mutation", "approval")
 def show(session: Session, id: str, as_json: bool) -> None:
     """Everything about one thing, by its id or the beginning of it.
 
-    ID is that of a run, an input, an event, a mutation, an approval or a workflow.
+    ID is that of a run, an input, an event, an item, a mutation, an approval or a workflow.
     """
     with session.look() as look:
         if id[:4] in names.KINDS:
@@ -56,13 +56,40 @@ def _workflow(look: Look, id: str) -> Data:
 
 def _run(look: Look, id: str) -> Data:
     run = look.views.run(id)
-    mutation = look.read.one("mutation_of_run", workflow_id=run.workflow_id, run_id=id)
-    reserved = look.read.all("reservation_of_run", workflow_id=run.workflow_id, run_id=id)
+    where = {"workflow_id": run.workflow_id, "run_id": id}
+    sent = _mutations(look.read.all("look_mutations_of_run", **where))
+    worked = [_worked(row) for row in look.read.all("look_items_of_run", **where)]
+    one = run.kind != "routine"
     return {
-        **run.to_json(), "reserved": [r["event_id"] for r in reserved],
-        "mutation": look.views.mutation(mutation["id"]).to_json() if mutation else None,
+        **run.to_json(), "reserved": [r["event_id"] for r in look.read.all("reservation_of_run", **where)],
+        "mutation": sent[-1] if one and sent else None, "items": worked, "outputs": [] if one else sent,
         "trace": [{**t.to_json(), "at": _iso(t.at), "told": told(t)} for t in look.views.trace(id)],
         "history": _history(look, run.workflow_id, id), "acts": _acts(look, run.workflow_id, id),
+    }
+
+
+def _mutations(rows: list[Row]) -> list[Data]:
+    from ...ledger.rows import mutation_record
+
+    return [mutation_record(row).to_json() for row in rows]
+
+
+def _worked(row: Row) -> Data:
+    """An item as a run worked on it."""
+    return {**{name: row[name] for name in ("id", "external_id", "title", "status")}, "attempt": row["worked_attempt"]}
+
+
+def _item(look: Look, id: str) -> Data:
+    from ...ledger.rows import run_record
+
+    item, row = look.views.item(id), look.read.one("look_item", item_id=id)
+    assert row is not None, "it was just found"
+    runs = look.read.all("look_runs_of_item", workflow_id=item.workflow_id, item_id=id)
+    return {
+        **item.to_json(), "held_by": row["held_by"],
+        "runs": [{"id": r.id, "status": r.status, "version": r.version} for r in map(run_record, runs)],
+        "outputs": _mutations(look.read.all("look_mutations_of_item", item_id=id)),
+        "history": _history(look, item.workflow_id, id), "acts": _acts(look, item.workflow_id, id, item.input_id),
     }
 
 
@@ -105,7 +132,7 @@ def _approval(look: Look, id: str) -> Data:
 
 _SHOWN: Mapping[str, Callable[[Look, str], Data]] = {
     "workflow": _workflow, "run": _run, "input": _input, "event": _event, "mutation": _mutation,
-    "approval": _approval,
+    "item": _item, "approval": _approval,
 }
 
 
@@ -115,9 +142,9 @@ def _history(look: Look, workflow_id: str, subject: str) -> list[Data]:
              "actor": r["actor"]} for r in rows]
 
 
-def _acts(look: Look, workflow_id: str, subject: str | None = None) -> list[Data]:
+def _acts(look: Look, workflow_id: str, *subjects: str) -> list[Data]:
     rows = look.read.all("action_all", workflow_id=workflow_id)
-    return [_act(row) for row in rows if subject in (None, row["subject"])]
+    return [_act(row) for row in rows if not subjects or row["subject"] in subjects]
 
 
 def _act(row: Row) -> Data:
@@ -136,10 +163,12 @@ def _iso(ms: int) -> str:
 
 def _lines(data: Data) -> list[str]:
     lines = [f"{data['what']} {data['id']}"]
-    lists = ("history", "trace", "acts", "outputs", "events", "inputs", "gaps")
+    lists = ("history", "trace", "acts", "outputs", "events", "inputs", "items", "runs", "gaps")
     for name, value in data.items():
         if name not in ("what", "id", *lists) and value not in (None, [], {}, ""):
             lines += _field(name, value)
+    lines += _section("worked on", [f"{i['id']}  {i['status']}  {i['title']}" for i in data.get("items") or []])
+    lines += _section("worked on by", [f"{r['id']}  {r['status']}  {r['version']}" for r in data.get("runs") or []])
     lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
     lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])
     lines += _section("caused by", [f"{i['id']}  {i['title']}" for i in data.get("inputs") or []])
@@ -171,7 +200,7 @@ def _section(title: str, entries: list[str]) -> list[str]:
 
 
 def _of_mutation(mutation: Data) -> str:
-    title = mutation["title"] or line(mutation["preview"])
+    title = line(mutation["preview"]) if mutation["item_id"] else mutation["title"] or line(mutation["preview"])
     return f"{mutation['id']}  {mutation['status']}  {title}"
 
 

@@ -12,7 +12,9 @@ from .stops import Stopped, questions, stopped
 from .text import ago, count, echo, echo_json, line, paint, plain, width
 
 if TYPE_CHECKING:
-    from ...model.records import Gap, Workflow
+    from ...model.records import Escalation, Gap, Workflow
+
+    _Entry = tuple[Workflow, Stopped | None, list[Escalation]]
 
 
 @click.command()
@@ -24,23 +26,24 @@ def status(session: Session, as_json: bool) -> None:
 
     with session.look() as look:
         asked = questions(session, look)
-        entries = [(w, stopped(look, w.id, w.name, asked)) for w in look.views.workflows(look.now_ms)]
+        entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
+                   for w in look.views.workflows(look.now_ms)]
         running = is_running(look.path)
         if as_json:
             echo_json({"host": running, "workflows": [_data(*entry) for entry in entries]})
         else:
             _print(look, entries, running)
-    sys.exit(4 if any(stop and stop.needs_you for _, stop in entries) else 0)
+    sys.exit(4 if asked else 0)
 
 
-def _data(workflow: Workflow, stop: Stopped | None) -> dict[str, Any]:
-    return {**workflow.to_json(), "blocked": stop.to_json() if stop else None}
+def _data(workflow: Workflow, stop: Stopped | None, asked: list[Escalation]) -> dict[str, Any]:
+    return {**workflow.to_json(), "blocked": stop.to_json() if stop else None, "needs_you": [q.id for q in asked]}
 
 
-def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: bool) -> None:
-    for workflow, stop in entries:
+def _print(look: Look, entries: list[_Entry], running: bool) -> None:
+    for workflow, stop, asked in entries:
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
-        for label, text in _facts(look, workflow, stop, running):
+        for label, text in _facts(look, workflow, stop, asked, running):
             room = width()
             echo(f"  {label:<10} {line(text, max(20, room - 13) if room else None)}")
     if not entries:
@@ -48,12 +51,20 @@ def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: 
     echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
 
 
-def _facts(look: Look, workflow: Workflow, stop: Stopped | None, running: bool) -> list[tuple[str, str]]:
+def _facts(
+    look: Look, workflow: Workflow, stop: Stopped | None, asked: list[Escalation], running: bool,
+) -> list[tuple[str, str]]:
     facts = []
     if stop:
         word = "needs you" if stop.needs_you else "waits"
         facts.append((word, f"{stop.run.handler} is {stop.run.status}{_line_of(stop)}: {stop.why}"))
         facts += [("  type", command) for command in stop.commands]
+    others = [q for q in asked if stop is None or q != stop.question]
+    if others:
+        titles = ", ".join(line(q.title) for q in others)
+        noun = "more question" if stop and stop.needs_you else "question"
+        facts.append(("needs you", f"{count(len(others), noun)}: {titles}"))
+        facts.append(("  type", "keep todo"))
     if workflow.pending:
         old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
         facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FORMS = {
     "try_again": "keep resolve {0} try_again", "did_not_happen": "keep resolve {0} did_not_happen",
     "happened": "keep resolve {0} happened --result JSON", "skip": "keep resolve {0} skip",
+    "keep": "keep resolve {0} keep", "skip_input": "keep skip {0}",
     "approve": "keep approve {0}", "reject": "keep reject {0}", "grant": "keep grant {wf} {capability}",
     "retry": "keep retry {0}", "deploy": "keep deploy FILE", "skip_run": "keep skip {0}", "finish": "keep finish {0}",
     "skip_event": "keep skip {0}", "reprocess": "keep reprocess {0}", "resume": "keep resume {wf}",
@@ -32,12 +33,14 @@ MEANINGS = {
     "grant": "the workflow may do it from now on, and the run goes on",
     "retry": "try it again now",
     "deploy": "with the script mended: the run goes on with the new version",
-    "skip_run": "give it up: the script is told, its events end as skipped",
+    "skip_run": "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
     "finish": "end it: what happened stays, and nothing more is published",
+    "keep": "what was applied counts, and the script goes on with its result; nothing is sent",
     "skip_event": "nothing shall come of it",
+    "skip_input": "nothing more shall come of it; what was applied stays",
     "reprocess": "have it processed once more; what came of it before stays on record",
     "resume": "let the workflow run again",
-    "run_now": "have its producers look now",
+    "run_now": "have its producers and routines run now",
 }
 
 
@@ -96,16 +99,19 @@ def stop_of(look: Look, run: Run, name: str, asked: Iterable[Escalation] | None 
 def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
     """Each act that answers a question now, with what a person types."""
     capability = question.facts.get("capability")
-    on = _subject(question)
+    workflow = handle(name, question.workflow_id)
     acts = [act for act in question.actions if act != "retry" or "grant" not in question.actions]
-    return [(act, command(act, on, handle(name, question.workflow_id), str(capability))) for act in acts]
+    return [(act, command(act, _subject(question, act), workflow, str(capability))) for act in acts]
 
 
-def _subject(question: Escalation) -> str:
-    """What the acts of a question are done to."""
-    if question.kind == "approval":
-        return question.id
-    return question.mutation_id or question.run_id
+def _subject(question: Escalation, act: str) -> str:
+    """What an act that answers a question is done to."""
+    on = {
+        "approve": question.id, "reject": question.id, "retry": question.run_id, "skip_run": question.run_id,
+        "finish": question.run_id, "reprocess": question.facts.get("item_id"),
+        "skip_input": question.facts.get("input_id"),
+    }
+    return str(on.get(act) or question.mutation_id or question.run_id)
 
 
 def command(act: str, subject: str | None, workflow: str, capability: str | None = None) -> str:

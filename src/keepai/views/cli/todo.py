@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .differs import differs
 from .session import Look, Session, with_json, with_session
 from .stops import FORMS, MEANINGS, command, commands, handle, questions, with_name
 from .text import ago, count, echo, echo_json, exact, field, plain
@@ -54,31 +55,57 @@ def _data(question: Escalation, name: str) -> dict[str, Any]:
 
 
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
-    facts = question.facts
-    heading = "May this repair be let in?" if question.id.startswith("fix_") else _HEADINGS[question.kind]
-    lines = [f"{click.style(heading, fg='red')}  {plain(name)}  {question.id}"]
+    facts: Mapping[str, Any] = question.facts
+    lines = [f"{click.style(_heading(question), fg='red')}  {plain(name)}  {question.id}"]
     lines += _what(facts)
     lines += field("why", with_name(str(facts["why"]), handle(name, question.workflow_id)) if facts["why"] else None)
     lines += field("because of", *_texts(facts.get("inputs")))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
+    lines += _about_item(facts) if "item_id" in facts else []
     lines += field("repair", facts.get("note"))
-    lines += field("touched", *_texts(facts.get("touched")))
+    lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
         lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
     return [*lines, *_answers(look, question, name)]
 
 
+def _heading(question: Escalation) -> str:
+    """What is asked, in a few words."""
+    if question.id.startswith("fix_"):
+        return "May this repair be let in?"
+    return "This was begun and not finished." if "item_id" in question.facts else _HEADINGS[question.kind]
+
+
 def _what(facts: Mapping[str, Any]) -> list[str]:
     """What was attempted: in the host's words, in the script's, and exactly."""
     if not facts.get("attempted"):
-        return field("in", f"{facts['handler']}, {facts['phase']}" if facts.get("handler") else None)
+        where = [str(facts[name]) for name in ("handler", "phase") if facts.get(name)]
+        return field("in", ", ".join(where))
     called, target = facts.get("title_by_script"), facts["target"]
     return [
         *exact("what", str(facts["attempted"])), *field("", called and f"in the script's words: “{called}”"),
+        *exact("wanted now", facts.get("wanted_preview")),
         *exact("where", f"{facts['connector']}: {target}" if target else facts["connector"]),
-        *exact("params", json.dumps(facts["params"], ensure_ascii=False)),
+        *(differs(facts["applied"], facts["wanted"]) if "wanted" in facts
+          else exact("params", json.dumps(facts["params"], ensure_ascii=False))),
     ]
+
+
+def _about_item(facts: Mapping[str, Any]) -> list[str]:
+    """An item that was left behind: what was done for it, which stays."""
+    applied = facts["already_applied"] or ["nothing"]
+    return [*field("item", f"{facts['item_id']}, attempt {facts['attempt']}"), *exact("applied", *applied)]
+
+
+def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:
+    """What one faulty version touched: how much of each kind, and the first of it."""
+    counts = [count(found[f"{noun}s_count"], noun) for noun in ("input", "item", "mutation")]
+    lines = field("touched", f"by version {found['version']}, in {count(found['runs'], 'run')}: {', '.join(counts)}")
+    for kind in ("inputs", "items", "mutations"):
+        more = found[f"{kind}_count"] - len(found[kind])
+        lines += field(kind, *found[kind], f"… and {more:,} more" if more else None)
+    return lines + field("all of it", f"keep blast {workflow} --version {found['version']}")
 
 
 def _about_doubt(look: Look, facts: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,7 @@ Data = Mapping[str, Any]
 
 _NOUNS = {"phase": "run", "status": "run", "reason": "run", "host": "run", "reconcile": "mutation"}
 _NAMED = ("reason", "host", "reconcile")  #: no states, so the line says what changed
-_SELECTED = {"event": "caused by", "input": "led to"}
+_SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 
 
 @click.command()
@@ -27,8 +27,8 @@ _SELECTED = {"event": "caused by", "input": "led to"}
 def why(session: Session, id: str, as_json: bool) -> None:
     """Why something stands where it stands, and what would let it go on.
 
-    ID is that of a run, an input, an event, a mutation, an approval, a question or a workflow, or the
-    beginning of one.
+    ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
+    the beginning of one.
     """
     with session.look() as look:
         whole = _whole(look, id)
@@ -42,7 +42,8 @@ def why(session: Session, id: str, as_json: bool) -> None:
 
 def _whole(look: Look, typed: str) -> str:
     if typed.startswith("ask_"):
-        typed = f"run_{typed.removeprefix('ask_')}"
+        typed = typed.removeprefix("ask_")
+        typed = typed if typed.startswith("itm_") else f"run_{typed}"
     if typed[:4] in names.KINDS:
         return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
     return str(names.workflow(look, typed)["id"])
