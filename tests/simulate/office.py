@@ -214,5 +214,5 @@ class BlindOffice(Office):
 def in_memory() -> Iterator[Path]:
     """A folder that need not be on a disk, where the machine has such."""
     memory = Path("/dev/shm")  # noqa: S108  (not a place to find things: a fresh folder is made in it)
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+    with tempfile.TemporaryDirectory(prefix="keep-items-", dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)

@@ -314,6 +314,22 @@ async def test_an_item_that_is_to_be_worked_on_once_more_is_explained(tmp_path: 
         assert "resume" in acts(await explained(story, wf))
 
 
+@pytest.mark.xfail(strict=True, reason="bug 6: the run that holds the workflow is not named")
+async def test_an_item_that_waits_behind_a_stopped_run_is_explained_by_that_run(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("b")
+        wf = await story.deploy(routine())
+        await story.run()
+        await story.keep.reprocess((await item(story, wf, "b")).id)
+        story.feed.items.insert(0, {"id": "a"})
+        story.world.on("gmail.send").fail(Rejected("no"))
+        await story.run()
+        assert await items(story, wf) == {"a": "failed", "b": "processing"}
+        run = await story.last(wf)
+        told = await explained(story, wf, "b")
+        assert run.id in {mover.subject for mover in told.moved_by}
+
+
 async def left_behind(story: Story) -> str:
     story.feed.put("a")
     story.world.on("gmail.send").fail(Transient("busy"))
