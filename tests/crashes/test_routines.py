@@ -1,0 +1,223 @@
+"""Kill the host at every point of a routine with two items of three mutations each: everything happens once.
+
+The points are found by a run that nobody disturbs; then one world per point is made, and its host dies there. Most of
+it runs the routine without a sandbox (see tests/simulate/office.py); a part of it with the real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from keepai import OutcomeUnknown, Transient
+from keepai.model.errors import KeepError
+from keepai.testing import CrashAt, Crashed
+from tests.harness import Story
+from tests.simulate.office import CALLS, Office, Plan, Stub, in_memory
+
+ITEMS = ("a", "b")
+
+#: What the world does to the calls, by name.
+WORLDS = ("works", "loses answers", "loses requests", "is busy")
+
+
+class Routine(Story):
+    """A story with the office; its scripts run in the sandbox only if that is wanted."""
+
+    def __init__(
+        self, folder: Path, world: str = "works", *, like: Path | None = None, sandbox: bool = False,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        super().__init__(folder)
+        self._more = [Office(self.world)]
+        self.sandbox = sandbox
+        if like is not None:  # a ledger in which the script is deployed already
+            shutil.copy(like, self.path)
+        for name in ITEMS:
+            self.feed.put(name)
+        for call in CALLS:
+            on = self.world.on(f"office.{call}")
+            match world:
+                case "loses answers":
+                    on.lose_answer()
+                case "loses requests":
+                    on.fail(OutcomeUnknown("The request was lost."))
+                case "is busy":
+                    on.fail(Transient("Come later."))
+
+    async def open(self) -> None:
+        await super().open()
+        if not self.sandbox:
+            self.keep.parts.runtime = Stub()
+
+    async def live(self, crash: CrashAt) -> bool:
+        """Start a host and let it work until all is done; False if it died, and if it did not, all is right."""
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # a lane that died is no news
+        try:
+            with crash:
+                await self.open()
+                if not await self.keep.workflows():
+                    await self.deploy(Plan().script())
+                while await self._open_runs():
+                    await self.run(seconds=30)
+                if crash.name is None:
+                    await self.check()
+                await self.keep.close()
+        except Crashed:
+            await self._bury()
+            return False
+        return True
+
+    async def _open_runs(self) -> list[str]:
+        """The runs that are not finished; before the first one, that it is to begin."""
+        [wf] = [w.id for w in await self.keep.workflows()]
+        runs = [r.status for r in await self.runs(wf)]
+        return [r for r in runs if r.startswith(("active", "paused", "failed"))] if runs else ["to begin"]
+
+    async def _bury(self) -> None:
+        """What is left of a dead process goes: its lock is free."""
+        if self.keep._parts is None:
+            return  # it died while it started or ended
+        parts = self.keep.parts
+        dead = CrashAt("dead")
+        dead.crashed = True
+        with dead, contextlib.suppress(Crashed, KeepError):
+            await self.keep.host.close()  # the dead write nothing, not even their end
+        await parts.runtime.close()
+        await parts.ledger.close()
+
+    async def check(self) -> None:
+        """Each effect exactly once; whatever replay saw was the same."""
+        [wf] = [w.id for w in await self.keep.workflows()]
+        effects = Counter((e.operation.partition(".")[2], e.params["item"]) for e in self.world.effects)
+        assert effects == {(call, name): 1 for call in CALLS for name in ITEMS}, "each exactly once"
+        results = {(str(e.params["item"]), e.operation.partition(".")[2]): e.result for e in self.world.effects}
+        runs = await self.runs(wf)
+        seen = [json.loads(line) for run in runs for line in self.logs(run)]
+        assert all(results[name, call] == got for name, call, got in seen), "byte for byte what it was first"
+        for effect in self.world.effects:
+            done = [results[str(effect.params["item"]), call]["id"] for call in CALLS]  # type: ignore[index, call-overload]
+            of = {"add": None, "tell": done[0], "ring": done[:2]}[effect.operation.partition(".")[2]]
+            assert effect.params.get("of") == of, "later calls were given the first results"
+        rows = await self.keep.mutations(wf)
+        applied = [m for m in rows if m.status == "applied"]
+        assert len(applied) == len({m.mutation_key for m in applied}) == 6
+        assert {m.status for m in rows} <= {"applied", "failed"}
+        assert {(i.status, i.attempt) for i in await self.keep.items(wf)} == {("done", 1)}
+        assert await self.keep.needs_you() == []
+        assert {r.status for r in runs} <= {"committed", "superseded", "crashed"}
+        assert await self.keep.state(wf, "work") == {"n": 1}
+
+
+def numbered(reached: list[str]) -> list[tuple[str, int]]:
+    """Every arrival at every point; what a timer brings may stand anywhere."""
+    seen: Counter[str] = Counter()
+    found = []
+    for point in reached:
+        seen[point] += 1
+        if not point.endswith(":_touch"):
+            found.append((point, seen[point]))
+    return found
+
+
+async def deployed(folder: Path) -> Path:
+    """A ledger in which the script is deployed and nothing has run."""
+    story = Routine(folder)
+    async with story:
+        await story.deploy(Plan().script())
+    return story.path
+
+
+async def points_of(story: Routine, *, after: tuple[str, int] | None = None) -> list[tuple[str, int]]:
+    """Every point that a life passes; with `after`, a life that follows one that ended there."""
+    if after is not None:
+        assert not await story.live(CrashAt(after[0], nth=after[1])), after
+    undisturbed = CrashAt(None)
+    assert await story.live(undisturbed)
+    return numbered(undisturbed.reached)
+
+
+async def survives(story: Routine, *crashes: tuple[str, int]) -> None:
+    """Die at these points, one life after the other; then live."""
+    for point, nth in crashes:
+        assert not await story.live(CrashAt(point, nth=nth)), f"{point}:{nth} was not reached"
+    try:
+        assert await story.live(CrashAt(None))
+    except AssertionError as error:
+        raise AssertionError(f"after a crash at {crashes}") from error
+
+
+VERBS = {
+    "works": {"begin", "begin_item", "send", "call", "apply", "end_item", "commit_routine", "end_host"},
+    "loses answers": {"doubt", "found"}, "loses requests": {"doubt", "absent", "carry_on"},
+    "is busy": {"refuse", "carry_on"},
+}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A place for many ledgers. Their hosts die by an exception: what they wrote need not be on a disk."""
+    with in_memory() as path:
+        yield path
+
+
+@pytest.mark.parametrize("world", WORLDS)
+async def test_a_host_killed_at_any_point_of_a_routine_leaves_nothing_lost_and_nothing_twice(
+    folder: Path, world: str,
+) -> None:
+    # R287, R293; before a call the world has not applied it, after it has, and it may lose either on the way
+    like = await deployed(folder / "deployed")
+    points = await points_of(Routine(folder / "undisturbed", world, like=like))
+    assert {point.partition(":")[2] for point, _ in points} == VERBS["works"] | VERBS[world], "no verb is forgotten"
+    assert len(points) >= 48
+    every = 3 if world == "is busy" else 1  # its two halves are in the other worlds
+    for number, crash in list(enumerate(points))[::every]:
+        await survives(Routine(folder / str(number), world, like=like), crash)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+async def test_a_host_killed_again_while_it_recovers_changes_nothing(folder: Path, world: str) -> None:
+    # R293: a sample of first crashes, and after each a sample of second ones
+    chance, like = random.Random(world), await deployed(folder / "deployed")
+    firsts = await points_of(Routine(folder / "undisturbed", world, like=like))
+    for first in chance.sample([p for p in firsts if "end_host" not in p[0]], 3):
+        below = folder / f"{first[0]} {first[1]}".replace(":", " ")
+        seconds = await points_of(Routine(below, world, like=like), after=first)
+        for number, second in enumerate(chance.sample(seconds, 6)):
+            await survives(Routine(below / str(number), world, like=like), first, second)
+
+
+def sampled() -> Iterator[tuple[str, int]]:
+    """A few points around the first call, the middle of an item, and its end."""
+    for verb in ("begin_item", "send", "call", "apply", "end_item"):
+        for side in ("before", "after"):
+            for nth in ((2,) if verb in ("begin_item", "end_item") else (1, 5)):
+                yield f"{side}:{verb}", nth
+
+
+@pytest.mark.parametrize(("point", "nth"), list(sampled()))
+async def test_the_same_in_the_sandbox(tmp_path: Path, point: str, nth: int) -> None:
+    await survives(Routine(tmp_path, sandbox=True), (point, nth))
+
+
+async def test_a_routine_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: Path) -> None:
+    # R294: and a person has it tried again, with what is missing
+    story = Routine(tmp_path)
+    for _ in range(3):
+        assert not await story.live(CrashAt("before:end_item"))
+    await story.open()
+    [wf] = [w.id for w in await story.keep.workflows()]
+    [asked] = await story.keep.needs_you(wf)
+    assert (asked.kind, asked.facts["status"]) == ("internal", "failed:internal")
+    assert len(story.world.effects) == 3
+    await story.keep.retry(asked.run_id)
+    await story.keep.close()
+    assert await story.live(CrashAt(None))
