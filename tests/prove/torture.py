@@ -35,21 +35,22 @@ from tests.prove.base import Result, rounds
 from tests.prove.torture_host import REFUSED, UNDONE, Life, World
 
 ROOT = Path(__file__).parents[2]
-LIVES = (40, 80)
-ORDERS_MAX = 40
+LIVES = (40, 90)
+ORDERS_MAX = 24
+BEHIND_MAX = 12  # effects that are still to come
 READY_S_MAX = 30.0
 QUIET_S_MAX = 60.0
 
 #: How a life is ended → how often.
 ENDS = {"delay": 8, "ready": 6, "point": 8, "stop": 3, "script": 3, "two": 1, "close": 1}
 
-#: Everything that a host commits in this world, and its calls.
-_VERBS = (
-    "deploy", "begin", "stop", "carry_on", "commit_producer", "prepare", "advance", "send", "call", "refuse", "doubt",
-    "still_doubt", "apply", "found", "absent", "commit_consumer", "begin_item", "end_item", "commit_routine", "adopt",
-    "close_dead", "happened", "did_not_happen", "retry", "_touch", "end_host",
+#: Everything that a host commits in this world, and its calls: what comes in every life, and what needs some luck.
+_OFTEN = (
+    "begin", "carry_on", "commit_producer", "prepare", "advance", "send", "call", "apply", "commit_consumer",
+    "begin_item", "end_item", "commit_routine", "adopt", "doubt", "still_doubt", "found", "stop",
 )
-POINTS = [f"{side}:{verb}" for verb in _VERBS for side in ("before", "after")]
+_SELDOM = ("close_dead", "refuse", "absent", "happened", "did_not_happen", "retry_run", "grant_all", "deploy", "_touch")
+POINTS = [f"{side}:{verb}" for verb in 3 * _OFTEN + _SELDOM for side in ("before", "after")]
 
 #: Rules of `violations` that hold for producers and consumers alone → what holds with routines, too.
 WIDER = {
@@ -121,10 +122,16 @@ class Process:
         """SIGKILL, unless it is over; its exit code."""
         self.signal(signal.SIGKILL)
         assert self.over(30), f"process {self.pid} outlives SIGKILL"
+        self.wait_for("\0", 0)
         with contextlib.suppress(OSError):
             os.close(self.status)
         assert self.ended is not None
         return self.ended
+
+    @property
+    def died_at(self) -> str | None:
+        """The named point at which it killed itself."""
+        return self.said.rpartition("died ")[2].strip() if "died " in self.said else None
 
     def server(self) -> int | None:
         """The process id of its newest script server."""
@@ -191,9 +198,11 @@ class Torture:
     until: float  # the moment from which on no further life is begun
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="keep-torture-")))
     kills: Counter[str] = field(default_factory=Counter)
+    points: set[str] = field(default_factory=set)  # at which a host died
     found: list[str] = field(default_factory=list)
     orders: int = 0
     lives: int = 0
+    effects: int = 0  # before the quiet life
 
     def __post_init__(self) -> None:
         self.chance = random.Random(self.seed)
@@ -216,6 +225,7 @@ class Torture:
                 self._life(self.chance.choices(list(ENDS), list(ENDS.values()))[0])
                 if self.chance.random() < 0.3:
                     self._check_file()
+            self.effects = len(self._tell("/log", None))
             self._quiet()
         finally:
             os.kill(self.service, signal.SIGKILL)
@@ -236,7 +246,8 @@ class Torture:
         """Kill a host; one that has ended by itself must have had a reason."""
         code = host.kill()
         if code == -signal.SIGKILL:
-            self.kills[how] += 1
+            self.kills[how if host.died_at is None else "point reached"] += 1
+            self.points.update({host.died_at} - {None})
         elif code not in also:
             self.found.append(f"life {self.lives} ({how}) ended by itself with {code}: {self._last_words()}")
 
@@ -250,7 +261,7 @@ class Torture:
     def _delay(self) -> None:
         """Soon after its start, often before it is ready: this hits recovery."""
         host = self._start()
-        self._wait(self.chance.choice([0.003, 0.02, 0.06, 0.2]))
+        self._wait(self.chance.choice([0.003, 0.02, 0.06, 0.15]))
         self._end(host, "delay")
 
     def _ready_then(self, mean_s: float) -> Process:
@@ -261,20 +272,21 @@ class Torture:
 
     def _ready(self) -> None:
         """In the middle of its work."""
-        self._end(self._ready_then(self.chance.choice([0.03, 0.1, 0.3])), "ready")
+        self._end(self._ready_then(self.chance.choice([0.01, 0.05, 0.1, 0.25])), "ready")
 
     def _point(self) -> None:
-        """At a named point, if it comes there."""
-        point = f"{self.chance.choice(POINTS)}:{self.chance.choice([1, 1, 1, 2, 3, 5])}"
-        host = self._start(point)
-        reached = host.over(self.chance.choice([0.3, 0.6, 1.2]))
-        self._end(host, "point" if reached else "point not reached")
+        """At a named point if it comes there, or at one that is counted out."""
+        named = self.chance.random() < 0.4
+        point = f"{self.chance.choice(POINTS)}:{self.chance.choice([1, 1, 1, 2])}"
+        host = self._start(point if named else f"*:{1 + int(self.chance.expovariate(1 / 20))}")
+        host.over(self.chance.choice([0.4, 0.6]))
+        self._end(host, "point")
 
     def _stop(self) -> None:
         """Frozen, for less or more than a call may take; then killed as it is, or a while after it went on."""
-        host = self._ready_then(0.1)
+        host = self._ready_then(0.06)
         host.signal(signal.SIGSTOP)
-        time.sleep(self.chance.choice([0.05, 0.2, 0.5, 0.9]))
+        time.sleep(self.chance.choice([0.03, 0.1, 0.4, 0.8]))
         if self.chance.random() < 0.7:
             host.signal(signal.SIGCONT)
             self._wait(0.2)
@@ -311,9 +323,11 @@ class Torture:
 
     def _close(self) -> None:
         """Told to end, and perhaps killed while it does."""
-        host = self._ready_then(0.1)
-        host.signal(signal.SIGTERM)
+        host = self._start(self.chance.choice(["", "before:end_host:1", "after:end_host:1"]))
+        self._until_ready(host)
         self._wait(0.05)
+        host.signal(signal.SIGTERM)
+        host.over(self.chance.choice([0, 0.02, 0.1, 1.0]))
         self._end(host, "close", 0)
 
     def _last_words(self) -> str:
@@ -349,8 +363,9 @@ class Torture:
         shutil.rmtree(copy)
 
     def _more_orders(self) -> None:
-        more = self.chance.choice([0, 0, 0, 1, 1, 2]) if self.orders < ORDERS_MAX else 0
-        if more:
+        """Always some work, never much."""
+        more = self.chance.choice([0, 0, 1, 1, 2])
+        if more and self.orders < ORDERS_MAX and 3 * self.orders - len(self._tell("/log", None)) < BEHIND_MAX:
             self.orders = self._tell("/orders", {"more": more})
 
     def _tell(self, path: str, body: object = 0) -> Any:
@@ -444,24 +459,25 @@ def run(seconds: float, first_seed: int, only: str | None, plant: str = "") -> R
 
 def torture(seconds: float, first_seed: int, only: str | None) -> dict[str, Any]:
     """Ledger after ledger, until the time is up or one broke a promise three times."""
-    began, kills, ledgers = time.monotonic(), Counter[str](), 0
+    began, kills, points, ledgers = time.monotonic(), Counter[str](), set[str](), 0
     found: list[tuple[str, str]] = []
     with nursery() as nurse:
         for seed in rounds(seconds, first_seed, only):
             one = Torture(seed, nurse, float("inf") if only else began + seconds)
             one.run()
-            kills, ledgers = kills + one.kills, ledgers + 1
+            kills, points, ledgers = kills + one.kills, points | one.points, ledgers + 1
             found += [(str(seed), what) for what in one.found]
             _say(one, kills, time.monotonic() - began)
             if len({seed for seed, _ in found}) >= 3:
                 break
-    note = f"{ledgers} ledgers; " + ", ".join(f"{how} {n}" for how, n in kills.most_common())
+    note = f"{ledgers} ledgers, {len(points)} points; " + ", ".join(f"{how} {n}" for how, n in kills.most_common())
+    print(f"points: {' '.join(sorted(points))}", file=sys.stderr)
     return {"tried": kills.total(), "violations": found, "seconds": time.monotonic() - began, "note": note}
 
 
 def _say(one: Torture, kills: Counter[str], seconds: float) -> None:
     print(
-        f"seed {one.seed}: {one.kills.total()} kills, {one.orders} orders; "
+        f"seed {one.seed}: {one.kills.total()} kills, {one.effects} effects of {3 * one.orders}; "
         f"{kills.total()} kills in {seconds:.0f} s", file=sys.stderr, flush=True,
     )
     for what in one.found:

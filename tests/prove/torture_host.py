@@ -30,10 +30,10 @@ from keepai.engine import recovery
 from keepai.engine.closures import Closures
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.transitions import mutations, runs
+from keepai.model import points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
 from keepai.runtime.javascript import forks, server
-from keepai.testing import kill_self_at
 from tests.prove.torture_service import SETTLE_S
 
 REFUSED, UNDONE, BROKE = 3, 4, 5  #: how a host ends that was not killed; 0 is in order
@@ -111,7 +111,7 @@ class Life:
     """What is special about one life."""
 
     number: int
-    point: str = ""  # `name:nth`: die there
+    point: str = ""  # `name:nth` or `*:nth`: die there
     orders: int | None = None  # end in order when all that shall come of so many orders is there
 
 
@@ -308,19 +308,33 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
         os.dup2(log, 1)
         os.dup2(log, 2)
         plant(os.environ.get(PLANT))
-        if life.point:
-            name, _, nth = life.point.rpartition(":")
-            kill_self_at(name, int(nth))
 
         def say(line: str) -> None:
             os.write(status, line.encode() + b"\n")
 
+        if life.point:
+            die_at(life.point, say)
         forks._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment]
         code = asyncio.run(live(world, life, say))
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(code)
+
+
+def die_at(wish: str, say: Callable[[str], None]) -> None:
+    """SIGKILL at the nth arrival at a named point, or at the nth point of any name (`*`); says where."""
+    name, _, nth = wish.rpartition(":")
+    left = int(nth)
+
+    def at(point: str) -> None:
+        nonlocal left
+        left -= name in ("*", point)
+        if left == 0:
+            say(f"died {point}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    points.listen(at)
 
 
 # Script servers

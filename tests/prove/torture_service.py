@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-EXPIRES_S = 0.25
-SETTLE_S = 0.3
+EXPIRES_S = 0.1
+SETTLE_S = 0.12
 _REQUEST_BYTES_MAX = 64 << 10
 _HANG_S_MAX = 3.0
-_LATE_S = (0.02, 0.2)
+_LATE_S = (0.01, 0.09)
 
 #: What an effect's request may meet → how often. The first is as it should be.
 MANNERS = {
-    "well": 14, "slow": 4, "drop_before": 2, "drop_after": 3, "busy": 2, "broken_before": 1, "broken_after": 2,
+    "well": 36, "slow": 4, "drop_before": 2, "drop_after": 3, "busy": 2, "broken_before": 1, "broken_after": 2,
     "late": 4, "hang_before": 1, "hang_after": 1,
 }
 #: The same for questions; "stale" answers late what was true when it was asked.
-ASKED = {"well": 12, "slow": 2, "drop_before": 2, "busy": 1, "broken_before": 1, "stale": 4}
+ASKED = {"well": 24, "slow": 2, "drop_before": 2, "busy": 1, "broken_before": 1, "stale": 4}
 
 
 class Dropped(Exception):
@@ -153,7 +153,7 @@ class Service:
     async def _before(self, manner: str) -> None:
         """What happens before anything takes effect."""
         if manner == "slow":
-            await asyncio.sleep(self._chance.uniform(0.005, 0.1))
+            await asyncio.sleep(self._chance.uniform(0.005, 0.06))
         elif manner == "drop_before":
             raise Dropped
         elif manner == "hang_before":
