@@ -29,6 +29,7 @@ from typing import Any
 
 import apsw
 
+from keepai.runtime.javascript import linux
 from tests.crashes.invariants import violations
 from tests.prove import torture_host, torture_service
 from tests.prove.base import Result, rounds
@@ -178,6 +179,7 @@ def fork(what: Any, *args: Any) -> int:
     pid = os.fork()
     if pid == 0:
         try:
+            linux.die_with_parent()
             what(*args)
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -222,7 +224,8 @@ class Torture:
                 if time.monotonic() > self.until or self.found:
                     break
                 self._more_orders()
-                self._life(self.chance.choices(list(ENDS), list(ENDS.values()))[0])
+                getattr(self, f"_{self.chance.choices(list(ENDS), list(ENDS.values()))[0]}")()
+                self.found += doubled(self._tell("/log", None))
                 if self.chance.random() < 0.3:
                     self._check_file()
             self.effects = len(self._tell("/log", None))
@@ -234,9 +237,6 @@ class Torture:
                 shutil.rmtree(self.folder)
 
     # -- lives -------------------------------------------------------------------------------------
-
-    def _life(self, end: str) -> None:
-        getattr(self, f"_{end}")()
 
     def _start(self, point: str = "", orders: int | None = None) -> Process:
         self.lives += 1
@@ -403,11 +403,17 @@ def _effects(connection: apsw.Connection, effects: list[dict[str, Any]], orders:
     """Exactly one of each; nothing may be missing unless a question about it stands open."""
     asked = "select params from mutation where status in ('needs_reconcile', 'indeterminate')"
     open_ = {json.loads(params)["order"] for (params,) in connection.execute(asked)}
-    done = Counter(_what(effect) for effect in effects)
+    done = {_what(effect) for effect in effects}
     wanted = [(f"o{n}", what) for n in range(orders) for what in ("row by consumer", "row by routine", "mail")]
-    found = [f"{what} of {order} happened {n} times" for (order, what), n in done.items() if n > 1]
+    found = doubled(effects)
     found += [f"{what} of {order} was not wanted" for order, what in done if (order, what) not in wanted]
     return found + [f"{w} of {o} is lost" for o, w in wanted if (o, w) not in done and o not in open_]
+
+
+def doubled(effects: list[dict[str, Any]]) -> list[str]:
+    """What happened more than once; this must be empty at any time."""
+    done = Counter(_what(effect) for effect in effects)
+    return [f"{what} of {order} happened {times} times" for (order, what), times in done.items() if times > 1]
 
 
 def _what(effect: dict[str, Any]) -> tuple[str, str]:
@@ -427,7 +433,8 @@ def _ledger(connection: apsw.Connection, effects: list[dict[str, Any]], orders: 
     found += [f"the mail of {m['order']} names {m['row']}" for m in mails if rows.get(m["order"]) != m["row"]]
     counts = {
         "orders that were seen": "event where topic = 'order.seen' and status = 'consumed'",
-        "rows that were told of": "event where topic = 'row.added'", "items that are done": "item where status = 'done'",
+        "rows that were told of": "event where topic = 'row.added'",
+        "items that are done": "item where status = 'done'",
     }
     for what, where in counts.items():
         ((count,),) = connection.execute(f"select count(*) from {where}")
@@ -444,9 +451,10 @@ def _open(connection: apsw.Connection) -> list[Any]:
 # The suite
 
 
-def run(seconds: float, first_seed: int, only: str | None, plant: str = "") -> Result:
-    """Torture in a process of its own."""
+def run(seconds: float, first_seed: int, only: str | None, *, enough: int = 3, plant: str = "") -> Result:
+    """Torture in a process of its own; `plant` builds a fault into the hosts."""
     command = [sys.executable, "-m", "tests.prove.torture", "--seconds", str(seconds), "--seed", str(first_seed)]
+    command += ["--enough", str(enough)]
     command += ["--only", only] if only is not None else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -457,8 +465,8 @@ def run(seconds: float, first_seed: int, only: str | None, plant: str = "") -> R
     return result
 
 
-def torture(seconds: float, first_seed: int, only: str | None) -> dict[str, Any]:
-    """Ledger after ledger, until the time is up or one broke a promise three times."""
+def torture(seconds: float, first_seed: int, only: str | None, enough: int) -> dict[str, Any]:
+    """Ledger after ledger, until the time is up or enough of them broke a promise."""
     began, kills, points, ledgers = time.monotonic(), Counter[str](), set[str](), 0
     found: list[tuple[str, str]] = []
     with nursery() as nurse:
@@ -466,9 +474,9 @@ def torture(seconds: float, first_seed: int, only: str | None) -> dict[str, Any]
             one = Torture(seed, nurse, float("inf") if only else began + seconds)
             one.run()
             kills, points, ledgers = kills + one.kills, points | one.points, ledgers + 1
-            found += [(str(seed), what) for what in one.found]
+            found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, kills, time.monotonic() - began)
-            if len({seed for seed, _ in found}) >= 3:
+            if len({seed for seed, _ in found}) >= enough:
                 break
     note = f"{ledgers} ledgers, {len(points)} points; " + ", ".join(f"{how} {n}" for how, n in kills.most_common())
     print(f"points: {' '.join(sorted(points))}", file=sys.stderr)
@@ -480,7 +488,7 @@ def _say(one: Torture, kills: Counter[str], seconds: float) -> None:
         f"seed {one.seed}: {one.kills.total()} kills, {one.effects} effects of {3 * one.orders}; "
         f"{kills.total()} kills in {seconds:.0f} s", file=sys.stderr, flush=True,
     )
-    for what in one.found:
+    for what in dict.fromkeys(one.found):
         print(f"  {what} (kept: {one.folder})", file=sys.stderr, flush=True)
 
 
@@ -507,8 +515,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only")
+    parser.add_argument("--enough", type=int, default=3)
     given = parser.parse_args()
-    print(json.dumps(torture(given.seconds, given.seed, given.only)))
+    print(json.dumps(torture(given.seconds, given.seed, given.only, given.enough)))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from keepai.ledger.transitions import mutations, runs
 from keepai.model import points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
-from keepai.runtime.javascript import forks, server
+from keepai.runtime.javascript import forks, linux, server
 from tests.prove.torture_service import SETTLE_S
 
 REFUSED, UNDONE, BROKE = 3, 4, 5  #: how a host ends that was not killed; 0 is in order
@@ -252,13 +252,13 @@ async def live(world: World, life: Life, say: Callable[[str], None]) -> int:
             raise
         for script in scripts(world.apart):
             await keep.deploy(script, grants=GRANTS)
+        over = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
         say("ready")
-        return await _serve(keep, http, life)
+        return await _serve(keep, http, life, over)
 
 
-async def _serve(keep: Keep, http: Http, life: Life) -> int:
-    over = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
+async def _serve(keep: Keep, http: Http, life: Life, over: asyncio.Event) -> int:
     serving = asyncio.ensure_future(keep.serve())
     try:
         while not over.is_set():
@@ -304,6 +304,7 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
     """What a forked host does; never returns."""
     code = BROKE
     try:
+        linux.die_with_parent()
         log = os.open(world.folder / "host.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -370,8 +371,8 @@ def from_nursery(nursery: Path, control: int, say: Callable[[str], None]) -> War
 
 
 def nurse(sock: socket.socket) -> NoReturn:
-    """Load the script runtime once, then fork a server for everyone who asks; ends with its parent."""
-    parent, before = os.getppid(), server._open_descriptors()
+    """Load the script runtime once, then fork a server for everyone who asks."""
+    before = server._open_descriptors()
     server._compile_apart()
     engine = server.Engine()
     image = server.build_image(engine)
@@ -380,11 +381,9 @@ def nurse(sock: socket.socket) -> NoReturn:
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    sock.settimeout(1)
-    while os.getppid() == parent:
-        with contextlib.suppress(TimeoutError, ConnectionError):
+    while True:
+        with contextlib.suppress(TimeoutError, ConnectionError):  # whoever asked was killed meanwhile
             _hand_over(sock, engine, image, keep)
-    os._exit(0)
 
 
 def _hand_over(sock: socket.socket, engine: Any, image: Any, keep: frozenset[int]) -> None:
@@ -393,7 +392,7 @@ def _hand_over(sock: socket.socket, engine: Any, image: Any, keep: frozenset[int
         asker.settimeout(1)
         _, given, _, _ = socket.recv_fds(asker, 64, 1)
         if not given:
-            return  # it was killed meanwhile
+            return
         child = os.fork()
         if child == 0:
             sock.close()
@@ -432,7 +431,8 @@ def _resend() -> None:
     async def take_over(parts: Any, run: Any) -> None:
         sent = recovery.in_flight(parts, run)
         if sent is None:
-            return await careful(parts, run)
+            await careful(parts, run)
+            return
         adopted = await parts.ledger.write(runs.adopt, run)
         why = recovery.failure.stop(Transient("It died."), adopted, None, parts.policy, parts.clock.now_ms())
         await parts.ledger.write(mutations.refuse, adopted, sent, why, [], barrier=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import socket
 import time
@@ -211,14 +210,11 @@ def listen() -> socket.socket:
 
 
 def serve(sock: socket.socket, folder: Path, seed: int) -> None:
-    """Serve one ledger's world until this process is killed, or its parent is gone."""
-    parent = os.getppid()
+    """Serve one ledger's world until this process is killed."""
 
     async def main() -> None:
-        service = Service(folder, seed)
-        server = await asyncio.start_server(service.answer, sock=sock, limit=_REQUEST_BYTES_MAX)
+        server = await asyncio.start_server(Service(folder, seed).answer, sock=sock, limit=_REQUEST_BYTES_MAX)
         async with server:
-            while os.getppid() == parent:
-                await asyncio.sleep(1)
+            await server.serve_forever()
 
     asyncio.run(main())
