@@ -233,7 +233,7 @@ class Torture:
         finally:
             os.kill(self.service, signal.SIGKILL)
             os.waitpid(self.service, 0)
-            if not self.found:
+            if not self.found or os.environ.get(torture_host.PLANT):
                 shutil.rmtree(self.folder)
 
     # -- lives -------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ class Torture:
         code = host.kill()
         if code == -signal.SIGKILL:
             self.kills[how if host.died_at is None else "point reached"] += 1
-            self.points.update({host.died_at} - {None})
+            self.points |= {host.died_at} if host.died_at else set()
         elif code not in also:
             self.found.append(f"life {self.lives} ({how}) ended by itself with {code}: {self._last_words()}")
 

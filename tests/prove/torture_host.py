@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from keepai import Call, Connector, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.app import Keep
-from keepai.engine import recovery
+from keepai.engine import failure, recovery, runner
 from keepai.engine.closures import Closures
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.transitions import mutations, runs
@@ -34,6 +34,10 @@ from keepai.model import points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
 from keepai.runtime.javascript import forks, linux, server
+from keepai.runtime.javascript.cell import Image
+from keepai.runtime.javascript.engine import Engine
+from keepai.runtime.javascript.harden import prepare
+from keepai.runtime.javascript.image import build_image
 from tests.prove.torture_service import SETTLE_S
 
 REFUSED, UNDONE, BROKE = 3, 4, 5  #: how a host ends that was not killed; 0 is in order
@@ -315,7 +319,7 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
 
         if life.point:
             die_at(life.point, say)
-        forks._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment]
+        forks._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment,return-value]
         code = asyncio.run(live(world, life, say))
     except BaseException:
         sys.excepthook(*sys.exc_info())
@@ -374,10 +378,10 @@ def nurse(sock: socket.socket) -> NoReturn:
     """Load the script runtime once, then fork a server for everyone who asks."""
     before = server._open_descriptors()
     server._compile_apart()
-    engine = server.Engine()
-    image = server.build_image(engine)
+    engine = Engine()
+    image = build_image(engine)
     keep = frozenset(server._open_descriptors() - before)
-    server.prepare()
+    prepare()
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
@@ -386,7 +390,7 @@ def nurse(sock: socket.socket) -> NoReturn:
             _hand_over(sock, engine, image, keep)
 
 
-def _hand_over(sock: socket.socket, engine: Any, image: Any, keep: frozenset[int]) -> None:
+def _hand_over(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int]) -> None:
     asker, _ = sock.accept()
     with asker:
         asker.settimeout(1)
@@ -407,7 +411,7 @@ def _hand_over(sock: socket.socket, engine: Any, image: Any, keep: frozenset[int
                 os.close(pidfd)
 
 
-def _be_server(control: int, engine: Any, image: Any, keep: frozenset[int]) -> NoReturn:
+def _be_server(control: int, engine: Engine, image: Image, keep: frozenset[int]) -> NoReturn:
     try:
         with contextlib.suppress(BaseException):
             server.Server(socket.socket(fileno=control), engine, image, keep).run()
@@ -429,12 +433,12 @@ def _resend() -> None:
     careful = recovery._take_over
 
     async def take_over(parts: Any, run: Any) -> None:
-        sent = recovery.in_flight(parts, run)
+        sent = runner.in_flight(parts, run)
         if sent is None:
             await careful(parts, run)
             return
         adopted = await parts.ledger.write(runs.adopt, run)
-        why = recovery.failure.stop(Transient("It died."), adopted, None, parts.policy, parts.clock.now_ms())
+        why = failure.stop(Transient("It died."), adopted, None, parts.policy, parts.clock.now_ms())
         await parts.ledger.write(mutations.refuse, adopted, sent, why, [], barrier=True)
 
     recovery._take_over = take_over
@@ -448,14 +452,11 @@ def _hurry() -> None:
 def _share() -> None:
     """The file is not locked."""
 
-    class Nothing(HostLock):
-        def __init__(self, ledger: Path) -> None:
-            self.path = ledger.with_name(ledger.name + ".lock")
-            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def take(lock: HostLock, ledger: Path) -> None:
+        lock.path = ledger.with_name(ledger.name + ".lock")
+        lock.fd = os.open(lock.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    from keepai.ledger.sqlite import store
-
-    store.HostLock = Nothing  # type: ignore[misc]
+    HostLock.__init__ = take  # type: ignore[assignment]
 
 
 _PLANTS = {"resend": _resend, "hurry": _hurry, "share": _share}
