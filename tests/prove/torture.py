@@ -43,7 +43,7 @@ READY_S_MAX = 30.0
 QUIET_S_MAX = 60.0
 
 #: How a life is ended → how often.
-ENDS = {"delay": 8, "ready": 6, "point": 8, "stop": 3, "script": 3, "two": 1, "close": 1}
+ENDS = {"delay": 7, "ready": 4, "call": 8, "point": 8, "stop": 3, "script": 3, "two": 1, "close": 1}
 
 #: Everything that a host commits in this world, and its calls: what comes in every life, and what needs some luck.
 _OFTEN = (
@@ -200,6 +200,7 @@ class Torture:
     until: float  # the moment from which on no further life is begun
     folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="keep-torture-")))
     kills: Counter[str] = field(default_factory=Counter)
+    looks: Counter[str] = field(default_factory=Counter)  # at files that hosts left, and how often a call was open
     points: set[str] = field(default_factory=set)  # at which a host died
     found: list[str] = field(default_factory=list)
     orders: int = 0
@@ -274,6 +275,13 @@ class Torture:
         """In the middle of its work."""
         self._end(self._ready_then(self.chance.choice([0.01, 0.05, 0.1, 0.25])), "ready")
 
+    def _call(self) -> None:
+        """While a call is under way, or just after."""
+        host = self._start()
+        host.wait_for("calls", 1.0)
+        self._wait(self.chance.choice([0.001, 0.01, 0.03]))
+        self._end(host, "call")
+
     def _point(self) -> None:
         """At a named point if it comes there, or at one that is counted out."""
         named = self.chance.random() < 0.4
@@ -285,6 +293,9 @@ class Torture:
     def _stop(self) -> None:
         """Frozen, for less or more than a call may take; then killed as it is, or a while after it went on."""
         host = self._ready_then(0.06)
+        if self.chance.random() < 0.6:
+            host.wait_for("calls", 0.5)
+            self._wait(0.003)
         host.signal(signal.SIGSTOP)
         time.sleep(self.chance.choice([0.03, 0.1, 0.4, 0.8]))
         if self.chance.random() < 0.7:
@@ -360,6 +371,8 @@ class Torture:
             if file.exists():
                 shutil.copyfile(file, copy / file.name)
         self.found += [f"after life {self.lives}: {what}" for what in broken(copy / "keep.db")]
+        self.looks["in flight"] += in_flight(copy / "keep.db")
+        self.looks["all"] += 1
         shutil.rmtree(copy)
 
     def _more_orders(self) -> None:
@@ -388,6 +401,16 @@ def broken(path: Path) -> list[str]:
     finally:
         connection.close()
     return found
+
+
+def in_flight(path: Path) -> bool:
+    """Whether the host that left this file had a call under way."""
+    connection = apsw.Connection(str(path))
+    try:
+        known = list(connection.execute("select 1 from sqlite_schema where name = 'mutation'"))
+        return bool(known and list(connection.execute("select 1 from mutation where status = 'in_flight'")))
+    finally:
+        connection.close()
 
 
 def judge(path: Path, effects: list[dict[str, Any]], orders: int) -> list[str]:
@@ -467,19 +490,20 @@ def run(seconds: float, first_seed: int, only: str | None, *, enough: int = 3, p
 
 def torture(seconds: float, first_seed: int, only: str | None, enough: int) -> dict[str, Any]:
     """Ledger after ledger, until the time is up or enough of them broke a promise."""
-    began, kills, points, ledgers = time.monotonic(), Counter[str](), set[str](), 0
+    began, kills, looks, points, ledgers = time.monotonic(), Counter[str](), Counter[str](), set[str](), 0
     found: list[tuple[str, str]] = []
     with nursery() as nurse:
         for seed in rounds(seconds, first_seed, only):
             one = Torture(seed, nurse, float("inf") if only else began + seconds)
             one.run()
-            kills, points, ledgers = kills + one.kills, points | one.points, ledgers + 1
+            kills, looks, points, ledgers = kills + one.kills, looks + one.looks, points | one.points, ledgers + 1
             found += [(str(seed), what) for what in dict.fromkeys(one.found)]
             _say(one, kills, time.monotonic() - began)
             if len({seed for seed, _ in found}) >= enough:
                 break
-    note = f"{ledgers} ledgers, {len(points)} points; " + ", ".join(f"{how} {n}" for how, n in kills.most_common())
     print(f"points: {' '.join(sorted(points))}", file=sys.stderr)
+    note = f"{ledgers} ledgers, {len(points)} points, a call open at {looks['in flight']} of {looks['all']} looks; "
+    note += ", ".join(f"{how} {n}" for how, n in kills.most_common())
     return {"tried": kills.total(), "violations": found, "seconds": time.monotonic() - began, "note": note}
 
 

@@ -317,8 +317,7 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
         def say(line: str) -> None:
             os.write(status, line.encode() + b"\n")
 
-        if life.point:
-            die_at(life.point, say)
+        die_at(life.point or "never:1", say)
         forks._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment,return-value]
         code = asyncio.run(live(world, life, say))
     except BaseException:
@@ -328,13 +327,15 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
 
 
 def die_at(wish: str, say: Callable[[str], None]) -> None:
-    """SIGKILL at the nth arrival at a named point, or at the nth point of any name (`*`); says where."""
+    """SIGKILL at the nth arrival at a named point, or at the nth point of any name (`*`); says where, and of calls."""
     name, _, nth = wish.rpartition(":")
     left = int(nth)
 
     def at(point: str) -> None:
         nonlocal left
         left -= name in ("*", point)
+        if point == "before:call":
+            say("calls")
         if left == 0:
             say(f"died {point}")
             os.kill(os.getpid(), signal.SIGKILL)
