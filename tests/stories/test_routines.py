@@ -195,8 +195,10 @@ async def test_what_breaks_the_rules_of_items_is_a_logic_error_that_says_what_to
 ) -> None:
     # R259, R288, R289
     body, says = REFUSED[case]
+    hidden = body.replace("ctx.withItem(", "ctx[['with', 'Item'].join('')](")  # `check` would find most of them before
+    hidden = hidden.replace("ctx.gmail.send(", "ctx.gmail[['se', 'nd'].join('')](")
     async with Story(tmp_path) as story:
-        wf = await story.deploy(routine(body))
+        wf = await story.deploy(routine(hidden), grants={"feed.list": "allow", "gmail.send": "allow"})
         await story.run()
         run = await story.last(wf)
         assert run.status == "failed:logic"
@@ -221,7 +223,7 @@ async def test_what_belongs_to_producers_and_consumers_is_found_before_a_routine
 
 async def test_what_hides_from_the_check_is_refused_when_it_runs(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
-        wf = await story.deploy(routine("const name = ['pub', 'lish'].join(''); await ctx[name]('x', { payload: {} });"))
+        wf = await story.deploy(routine("const name = ['pub', 'lish'].join(''); await ctx[name]('x', {});"))
         await story.run()
         run = await story.last(wf)
         assert (run.status, run.error and run.error.code) == ("failed:logic", "phase_violation")
@@ -643,13 +645,16 @@ def _fail_once_for(address: str):  # type: ignore[no-untyped-def]
     return fail
 
 
-@pytest.mark.parametrize("point", ["before:send", "after:send", "before:call", "after:call", "before:apply", "after:apply"])
-async def test_a_crash_between_two_mutations_leaves_only_the_second_to_be_made(tmp_path: Path, point: str) -> None:
+@pytest.mark.parametrize("what", ["send", "call", "apply"])
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_crash_between_two_mutations_leaves_only_the_second_to_be_made(
+    tmp_path: Path, when: str, what: str,
+) -> None:
     # R287, R293
     async with Story(tmp_path) as story:
         story.feed.put("a")
         wf = await story.deploy(routine())
-        await story.crash(point, nth=2)
+        await story.crash(f"{when}:{what}", nth=2)
         for _ in range(3):
             await story.run(minutes=1)
         assert await items(story, wf) == {"a": "done"}
@@ -752,7 +757,7 @@ async def test_two_routines_of_a_workflow_run_one_after_the_other_and_share_item
 async def test_a_routine_that_is_stopped_holds_the_other_one_until_it_is_answered(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.world.on("gmail.send").fail(Rejected("no"))
-        stops = 'await ctx.withItem("a", "A", async (ctx) => { if (!ctx.item.isDone) await ctx.gmail.send({ to: "x" }); });'
+        stops = 'await ctx.withItem("a", "A", async (ctx) => { if (!ctx.item.isDone) await ctx.gmail.send({}); });'
         other = 'await ctx.withItem("b", "B", async (ctx) => { if (!ctx.item.isDone) await ctx.webhook.fire({}); });'
         wf = await story.deploy(routine(stops, zeta=other))
         await story.run()

@@ -9,12 +9,10 @@ from typing import Any
 import pytest
 
 from keepai import PreconditionFailed, Rejected, Transient
-from keepai.model.errors import NotFound
 from tests.harness import Story, consumer, producer, workflow
 from tests.routines import (
     FIRE,
     MAIL,
-    ROW_AND_MAIL,
     Desk,
     each,
     guarded,
@@ -272,7 +270,8 @@ async def test_an_item_in_doubt_is_explained(tmp_path: Path) -> None:
 async def test_an_item_that_waits_for_an_approval_is_explained(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(routine(), grants={"feed.list": "allow", "sheets.appendRow": "allow", "gmail.send": "ask"})
+        grants = {"feed.list": "allow", "sheets.appendRow": "allow", "gmail.send": "ask"}
+        wf = await story.deploy(routine(), grants=grants)
         await story.run()
         told = await explained(story, wf)
         assert {"approve", "reject"} <= acts(told)
@@ -314,7 +313,6 @@ async def test_an_item_that_is_to_be_worked_on_once_more_is_explained(tmp_path: 
         assert "resume" in acts(await explained(story, wf))
 
 
-@pytest.mark.xfail(strict=True, reason="bug 6: the run that holds the workflow is not named")
 async def test_an_item_that_waits_behind_a_stopped_run_is_explained_by_that_run(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("b")
@@ -349,7 +347,6 @@ async def test_an_item_that_was_left_behind_is_explained(tmp_path: Path) -> None
         assert {"reprocess", "skip_input"} <= acts(told)
 
 
-@pytest.mark.xfail(strict=True, raises=NotFound, reason="bug 4: explain takes ask_itm_… for a run")
 async def test_the_question_about_an_item_that_was_left_behind_is_explained_as_the_item(tmp_path: Path) -> None:
     # explain "takes the id of … a question"
     async with Story(tmp_path) as story:
@@ -404,7 +401,6 @@ async def test_what_is_asked_is_also_marked_on_the_input_and_is_gone_when_it_is_
         assert (found.needs_you, found.status) == (False, "done")
 
 
-@pytest.mark.xfail(strict=True, reason="bug 5: the explanation of an input does not know of its item")
 async def test_an_input_that_is_explained_says_what_of_it_waits(tmp_path: Path) -> None:
     # an input that stands for an item has no events to count
     async with Story(tmp_path) as story:

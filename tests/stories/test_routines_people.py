@@ -146,7 +146,6 @@ async def test_the_held_call_is_shown_and_approving_sends_exactly_it_then_the_sc
 
 
 async def test_rejecting_skips_the_item_and_goes_on_with_the_others(tmp_path: Path) -> None:
-    # "Reject = skip"
     async with Story(tmp_path) as story:
         wf = await asking(story)
         await story.keep.reject((await the_question(story, wf)).id)
@@ -400,7 +399,6 @@ async def test_a_host_that_dies_while_a_webhook_is_under_way_leaves_a_question(t
         assert took_place(story) == ["webhook.fire"]
 
 
-@pytest.mark.xfail(strict=True, reason="bug 3: the inputs of a question are all items of its run")
 @pytest.mark.parametrize("grant", ["allow", "ask", "deny"])
 async def test_a_question_names_the_item_that_it_is_about_and_no_other(tmp_path: Path, grant: str) -> None:
     async with Story(tmp_path) as story:
@@ -491,7 +489,6 @@ async def test_an_item_done_earlier_in_a_run_that_waits_can_be_reprocessed_and_i
         assert [mail["to"] for mail in sent(story)] == ["a@example.com", "a@example.com", "b@example.com"]
 
 
-@pytest.mark.xfail(strict=True, reason="bug 1: entering an item again in the same run does not pin its new attempt")
 @pytest.mark.parametrize("how", ["found by asking", "approved", "a person says it happened"])
 async def test_the_same_if_that_run_goes_on_in_its_place(tmp_path: Path, how: str) -> None:
     # R267, R293: a run whose call was found, approved or vouched for is replayed as the same run
@@ -598,7 +595,6 @@ async def test_skipping_its_input_answers_the_question_too(tmp_path: Path) -> No
         assert [mail["to"] for mail in sent(story)] == ["b@example.com"]
 
 
-@pytest.mark.xfail(strict=True, reason="bug 2: an input that was skipped once cannot be skipped again")
 async def test_every_act_that_the_question_offers_is_accepted_also_the_second_time(tmp_path: Path) -> None:
     # "An act is offered only if it would be accepted now"
     async with Story(tmp_path) as story:

@@ -120,6 +120,10 @@ class Movers:
 
     def _of_routine(self, item: Row) -> tuple[Mover, ...]:
         """When the routine of an item that nobody has in hand runs again."""
+        holds = self._read.one("run_open", workflow_id=item["workflow_id"])
+        if holds is not None:
+            what = f"holds the workflow; after it, {item['handler']!r} can come to it"
+            return self._through(run_record(holds), what)
         handler = self._read.one("handler_get", workflow_id=item["workflow_id"], handler=item["handler"])
         if handler is None or not handler["present"]:
             return ()

@@ -10,8 +10,8 @@ select * from item where id = :item_id;
 
 -- name: item_insert
 -- An item that a routine begins for the first time.
-insert into item (workflow_id, seq, id, external_id, title, status, input_id, handler, created_at, updated_at)
-values (:workflow_id, :seq, :item_id, :external_id, :title, 'processing', :input_id, :handler, :now, :now);
+insert into item (workflow_id, seq, id, external_id, title, status, begun, input_id, handler, created_at, updated_at)
+values (:workflow_id, :seq, :item_id, :external_id, :title, 'processing', :seq, :input_id, :handler, :now, :now);
 
 -- name: item_enter
 -- A run works on an item, in the item's present attempt; coming back to it makes it the run's newest again.
@@ -54,9 +54,14 @@ where status in ('processing', 'needs_attention') and id in
   (select x.item_id from run r join item_run x on x.workflow_id = r.workflow_id and x.run_id = r.id
     where r.workflow_id = :workflow_id and r.lineage = :lineage);
 
+-- name: item_pass_over
+-- A routine went through its whole list, and did not come to items that waited for it when it began.
+update item set status = 'failed', updated_at = :now
+where workflow_id = :workflow_id and status = 'processing' and handler = :handler and begun < :seq;
+
 -- name: item_reprocess
 -- A person has a finished item worked on once more.
-update item set status = 'processing', attempt = attempt + 1, updated_at = :now
+update item set status = 'processing', attempt = attempt + 1, begun = :seq, updated_at = :now
 where id = :item_id and status in ('done', 'skipped', 'failed') returning handler;
 
 -- name: item_held

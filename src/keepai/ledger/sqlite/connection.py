@@ -72,11 +72,14 @@ def close_untouched(connection: apsw.Connection) -> None:
     connection.close()
 
 
-def open_reader(path: Path) -> apsw.Connection:
+def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection that only looks; it waits for nobody and holds up nobody."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    connection.set_busy_timeout(_BUSY_MS)
-    connection.execute("pragma query_only = on")
+    try:
+        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute("pragma query_only = on")
+    except apsw.Error as error:
+        raise unusable(error, path) from None
     return connection
 
 

@@ -213,6 +213,7 @@ create table item (
   status text not null constraint item_status_known check (status in
     ('processing', 'done', 'failed', 'needs_attention', 'skipped')),
   attempt integer not null default 1,
+  begun integer not null,
   input_id text not null references input (id),
   handler text not null,
   created_at integer not null,

@@ -37,7 +37,7 @@ class SqliteLedger:
             self._connection = open_file(self.path, vfs=vfs)
             try:
                 self.epoch = self._begin()
-                self._reader = self._connection if in_memory else open_reader(self.path)
+                self._reader = self._connection if in_memory else open_reader(self.path, vfs=vfs)
             except BaseException:
                 close_untouched(self._connection)
                 raise

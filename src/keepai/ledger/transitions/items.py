@@ -70,6 +70,12 @@ def leave(tx: Tx, run: Run) -> None:
     tx.run("item_leave", workflow_id=run.workflow_id, lineage=run.lineage, now=tx.now)
 
 
+def pass_over(tx: Tx, run: Run) -> None:
+    """A routine has ended: what waited for it when it began, and that it did not come to, is left behind as well."""
+    leave(tx, run)
+    tx.run("item_pass_over", workflow_id=run.workflow_id, handler=run.handler, seq=run.seq, now=tx.now)
+
+
 def of_run(tx: Tx, run: Run) -> str | None:
     """The unfinished item in which a run stopped, if it did."""
     row = tx.one("item_of_run", workflow_id=run.workflow_id, run_id=run.id)
@@ -91,7 +97,7 @@ def reprocess(tx: Tx, item: Row) -> str:
         raise Refused(
             f"Item {item['id']} cannot be reprocessed: run {held['held_by']} has it in hand. Retry or skip that run."
         )
-    begun = tx.one("item_reprocess", item_id=item["id"], now=tx.now)
+    begun = tx.one("item_reprocess", item_id=item["id"], seq=tx.tick(item["workflow_id"]), now=tx.now)
     if begun is None:
         raise Refused(f"Item {item['id']} cannot be reprocessed: it is {item['status']}.")
     tx.run("input_take_up", input_id=item["input_id"], now=tx.now)

@@ -242,7 +242,7 @@ def commit_routine(tx: Tx, run: Run, state: str | None, next_run_at: int, trace:
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
         **_version(run),
     )
-    items.leave(tx, run)
+    items.pass_over(tx, run)
     keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase)
 
