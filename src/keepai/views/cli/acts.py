@@ -13,7 +13,7 @@ from .session import Session, with_json, with_session
 from .text import count, echo, echo_json, plain
 
 _KINDS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
-_ANSWERS = ("try_again", "did_not_happen", "happened", "skip")
+_ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "seen")
 
 
 def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = None) -> None:
@@ -168,13 +168,14 @@ def resolve(session: Session, mutation: str, answer: str, result: str | None, as
     """Say what became of a mutation that nobody could verify.
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
-    RESULT; skip goes on without it.
+    RESULT; skip goes on without it. seen answers a sign that came later and contradicts what is on record.
     """
     value = _json(result, answer)
     with session.look() as look:
         _, whole = names.thing(look, mutation, ("mutation",))
     session.act("resolve", mutation_id=whole, answer=answer, result=value)
-    _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; the run goes on from there.")
+    after = "what is on record stays" if answer == "seen" else "the run goes on from there"
+    _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; {after}.")
 
 
 def _json(text: str | None, answer: str) -> Any:

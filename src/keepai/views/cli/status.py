@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +13,7 @@ from .stops import Stopped, questions, stopped
 from .text import ago, count, echo, echo_json, line, paint, plain, width
 
 if TYPE_CHECKING:
-    from ...model.records import Gap, Workflow
+    from ...model.records import Escalation, Gap, Workflow
 
 
 @click.command()
@@ -24,23 +25,37 @@ def status(session: Session, as_json: bool) -> None:
 
     with session.look() as look:
         asked = questions(session, look)
-        entries = [(w, stopped(look, w.id, w.name, asked)) for w in look.views.workflows(look.now_ms)]
+        entries = [_Entry(w, stopped(look, w.id, w.name, asked), [q for q in asked if _is_sign(q, w)])
+                   for w in look.views.workflows(look.now_ms)]
         running = is_running(look.path)
         if as_json:
-            echo_json({"host": running, "workflows": [_data(*entry) for entry in entries]})
+            echo_json({"host": running, "workflows": [_data(entry) for entry in entries]})
         else:
             _print(look, entries, running)
-    sys.exit(4 if any(stop and stop.needs_you for _, stop in entries) else 0)
+    sys.exit(4 if any(each.signs or (each.stop and each.stop.needs_you) for each in entries) else 0)
 
 
-def _data(workflow: Workflow, stop: Stopped | None) -> dict[str, Any]:
-    return {**workflow.to_json(), "blocked": stop.to_json() if stop else None}
+@dataclass(frozen=True)
+class _Entry:
+    workflow: Workflow
+    stop: Stopped | None
+    signs: list[Escalation]  # against what is on record; they hold nothing up
 
 
-def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: bool) -> None:
-    for workflow, stop in entries:
+def _is_sign(question: Escalation, workflow: Workflow) -> bool:
+    return question.workflow_id == workflow.id and "seen" in question.actions
+
+
+def _data(entry: _Entry) -> dict[str, Any]:
+    blocked = entry.stop.to_json() if entry.stop else None
+    return {**entry.workflow.to_json(), "blocked": blocked, "contradicted": [each.mutation_id for each in entry.signs]}
+
+
+def _print(look: Look, entries: list[_Entry], running: bool) -> None:
+    for entry in entries:
+        workflow = entry.workflow
         echo(f"{plain(workflow.name)}  {paint(workflow.status)}  version {workflow.version}  {workflow.id}")
-        for label, text in _facts(look, workflow, stop, running):
+        for label, text in _facts(look, entry, running):
             room = width()
             echo(f"  {label:<10} {line(text, max(20, room - 13) if room else None)}")
     if not entries:
@@ -48,8 +63,9 @@ def _print(look: Look, entries: list[tuple[Workflow, Stopped | None]], running: 
     echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
 
 
-def _facts(look: Look, workflow: Workflow, stop: Stopped | None, running: bool) -> list[tuple[str, str]]:
-    facts = []
+def _facts(look: Look, entry: _Entry, running: bool) -> list[tuple[str, str]]:
+    workflow, stop = entry.workflow, entry.stop
+    facts = [("needs you", f"{each.mutation_id}: {each.facts['why']} See keep todo.") for each in entry.signs]
     if stop:
         word = "needs you" if stop.needs_you else "waits"
         facts.append((word, f"{stop.run.handler} is {stop.run.status}{_line_of(stop)}: {stop.why}"))

@@ -26,6 +26,7 @@ _HEADINGS = {
     "logic": "The script failed.", "exhausted": "It was tried too often.",
     "internal": "The host or a connector failed.",
 }
+_CONTRADICTED = "A later sign contradicts what is on record."
 _CLASSES = {
     "A": "class A: it honours idempotency keys", "B": "class B: what was sent leaves a mark", "C": "class C: blind",
 }
@@ -55,18 +56,24 @@ def _data(question: Escalation, name: str) -> dict[str, Any]:
 
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
     facts = question.facts
-    heading = "May this repair be let in?" if question.id.startswith("fix_") else _HEADINGS[question.kind]
-    lines = [f"{click.style(heading, fg='red')}  {plain(name)}  {question.id}"]
+    lines = [f"{click.style(_heading(question), fg='red')}  {plain(name)}  {question.id}"]
     lines += _what(facts)
     lines += field("why", with_name(str(facts["why"]), handle(name, question.workflow_id)) if facts["why"] else None)
     lines += field("because of", *_texts(facts.get("inputs")))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
+    lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     lines += field("repair", facts.get("note"))
     lines += field("touched", *_texts(facts.get("touched")))
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
         lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
     return [*lines, *_answers(look, question, name)]
+
+
+def _heading(question: Escalation) -> str:
+    if question.id.startswith("fix_"):
+        return "May this repair be let in?"
+    return _CONTRADICTED if "seen" in question.actions else _HEADINGS[question.kind]
 
 
 def _what(facts: Mapping[str, Any]) -> list[str]:
@@ -93,6 +100,15 @@ def _about_doubt(look: Look, facts: Mapping[str, Any]) -> list[str]:
         *field("", f"{facts['connector']} was asked {count(times, 'time')} what became of it" if times else None),
         *field("may arrive", "not any more" if until is None else _moment(look, "until", until)),
         *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+    ]
+
+
+def _about_contradiction(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """What is on record, what came later, and what to check."""
+    return [
+        *field("on record", facts["recorded"]),
+        *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+        *field("noticed", _when(look, facts["noticed_at"])), *field("check", facts["check_by_hand"]),
     ]
 
 

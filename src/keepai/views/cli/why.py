@@ -42,7 +42,8 @@ def why(session: Session, id: str, as_json: bool) -> None:
 
 def _whole(look: Look, typed: str) -> str:
     if typed.startswith("ask_"):
-        typed = f"run_{typed.removeprefix('ask_')}"
+        rest = typed.removeprefix("ask_")
+        typed = rest if rest[:4] in names.KINDS else f"run_{rest}"
     if typed[:4] in names.KINDS:
         return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
     return str(names.workflow(look, typed)["id"])
