@@ -34,8 +34,8 @@ APP = ENGINE | {"engine", "config", "looks"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
 LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain",
-         "keepai.views.blast", "keepai.views.items", "keepai.views.movers", "keepai.views.reasons",
-         "keepai.views.standing", "keepai.views.story", "keepai.views.verify")
+         "keepai.views.blast", "keepai.views.contradictions", "keepai.views.items", "keepai.views.movers",
+         "keepai.views.reasons", "keepai.views.standing", "keepai.views.story", "keepai.views.verify")
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from keepai import Keep
+from keepai.ledger.transitions import mutations
 from keepai.testing import World
 
 from .conftest import Place, until
@@ -256,6 +257,37 @@ def test_a_run_whose_next_is_broken_is_finished(unknown: Place) -> None:
     assert "its mutation has happened" in unknown.type("skip", stopped["run_id"], code=1).stderr
     unknown.type("finish", stopped["run_id"])
     assert unknown.json("inputs", "blind")[0]["status"] == "done"
+
+
+# -- a sign against what is on record --------------------------------------------------------------
+
+
+@pytest.fixture
+def contradicted(worked: Place) -> str:
+    """The id of an applied mutation that a later sign says never happened."""
+    mutation_id = str(worked.json("outputs", WF)[0]["mutation"]["id"])
+
+    async def hear() -> None:
+        sign = mutations.Sign('{"ended_late":"the call raised Rejected: no"}', happened=False)
+        async with Keep("keep.db") as keep:
+            await keep.parts.ledger.write(mutations.hear, mutation_id, sign)
+    asyncio.run(hear())
+    return mutation_id
+
+
+def test_a_sign_against_what_is_on_record_is_shown_until_it_was_seen(worked: Place, contradicted: str) -> None:
+    told = worked.type("todo", code=4).stdout
+    assert told.startswith(f"A later sign contradicts what is on record.  {WF}  ask_{contradicted}\n")
+    assert "the call raised Rejected: no" in told
+    assert f"keep resolve {contradicted} seen" in told
+    assert contradicted in worked.type("status", code=4).stdout
+    assert worked.json("status", code=4)["workflows"][0]["contradicted"] == [contradicted]
+    why = worked.type("why", f"ask_{contradicted}").stdout
+    assert f"keep resolve {contradicted} seen" in why
+    assert "Noted; what is on record stays." in worked.type("resolve", contradicted, "seen").stdout
+    assert worked.type("todo").stdout == "Nothing waits for you.\n"
+    assert worked.json("show", contradicted)["status"] == "applied"
+    assert "nothing that waits to be seen" in worked.type("resolve", contradicted, "seen", code=1).stderr
 
 
 # -- with a host -----------------------------------------------------------------------------------

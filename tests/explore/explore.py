@@ -18,6 +18,7 @@ from keepai.model.errors import Conflict
 from keepai.model.states import IllegalMove
 from tests.explore.machine import (
     APPROVAL_ACTS,
+    LATE,
     MUTATION_ACTS,
     NOT_NOW,
     RUN_ACTS,
@@ -166,7 +167,8 @@ class Explorer:
         else:
             await self._host(moment)
         if moment.live:
-            await self._try(("call ends",), machine.call_ends)
+            for kind in LATE:
+                await self._try(("call ends", kind), lambda kind=kind: machine.call_ends(kind))
         elif moment.at == "idle" and self.setting.ends:
             await self._try(("end",), machine.end)
         acts = await self._acts()
@@ -268,7 +270,7 @@ class Explorer:
         paused = seen.workflow["status"] != "active" and "resume" in acts
         if run is None or run["status"] == "active" or moment.at != "idle" or moment.live or paused:
             return
-        [asked] = await machine.keep.needs_you() or [None]
+        [asked] = [q for q in await machine.keep.needs_you() if "seen" not in q.actions] or [None]
         offered = [a for a in asked.actions if a in acts] if asked else []
         if seen.workflow["status"] == "active" and (machine.host._is_due(WF) or run["retry_at"] is not None):
             return
@@ -364,6 +366,10 @@ class Product:
                 return [truth._replace(request="none")]
             case ("answer", _) | ("crash",) if before.at == "call":
                 return [truth._replace(request="none"), truth._replace(request="late"), self._land(truth)]
+            case ("call ends", "ok") if truth.request != "landed":
+                return [self._land(truth)] if truth.request == "late" else []
+            case ("call ends", "transient"):
+                return [] if truth.request == "landed" else [truth._replace(request="none")]
             case ("time",) if not before.live:  # settle is one unit after the end of the call
                 late = truth.request == "late"
                 request = "none" if late else truth.request

@@ -30,7 +30,7 @@ from keepai import (
 )
 from keepai.connectors.base import surface
 from keepai.engine import mutation as sending
-from keepai.engine import outside, runner
+from keepai.engine import outside, runner, signs
 from keepai.engine.host import Host
 from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
@@ -47,6 +47,7 @@ from keepai.model.errors import NotFound, Refused, ScriptThrew
 from keepai.model.operations import Kind, Step
 from keepai.model.permissions import grant_of
 from keepai.model.records import Mutation, Run
+from keepai.model.states import DOUBTFUL
 from keepai.runtime.base import Ended, Job, Operation
 from keepai.script.manifest import Handler, HandlerKind, Manifest
 from keepai.testing import ManualClock
@@ -250,6 +251,9 @@ def answer_of(kind: str) -> outside.Answer:
     return outside._answer(_Done(error=RAISED[kind]), "out.send")  # type: ignore[arg-type]
 
 
+#: What a call may say that ends after it was given up.
+LATE = {"ok": _Done({"id": "1"}), "transient": _Done(error=RAISED["transient"]), "odd": _Done(error=RAISED["odd"])}
+
 VERDICTS: dict[str, Verdict | None] = {
     "applied": Verdict.applied({"id": "1"}), "failed": Verdict.failed(), "retry": Verdict.retry(),
     "unknown": Verdict.unknown("no record"), "raises": None,
@@ -431,16 +435,28 @@ class Machine:
         if kind == "hangs":
             self.live |= {found.id}
 
-    async def call_ends(self) -> None:
+    async def call_ends(self, kind: str) -> None:
         """A call that was given up ends."""
         for mutation_id in sorted(self.live):
+            before = self._mutation(mutation_id)
             self.parts.closures.seen(mutation_id, self.clock.steady_ms())
-            await self.ledger.write(mutations.close, mutation_id, '{"ended_late":"x"}')
-            row = self.tx.one("mutation_by_id", mutation_id=mutation_id)
-            assert row is not None
-            assert "ended_late" in row["evidence"], "I10: what a call said that ended late was dropped"
-            assert row["closed_at"] is not None, "I5: a call that has ended is closed"
+            sign = signs.of_call(self.parts, before, LATE[kind])  # type: ignore[arg-type]
+            await self.ledger.write(mutations.close, mutation_id, sign)
+            self._check_heard(kind, before, self._mutation(mutation_id))
         self.live = frozenset()
+
+    def _check_heard(self, kind: str, before: Mutation, after: Mutation) -> None:
+        assert "ended_late" in str(after.evidence), "I10: what a call said that ended late was dropped"
+        assert after.closed_at is not None, "I5: a call that has ended is closed"
+        ends_doubt = kind == "ok" and before.status in DOUBTFUL
+        assert after.status == ("applied" if ends_doubt else before.status), "I10: a late sign changed an outcome"
+        against = {"failed": "ok", "skipped": "ok", "applied": "transient"}.get(before.status)
+        assert (after.contradicted_at is not None) == (kind == against), "I10: a contradiction is raised, nothing else"
+
+    def _mutation(self, mutation_id: str) -> Mutation:
+        row = self.tx.one("mutation_by_id", mutation_id=mutation_id)
+        assert row is not None
+        return mutation_record(row)
 
     async def crash(self) -> None:
         """The process dies, with its calls."""
@@ -510,6 +526,6 @@ APPROVAL_ACTS = ("approve", "reject")
 NOT_NOW = (Refused, NotFound)
 
 __all__ = [
-    "APPROVAL_ACTS", "MUTATION_ACTS", "NOT_NOW", "POLICY", "RUN_ACTS", "UNIT_S", "VERDICTS", "WF", "Machine", "Moment",
-    "Nothing", "Setting", "replace",
+    "APPROVAL_ACTS", "LATE", "MUTATION_ACTS", "NOT_NOW", "POLICY", "RUN_ACTS", "UNIT_S", "VERDICTS", "WF", "Machine",
+    "Moment", "Nothing", "Setting", "replace",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from ..ledger.base import Row
@@ -26,7 +27,11 @@ from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
 
-RESOLUTIONS = ("try_again", "did_not_happen", "happened", "skip", "keep")
+#: What `resolve` takes → the question that it answers.
+RESOLUTIONS: Mapping[str, str] = MappingProxyType({
+    "try_again": "unknown_outcome", "did_not_happen": "unknown_outcome", "happened": "unknown_outcome",
+    "skip": "unknown_outcome", "keep": "difference", "seen": "contradiction",
+})
 
 
 class Commands:
@@ -116,11 +121,14 @@ class Commands:
         await self._act(workflows.finish_run, run, actor)
 
     async def resolve(self, mutation_id: str, answer: str, result: Json, actor: str) -> None:
-        """A person says what became of a mutation that nobody could verify."""
+        """A person says what became of a mutation that nobody could verify, or has seen what contradicts it."""
         if answer not in RESOLUTIONS:
             raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
-        if answer == "keep":
+        if RESOLUTIONS[answer] == "difference":
             await self._keep_applied(mutation_id, actor)
+            return
+        if RESOLUTIONS[answer] == "contradiction":
+            await self._seen(mutation_id, actor)
             return
         mutation, run = self._in_question(mutation_id)
         match answer:
@@ -147,6 +155,14 @@ class Commands:
         how = carry(self._parts, run, (workflow["major"], workflow["minor"]), Status.SUPERSEDED, "person")
         assert how is not None, "nothing of this run is in doubt"
         await self._act(workflows.keep_applied, run, mutation, str(differs["wanted_payload"]), how, actor)
+
+    async def _seen(self, mutation_id: str, actor: str) -> None:
+        mutation = self._mutation(mutation_id)
+        if mutation.contradicted_at is None:
+            raise Refused(
+                f"Mutation {mutation_id} is {mutation.status}, and nothing that waits to be seen contradicts it."
+            )
+        await self._act(workflows.seen, mutation, actor)
 
     async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
         spec = reconcile.spec_of(self._parts, mutation)

@@ -42,6 +42,7 @@ class Host:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        parts.wake = self.wake
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
         self._woken = asyncio.Event()
@@ -105,6 +106,8 @@ class Host:
             for lane in late:
                 lane.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        for question in self._parts.questions:
+            question.cancel()
         if self._parts.calls:
             await asyncio.wait(self._parts.calls, timeout=seconds)
         if not late and self._parts.ledger.stopped() is None:

@@ -6,7 +6,6 @@ only. Whatever happens to the call, the ledger says afterwards: applied, failed,
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,18 +17,17 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, digest, encode, sound, stored
+from ..model.codec import Json, digest, encode, stored
 from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
 from ..model.states import AFTER_APPLIED
 from ..runtime.base import Operation
-from . import approval, failure, outside, reconcile
+from . import approval, failure, outside, reconcile, signs
 from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
-from .parts import Parts
 from .stepping import Stepper
 
 
@@ -175,7 +173,7 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
     if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
     answer = await outside.mutate(
-        spec, name, mutation.params, call, seconds, lambda pending: _watch(parts, mutation.id, pending),
+        spec, name, mutation.params, call, seconds, lambda pending: signs.watch_call(parts, mutation, pending),
     )
     points.reach("after:call")
     if answer.closed:
@@ -207,17 +205,3 @@ async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str |
 def _stop(stepper: Stepper, error: KeepError) -> Stop:
     parts = stepper.parts
     return failure.stop(error, stepper.run, stepper.at or Step.MUTATE, parts.policy, parts.clock.now_ms())
-
-
-def _watch(parts: Parts, mutation_id: str, pending: outside.Pending) -> None:
-    """A call that was given up but goes on: when it ends it is closed, and what it said is evidence."""
-
-    async def close() -> None:
-        await asyncio.wait({pending})
-        parts.closures.seen(mutation_id, parts.clock.steady_ms())
-        said = encode({"ended_late": sound(outside.said_late(pending))})
-        await parts.ledger.write(mutations.close, mutation_id, said)
-
-    watching = asyncio.get_running_loop().create_task(close())
-    parts.calls.add(watching)
-    watching.add_done_callback(parts.calls.discard)

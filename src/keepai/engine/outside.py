@@ -84,6 +84,7 @@ def _error_of(task: asyncio.Future[T]) -> BaseException | None:
 
 
 Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
+Question: TypeAlias = "asyncio.Future[Verdict]"
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,15 @@ def said_late(task: Pending) -> str:
     return f"the call raised {type(error).__name__}: {error}" if error else f"the call returned {task.result()!r}"
 
 
-async def reconcile(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Verdict:
-    """Ask what became of a mutation; whatever goes wrong with asking means: ask again later."""
+async def reconcile(
+    spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Question], None],
+) -> Verdict:
+    """Ask what became of a mutation; whatever goes wrong with asking means: ask again later.
+
+    `given_up` gets a question that did not end in time."""
     task = asyncio.ensure_future(spec.reconcile(params, call))
     if not await _in_time(task, seconds):
+        given_up(task)
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
     error = _error_of(task)
     if error is not None:

@@ -19,6 +19,10 @@ from ..script.manifest import Manifest, from_text
 from .closures import Closures
 
 
+def _nobody(workflow_id: str | None = None) -> None:
+    """Before there is a host, nobody is woken."""
+
+
 @dataclass(frozen=True)
 class Loaded:
     """One script version, ready to run."""
@@ -40,7 +44,9 @@ class Parts:
     ids: Ids
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
+    questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     closures: Closures = field(default_factory=Closures)
+    wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
 
     def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:

@@ -12,11 +12,11 @@ from ..connectors.base import OperationSpec, Verdict
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
 from ..model.codec import digest, encode
-from ..model.errors import KeepError, OutcomeUnknown, Transient
+from ..model.errors import Conflict, KeepError, OutcomeUnknown, Transient
 from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
-from . import failure, outside
+from . import failure, outside, signs
 from .closures import Closures
 from .outcome import outcome_of
 from .parts import Parts
@@ -38,13 +38,22 @@ async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation
     spec = spec_of(parts, mutation)
     # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
     left = closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
-    verdict = await _ask(parts, run, spec, mutation) if spec else Verdict.unknown(_NO_CONNECTOR)
+    verdict = await _ask(parts, run, spec, mutation, left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
+    try:
+        return await _believe(parts, run, mutation, verdict, left)
+    except Conflict:  # somebody was quicker: what was found out must not be lost
+        await signs.hear(parts, mutation, verdict, proves=left == 0)
+        raise
+
+
+async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict, left: int | None) -> Run | None:
+    """Record what a verdict means; `left` are the milliseconds for which the request might still have arrived."""
     if verdict.status == "applied":
         return await _found(parts, run, mutation, verdict.result)
+    if verdict.status == "failed" and left == 0:
+        await _absent(parts, run, mutation)
+        return None
     if verdict.status == "failed":
-        if left == 0:
-            await _absent(parts, run, mutation)
-            return None
         await _again(parts, run, mutation, left, "It is not there yet, but may still arrive")
         return None
     if verdict.status == "unknown":
@@ -55,12 +64,15 @@ async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation
     return None
 
 
-async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) -> Verdict:
+async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, proves: bool) -> Verdict:
     seconds = parts.policy.reconcile_s
     call = outside.call_of(
         run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
     )
-    return await outside.reconcile(spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds)
+    return await outside.reconcile(
+        spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,
+        lambda question: signs.watch_question(parts, mutation, question, proves=proves),
+    )
 
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> Run | None:

@@ -16,7 +16,7 @@ _RUN_AS_IS = (
 _MUTATION_AS_IS = (
     "id", "workflow_id", "run_id", "ordinal", "lineage", "mutation_key", "idempotency_key", "connector",
     "operation", "account", "target", "title", "preview", "attempts", "sender", "epoch", "first_sent_at", "closed_at",
-    "doubted_at", "reconcile_attempts", "evidence", "resolution", "item_id",
+    "doubted_at", "reconcile_attempts", "evidence", "resolution", "contradicted_at", "item_id",
     "created_at", "updated_at",
 )
 _APPROVAL_AS_IS = (

@@ -156,6 +156,7 @@ class Mutation(Record):
     reconcile_attempts: int
     evidence: str | None  # signs that came after the outcome was recorded
     resolution: str | None  # a person's word, and whose
+    contradicted_at: int | None  # since when a sign against the outcome waits to be seen
     error: Error | None
     item_id: str | None  # in a routine: the item that it belongs to
     created_at: int

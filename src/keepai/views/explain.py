@@ -16,6 +16,7 @@ from ..model.errors import NotFound
 from ..model.records import Approval, Mutation, Record, Run
 from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
+from .contradictions import told
 from .movers import Mover, Movers
 from .questions import Questions
 from .standing import input_status
@@ -76,8 +77,8 @@ class Explainer:
     def explain(self, id: str) -> Explanation:
         """One thing, by its whole id."""
         prefix, _, rest = id.partition("_")
-        if prefix == "ask":  # a question is the run, or the item, that it is about
-            prefix, id = ("itm", rest) if rest.startswith("itm_") else ("run", f"run_{rest}")
+        if prefix == "ask":  # a question is the run, the item or the mutation that it is about
+            prefix, id = (rest[:3], rest) if rest.startswith(("itm_", "mut_")) else ("run", f"run_{rest}")
         by_id: dict[str, tuple[str, str, Callable[[Row], Explanation]]] = {
             "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),
@@ -108,7 +109,8 @@ class Explainer:
         evidence = late_evidence(mutation)
         return self._made(
             mutation.id, "mutation", run.workflow_id, standing=mutation.status.value,
-            because=reasons.of_mutation(mutation) + (f" What came later: {evidence}." if evidence else ""),
+            because=reasons.of_mutation(mutation) + told(mutation) + (
+                f" What came later: {evidence}." if evidence else ""),
             selected=self._selected(run), attempted=(_attempt(mutation),),
             moved_by=self._movers.of_mutation(mutation, run, int(row["deadline_at"])),
             scope=self._scope(self._lineage(run)),

@@ -75,7 +75,10 @@ class Movers:
         return (*self._resume(seen.workflow), *self._of_open(seen))
 
     def of_mutation(self, mutation: Mutation, run: Run, deadline_at: int) -> tuple[Mover, ...]:
-        """What lets the outcome of a mutation be known."""
+        """What lets the outcome of a mutation be known, or a sign against it be seen."""
+        if mutation.contradicted_at is not None:
+            look = "A person must look: a later sign contradicts what is on record."
+            return (Mover("person", look, None, ("seen",), mutation.id),)
         match mutation.status:
             case MutationStatus.IN_FLIGHT:
                 host = Mover("host", "The host waits for the answer; if it dies, the next one asks what happened.",

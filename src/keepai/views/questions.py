@@ -219,14 +219,15 @@ def _facts(seen: Seen) -> dict[str, Json]:
         facts["capability"] = capability_of(run)
     if seen.workflow["status"] != "active":
         facts["workflow_status"] = seen.workflow["status"]
-    facts |= _sent(mutation) if mutation else {}
+    facts |= sent_facts(mutation) if mutation else {}
     if differs := differs_of(run):
         facts |= {side: differs[side] for side in ("applied", "wanted", "wanted_preview")}
     facts |= seen.doubt.facts() if seen.doubt else {}
     return facts | (_call(seen) if seen.approval else {})
 
 
-def _sent(mutation: Mutation) -> dict[str, Json]:
+def sent_facts(mutation: Mutation) -> dict[str, Json]:
+    """What was sent, exactly, and how often."""
     return {
         "connector": mutation.connector, "operation": mutation.operation, "account": mutation.account,
         "target": mutation.target,

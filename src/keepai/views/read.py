@@ -10,6 +10,7 @@ from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
 from .blast import Blast, Moment, blast
+from .contradictions import contradictions
 from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
@@ -142,8 +143,10 @@ class Views:
         """Every question that only a person can answer, the oldest first."""
         wanted = self.workflow_row(workflow)["id"] if workflow else None
         runs = [run_record(row) for row in self._read.all("run_open_all")]
-        found = [self._questions.of(run, now_ms) for run in runs if wanted in (None, run.workflow_id)]
-        return [*(question for question in found if question is not None), *left_behind(self._read, wanted)]
+        asked = [(run.updated_at, self._questions.of(run, now_ms)) for run in runs if wanted in (None, run.workflow_id)]
+        asked += contradictions(self._read, wanted)
+        found = [question for _, question in sorted(asked, key=lambda each: each[0]) if question is not None]
+        return [*found, *left_behind(self._read, wanted)]
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:
         """The question that a run puts; None while it may still go on by itself, or has ended."""

@@ -48,7 +48,7 @@ _OWN: Mapping[str, Collection[str]] = {
 #: What was decided without a move → what it means where no reason is kept with it.
 _NOTED = {
     "reason": "it waits for something else", "host": "its host had died, and another took it over",
-    "reconcile": "the outside system was asked again",
+    "reconcile": "the outside system was asked again", "sign": "something became known late",
 }
 
 
@@ -58,7 +58,7 @@ class Told(Record):
 
     told_at: int
     subject: str
-    machine: str  # a machine of model/states.py, "reason", "host", "reconcile" or "act"
+    machine: str  # a machine of model/states.py, "reason", "host", "reconcile", "sign" or "act"
     source: str | None
     target: str
     why: str
@@ -123,6 +123,8 @@ def _own(machine: str, target: str, why: str | None) -> str | None:
     """The reason that was kept with a row, if it is one to be told."""
     if why is None or not (machine in _NOTED or target in _OWN.get(machine, ())):
         return None
+    if machine == "sign":
+        return why
     try:
         error = stored(why)
     except ValueError:

@@ -69,7 +69,7 @@ class Doubt:
         later: dict[str, Json] = {} if until is None else {"did_not_happen": until}
         return {
             "can_verify": self.can_verify, "connector_class": self._class(), "verifying": self._verifying(),
-            "check_by_hand": _by_hand(mutation), "idempotency_key": mutation.idempotency_key,
+            "check_by_hand": by_hand(mutation), "idempotency_key": mutation.idempotency_key,
             "sent_at": iso(mutation.first_sent_at),
             "ended_at": None if mutation.closed_at is None else iso(mutation.closed_at),
             "may_arrive_until": until, "possible_from": later, "late_evidence": late_evidence(mutation),
@@ -105,7 +105,7 @@ def late_evidence(mutation: Mutation) -> list[Json]:
     return found
 
 
-def _by_hand(mutation: Mutation) -> str:
+def by_hand(mutation: Mutation) -> str:
     """What a person should look for, in the host's words only."""
     where = f" at {visible(mutation.target)}" if mutation.target else ""
     return (

@@ -47,6 +47,10 @@ select * from mutation where workflow_id = :workflow_id and run_id = :run_id ord
 -- The newest mutations of a workflow, newest first.
 select * from mutation where workflow_id = :workflow_id order by seq desc limit :limit;
 
+-- name: look_contradicted
+-- Mutations with a sign against their recorded outcome that nobody has seen yet, oldest sign first.
+select * from mutation where contradicted_at is not null order by contradicted_at, workflow_id, seq;
+
 -- name: look_mutations_of_input
 -- What went out because of an input.
 select distinct m.* from event_cause c

@@ -141,8 +141,15 @@ update mutation set closed_at = :now
 where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate');
 
 -- name: mutation_evidence
--- A sign that came after the outcome was recorded: kept beside earlier ones, and shown.
-update mutation set evidence = coalesce(evidence || ' ', '') || :evidence where id = :mutation_id returning id;
+-- A sign that came out of turn: kept beside earlier ones; one that contradicts the outcome must be seen by a person.
+update mutation set evidence = coalesce(evidence || ' ', '') || :evidence,
+  contradicted_at = case when :contradicts = 1 then :now else contradicted_at end, updated_at = :now
+where id = :mutation_id returning id;
+
+-- name: mutation_seen
+-- A person has seen what contradicts the outcome; the evidence stays.
+update mutation set contradicted_at = null
+where id = :mutation_id and contradicted_at = :contradicted_at returning id;
 
 -- name: mutation_refusals
 -- How often the outside system itself refused to do this thing.

@@ -77,6 +77,11 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
         "when old.reconcile_attempts <> new.reconcile_attempts and old.status = new.status",
         "new.id", "cast(old.reconcile_attempts as text)", "cast(new.reconcile_attempts as text)", "new.error",
     ),
+    "mutation_evidence_moved": (
+        "sign", "update of evidence on mutation when new.evidence is not old.evidence", "new.id", "null",
+        "case when new.contradicted_at is not old.contradicted_at then 'contradicts' else 'heard' end",
+        "account_brief(ltrim(substr(new.evidence, length(coalesce(old.evidence, '')) + 1)))",
+    ),
     "grant_rule_mode_born": (
         "grant", "insert on grant_rule", "new.capability", "null", "new.mode", "new.rule",
     ),

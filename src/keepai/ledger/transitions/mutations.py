@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.records import Mutation, Run, Traced
-from ...model.states import AFTER_APPLIED, MutationStatus
+from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus
 from ..base import Tx
 from ..rows import mutation_record
 from . import items, runs
@@ -41,6 +41,20 @@ class Doubt:
     why: Stop
     closed: bool = False
     attempts: int = 0  # how often the outside system has been asked
+
+
+#: Outcome on record → what a sign must say of `happened` to contradict it.
+CONTRADICTED = {MutationStatus.FAILED: True, MutationStatus.SKIPPED: True, MutationStatus.APPLIED: False}
+
+
+@dataclass(frozen=True)
+class Sign:
+    """Something that became known of a mutation out of turn."""
+
+    said: str  # in words, as JSON
+    happened: bool | None = None  # None: it says neither
+    result: str | None = None  # with which it happened, if that can be kept
+    outcome: str | None = None  # the same, as `next` is given it, if there is one
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
@@ -109,11 +123,27 @@ def absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | No
     runs.rest(tx, run, why)
 
 
-def close(tx: Tx, mutation_id: str, evidence: str | None) -> None:
-    """A call that was given up has ended after all; what it said is kept as evidence."""
+def close(tx: Tx, mutation_id: str, sign: Sign) -> bool:
+    """A call that was given up has ended after all: it is closed, and what it said is heard."""
     tx.run("mutation_close", mutation_id=mutation_id, now=tx.now)
-    if evidence is not None:
-        tx.run("mutation_evidence", mutation_id=mutation_id, evidence=evidence)
+    return hear(tx, mutation_id, sign)
+
+
+def hear(tx: Tx, mutation_id: str, sign: Sign) -> bool:
+    """Keep a sign. True if it ended a doubt, so that the run goes on; no outcome that is on record changes by it."""
+    mutation = _get(tx, mutation_id)
+    contradicts = sign.happened is not None and CONTRADICTED.get(mutation.status) is sign.happened
+    tx.run(
+        "mutation_evidence", mutation_id=mutation_id, evidence=sign.said, contradicts=int(contradicts), now=tx.now,
+    )
+    if mutation.status in DOUBTFUL and sign.result is not None:
+        run = runs.get(tx, mutation.run_id)
+        if mutation.status is MutationStatus.IN_FLIGHT:
+            apply(tx, run, mutation, sign.result, sign.outcome, ())
+        else:
+            found(tx, run, mutation, sign.result, sign.outcome)
+        return True
+    return False
 
 
 def close_dead(tx: Tx) -> None:
@@ -142,5 +172,5 @@ def _move(
 
 def _get(tx: Tx, mutation_id: str) -> Mutation:
     row = tx.one("mutation_by_id", mutation_id=mutation_id)
-    assert row is not None, f"mutation {mutation_id} was just written"
+    assert row is not None, f"mutation {mutation_id} is never deleted"
     return mutation_record(row)

@@ -83,7 +83,7 @@ def begin(tx: Tx, new: Begin) -> Run:
             "handler_started", workflow_id=new.workflow_id, handler=new.handler, now=tx.now,
             gap_since_at=since, gap_until_at=until,
         )
-    return _get(tx, run_id)
+    return get(tx, run_id)
 
 
 def prepare(
@@ -93,7 +93,7 @@ def prepare(
     _expect(tx, "run_prepared", run, prepare_result=prepare_result)
     events.reserve(tx, run.workflow_id, run.id, wanted)
     keep_trace(tx, run.workflow_id, trace)
-    return _get(tx, run.id)
+    return get(tx, run.id)
 
 
 def advance(
@@ -102,7 +102,7 @@ def advance(
     """Go forward one phase."""
     _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome)
     keep_trace(tx, run.workflow_id, trace)
-    return _get(tx, run.id)
+    return get(tx, run.id)
 
 
 def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
@@ -151,7 +151,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=run_id)
         tx.run("event_hand_over", run_id=run.id, new_run_id=run_id, now=tx.now)
-    return _get(tx, run_id)
+    return get(tx, run_id)
 
 
 def abandon(tx: Tx, run: Run) -> None:
@@ -191,7 +191,7 @@ def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
         "run_resume", f"run {run.id} is no longer {run.state} in {run.phase}", run_id=run.id, source=run.state,
         source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, now=tx.now,
     )
-    return _get(tx, run.id)
+    return get(tx, run.id)
 
 
 def adopt(tx: Tx, run: Run) -> Run:
@@ -200,7 +200,7 @@ def adopt(tx: Tx, run: Run) -> Run:
         "run_adopt", f"run {run.id} is no longer active under host {run.host}", run_id=run.id,
         source_epoch=run.epoch, host=tx.host, epoch=tx.epoch, now=tx.now,
     )
-    return _get(tx, run.id)
+    return get(tx, run.id)
 
 
 def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
@@ -271,7 +271,8 @@ def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
     tx.expect(query, why, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
 
 
-def _get(tx: Tx, run_id: str) -> Run:
+def get(tx: Tx, run_id: str) -> Run:
+    """A run as it is inside this transaction."""
     row = tx.one("run_by_id", run_id=run_id)
-    assert row is not None, f"run {run_id} was just written"
+    assert row is not None, f"run {run_id} is never deleted"
     return run_record(row)

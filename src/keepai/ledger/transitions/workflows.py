@@ -256,6 +256,15 @@ def try_again(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, actor: str) ->
     mutations.still_doubt(tx, run, mutation, doubt)
 
 
+def seen(tx: Tx, mutation: Mutation, actor: str) -> None:
+    """A person has seen what contradicts the outcome of a mutation; the outcome and the evidence stay."""
+    tx.expect(
+        "mutation_seen", f"what contradicts mutation {mutation.id} has changed", mutation_id=mutation.id,
+        contradicted_at=mutation.contradicted_at,
+    )
+    note(tx, mutation.workflow_id, "seen", mutation.id, actor, {"evidence": mutation.evidence})
+
+
 def finish_run(tx: Tx, run: Run, actor: str) -> None:
     """A person ends a run whose `next` cannot: events consumed, result kept, nothing published."""
     note(tx, run.workflow_id, "finish", run.id, actor, {"was": run.status})

@@ -13,7 +13,7 @@ from .session import Look, Session, with_json, with_session
 from .text import count, echo, echo_json, plain
 
 _SKIPS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
-_ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "keep")
+_ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "keep", "seen")
 
 
 def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = None) -> None:
@@ -184,12 +184,14 @@ def resolve(session: Session, mutation: str, answer: str, result: str | None, as
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
     RESULT; skip goes on without it. keep goes on with what was applied, where the script wants another content.
+    seen answers a sign that came later and contradicts what is on record.
     """
     value = _json(result, answer)
     with session.look() as look:
         _, whole = names.thing(look, mutation, ("mutation",))
     session.act("resolve", mutation_id=whole, answer=answer, result=value)
-    _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; the run goes on from there.")
+    after = "what is on record stays" if answer == "seen" else "the run goes on from there"
+    _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; {after}.")
 
 
 def _json(text: str | None, answer: str) -> Any:

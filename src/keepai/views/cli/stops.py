@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 FORMS = {
     "try_again": "keep resolve {0} try_again", "did_not_happen": "keep resolve {0} did_not_happen",
     "happened": "keep resolve {0} happened --result JSON", "skip": "keep resolve {0} skip",
-    "keep": "keep resolve {0} keep", "skip_input": "keep skip {0}",
+    "keep": "keep resolve {0} keep", "skip_input": "keep skip {0}", "seen": "keep resolve {0} seen",
     "approve": "keep approve {0}", "reject": "keep reject {0}", "grant": "keep grant {wf} {capability}",
     "retry": "keep retry {0}", "deploy": "keep deploy FILE", "skip_run": "keep skip {0}", "finish": "keep finish {0}",
     "skip_event": "keep skip {0}", "reprocess": "keep reprocess {0}", "resume": "keep resume {wf}",
@@ -28,6 +28,7 @@ MEANINGS = {
     "did_not_happen": "you looked, and it is not there: it is sent again",
     "happened": "you looked, and it is there: the script goes on with JSON as its result, or without --result",
     "skip": "go on without knowing: the script is told, its events end as skipped",
+    "seen": "you have looked, and done what was to be done; what is on record stays",
     "approve": "exactly this is done, once",
     "reject": "it is not done; a held call ends its events as skipped",
     "grant": "the workflow may do it from now on, and the run goes on",
@@ -90,7 +91,7 @@ def stopped(look: Look, workflow_id: str, name: str, asked: Iterable[Escalation]
 def stop_of(look: Look, run: Run, name: str, asked: Iterable[Escalation] | None = None) -> Stopped:
     """What holds a stopped run."""
     known = look.views.needs_you(look.now_ms, run.workflow_id) if asked is None else asked
-    question = next((q for q in known if q.run_id == run.id), None)
+    question = next((q for q in known if q.run_id == run.id and "seen" not in q.actions), None)
     why = with_name(run.error.message, handle(name, run.workflow_id)) if run.error else run.status
     found = tuple(command for _, command in commands(question, name)) if question else ()
     return Stopped(run, question, why, found)

@@ -27,6 +27,7 @@ _HEADINGS = {
     "logic": "The script failed.", "exhausted": "It was tried too often.",
     "internal": "The host or a connector failed.",
 }
+_CONTRADICTED = "A later sign contradicts what is on record."
 _CLASSES = {
     "A": "class A: it honours idempotency keys", "B": "class B: what was sent leaves a mark", "C": "class C: blind",
 }
@@ -62,6 +63,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += field("because of", *_texts(facts.get("inputs")))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
+    lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     lines += field("repair", facts.get("note"))
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
     lines += exact("new script", facts.get("source"))
@@ -74,6 +76,8 @@ def _heading(question: Escalation) -> str:
     """What is asked, in a few words."""
     if question.id.startswith("fix_"):
         return "May this repair be let in?"
+    if "seen" in question.actions:
+        return _CONTRADICTED
     return "This was begun and not finished." if "item_id" in question.facts else _HEADINGS[question.kind]
 
 
@@ -120,6 +124,15 @@ def _about_doubt(look: Look, facts: Mapping[str, Any]) -> list[str]:
         *field("", f"{facts['connector']} was asked {count(times, 'time')} what became of it" if times else None),
         *field("may arrive", "not any more" if until is None else _moment(look, "until", until)),
         *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+    ]
+
+
+def _about_contradiction(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """What is on record, what came later, and what to check."""
+    return [
+        *field("on record", facts["recorded"]),
+        *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+        *field("noticed", _when(look, facts["noticed_at"])), *field("check", facts["check_by_hand"]),
     ]
 
 

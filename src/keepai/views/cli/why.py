@@ -42,8 +42,8 @@ def why(session: Session, id: str, as_json: bool) -> None:
 
 def _whole(look: Look, typed: str) -> str:
     if typed.startswith("ask_"):
-        typed = typed.removeprefix("ask_")
-        typed = typed if typed.startswith("itm_") else f"run_{typed}"
+        rest = typed.removeprefix("ask_")
+        typed = rest if rest[:4] in names.KINDS else f"run_{rest}"
     if typed[:4] in names.KINDS:
         return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
     return str(names.workflow(look, typed)["id"])

@@ -1,0 +1,91 @@
+"""What becomes known of a mutation out of turn: a call that ends after it was given up, a question answered too late.
+
+A sign that it happened ends the doubt, if there still is one. Whatever else comes late is kept beside the outcome that
+is on record and never changes it; where it contradicts that outcome, a person is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from ..connectors.base import Verdict
+from ..ledger.rows import run_record
+from ..ledger.transitions import mutations
+from ..ledger.transitions.mutations import Sign
+from ..model.clock import iso
+from ..model.codec import encode, sound
+from ..model.errors import KeepError
+from ..model.records import Mutation
+from . import outside
+from .outcome import outcome_of
+from .parts import Parts
+
+
+def watch_call(parts: Parts, mutation: Mutation, pending: outside.Pending) -> None:
+    """A call that was given up but goes on: when it ends it is closed, and what it said is heard."""
+
+    async def close() -> None:
+        await asyncio.wait({pending})
+        parts.closures.seen(mutation.id, parts.clock.steady_ms())
+        sign = of_call(parts, mutation, pending)
+        if await parts.ledger.write(mutations.close, mutation.id, sign, barrier=True):
+            parts.wake(mutation.workflow_id)
+
+    _keep(parts.calls, close())
+
+
+def watch_question(parts: Parts, mutation: Mutation, pending: outside.Question, *, proves: bool) -> None:
+    """A question that was given up but goes on: an answer is heard also if it comes late."""
+
+    async def listen() -> None:
+        await asyncio.wait({pending})
+        if not pending.cancelled() and pending.exception() is None:
+            await hear(parts, mutation, pending.result(), proves=proves)
+
+    _keep(parts.questions, listen())
+
+
+async def hear(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> None:
+    """What the outside system said of a mutation, after somebody or something was quicker."""
+    sign = _of_verdict(parts, mutation, verdict, proves=proves)
+    if sign is not None and await parts.ledger.write(mutations.hear, mutation.id, sign, barrier=True):
+        parts.wake(mutation.workflow_id)
+
+
+def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> Sign:
+    """What a call says that ended late."""
+    said = encode({"at": iso(parts.clock.now_ms()), "ended_late": sound(outside.said_late(ended))})
+    if ended.cancelled():
+        return Sign(said)
+    error = ended.exception()
+    if error is not None:
+        return Sign(said, happened=False if isinstance(error, outside.DEFINITE) else None)
+    return _happened(parts, mutation, said, ended.result())
+
+
+def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> Sign | None:
+    """What a late answer says; that it is not there says something only if nothing could arrive any more."""
+    words = {"applied": "it is there", "failed": "it is not there"}.get(verdict.status)
+    if words is None:
+        return None
+    said = encode({"at": iso(parts.clock.now_ms()), "found_late": words})
+    if verdict.status == "applied":
+        return _happened(parts, mutation, said, verdict.result)
+    return Sign(said, happened=False if proves else None)
+
+
+def _happened(parts: Parts, mutation: Mutation, said: str, result: object) -> Sign:
+    try:
+        text = encode(result, what="the late result")
+    except KeepError:  # it happened, but there is nothing that a script could be given
+        return Sign(said, happened=True)
+    row = parts.ledger.read().one("run_by_id", run_id=mutation.run_id)
+    assert row is not None, f"{mutation.run_id} is never deleted"
+    return Sign(said, happened=True, result=text, outcome=outcome_of(run_record(row), text))
+
+
+def _keep(where: set[asyncio.Task[None]], watching: Awaitable[None]) -> None:
+    task = asyncio.ensure_future(watching)
+    where.add(task)
+    task.add_done_callback(where.discard)
