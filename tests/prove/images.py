@@ -47,7 +47,7 @@ class Plan:
 
     lies: Lies = frozenset()  # files whose syncs do nothing
     planted: Callable[[], AbstractContextManager[object]] = nullcontext  # put a fault into the ledger
-    nothing: bool = True  # barriers that write nothing themselves
+    nothing: bool = False  # barriers that write nothing themselves
 
 
 @dataclass
@@ -84,8 +84,8 @@ def run(seconds: float, first_seed: int, only: str | None) -> Result:
 def try_seed(seed: int, plan: Plan | None = None, most: int | None = None) -> Count:
     """One recording and its images; with `most`, at about so many places of the tape, chosen by the seed."""
     rng, chance, count, plan = Random(seed), Random(-seed - 1), Count(), plan or Plan()
+    base: Mapping[str, bytes] = {} if seed % 4 == 0 else used()
     with folder() as place, seeded_ids(Random(seed)), plan.planted():
-        base: Mapping[str, bytes] = {} if seed % 4 == 0 else used()
         recording = record(place / "life-1", base, rng, plan, "a")
         left = check_all(recording, place / "image", chance, count, seed, most)
         if rng.random() < 0.5 and not count.broken:
@@ -151,9 +151,10 @@ def check_all(
     for at, op in enumerate(tape.ops):
         platter.play(op)
         judge.hear(op)
-        if rng.random() >= share and at != chosen:
+        edge, drawn = isinstance(op, Sync | Acknowledged), rng.random() < share
+        if not edge and not drawn and at != chosen:
             continue
-        for _ in range(PER_EDGE if isinstance(op, Sync | Acknowledged) else PER_PLACE):
+        for _ in range(PER_EDGE if edge and drawn else PER_PLACE):
             image = platter.image(rng)
             found = judge.look(image, rng)
             if found and len(count.broken) < KEPT_MAX:

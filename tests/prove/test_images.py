@@ -21,24 +21,21 @@ from tests.prove.platter import Platter
 from tests.prove.tape import Link, Sync, SyncFailed, Truncate, Unlink, Write
 from tests.prove.work import state_of
 
-#: B3: a barrier that writes nothing forgets what is not on disk yet.
-SOUND = Plan(nothing=False)
-
 SEEDS = range(1, 5)
 PLANTED_SEEDS = range(1, 9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_image_of_a_crash_lacks_what_was_acknowledged(seed: int) -> None:
-    count = try_seed(seed, SOUND, 150)
+    count = try_seed(seed, Plan(), 120)
     assert count.broken == []
     assert count.distinct > 50
     assert count.reopened > 0
 
 
-@pytest.mark.xfail(reason="a barrier whose verb changes nothing syncs nothing and forgets earlier commits")
+@pytest.mark.xfail(raises=AssertionError, reason="a barrier whose verb changes nothing syncs nothing and forgets earlier commits")
 def test_a_barrier_that_writes_nothing_still_makes_durable_what_was_committed_before() -> None:
-    assert not any(try_seed(seed, Plan(nothing=True), 300).broken for seed in PLANTED_SEEDS)
+    assert not any(try_seed(seed, Plan(nothing=True), 150).broken for seed in (5, 13, 15))
 
 
 # The suite finds what it is there to find
@@ -78,24 +75,24 @@ def told_before_committed() -> Iterator[None]:
 
 
 PLANTED = {
-    "barriers commit as plain ones": Plan(planted=lambda: always("normal"), nothing=False),
-    "nothing is synced": Plan(planted=lambda: always("off"), nothing=False),
-    "callers are told before the commit": Plan(planted=told_before_committed, nothing=False),
-    "the disk does not sync the log": Plan(lies=frozenset({"keep.db-wal"}), nothing=False),
-    "the disk does not sync the file": Plan(lies=frozenset({"keep.db"}), nothing=False),
-    "the disk syncs nothing": Plan(lies=frozenset({"keep.db", "keep.db-wal", "keep.db-journal"}), nothing=False),
+    "barriers commit as plain ones": Plan(planted=lambda: always("normal")),
+    "nothing is synced": Plan(planted=lambda: always("off")),
+    "callers are told before the commit": Plan(planted=told_before_committed),
+    "the disk does not sync the log": Plan(lies=frozenset({"keep.db-wal"})),
+    "the disk does not sync the file": Plan(lies=frozenset({"keep.db"})),
+    "the disk syncs nothing": Plan(lies=frozenset({"keep.db", "keep.db-wal", "keep.db-journal"})),
 }
 
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    assert any(try_seed(seed, PLANTED[fault], 400).broken for seed in PLANTED_SEEDS), "nobody noticed"
+    assert any(try_seed(seed, PLANTED[fault], 250).broken for seed in PLANTED_SEEDS), "nobody noticed"
 
 
 def test_the_same_seed_finds_it_again() -> None:
     plan = PLANTED["barriers commit as plain ones"]
-    seed = next(seed for seed in PLANTED_SEEDS if try_seed(seed, plan, 400).broken)
-    assert try_seed(seed, plan, 400).broken
+    seed = next(seed for seed in PLANTED_SEEDS if try_seed(seed, plan, 250).broken)
+    assert try_seed(seed, plan, 250).broken
 
 
 # The tape is true
@@ -104,7 +101,7 @@ def test_the_same_seed_finds_it_again() -> None:
 def test_work_brings_the_log_into_the_file_in_its_middle(tmp_path: Path) -> None:
     middle = 0
     for seed in SEEDS:
-        recording = images.record(tmp_path / str(seed), images.used(), Random(seed), SOUND, "a")
+        recording = images.record(tmp_path / str(seed), images.used(), Random(seed), Plan(), "a")
         file = recording.tape.base_files[images.NAME]
         syncs = [op.file for op in recording.tape.ops if isinstance(op, Sync)]
         middle += syncs[: len(syncs) // 2].count(file)
@@ -113,7 +110,7 @@ def test_work_brings_the_log_into_the_file_in_its_middle(tmp_path: Path) -> None
 
 def test_playing_the_whole_tape_gives_the_files_that_are_there(tmp_path: Path) -> None:
     for seed in SEEDS:
-        recording = images.record(tmp_path / str(seed), images.used(), Random(seed), SOUND, "a")
+        recording = images.record(tmp_path / str(seed), images.used(), Random(seed), Plan(), "a")
         tape = recording.tape
         platter = Platter(tape.base, tape.base_files)
         for op in tape.ops:
@@ -150,7 +147,7 @@ class Folders:
 def test_sqlite_syncs_the_folder_when_the_tape_says_so(tmp_path: Path, used: bool) -> None:
     folders = Folders()
     try:
-        recording = images.record(tmp_path / "life", images.used() if used else {}, Random(3), SOUND, "a")
+        recording = images.record(tmp_path / "life", images.used() if used else {}, Random(3), Plan(), "a")
     finally:
         folders.end()
     told = [op for op in recording.tape.ops if isinstance(op, Sync | Unlink) and op.folder]
