@@ -29,7 +29,7 @@ from keepai.testing import ManualClock
 from tests.crashes.invariants import violations
 from tests.prove.base import Result, rounds
 from tests.prove.platter import Platter
-from tests.prove.tape import Acknowledged, Committed, Lies, Sync, Tape
+from tests.prove.tape import Acknowledged, Committed, Lies, Sync, SyncFailed, Tape
 from tests.prove.work import Recording, content, note, pages, reading, rows_of, seeded_ids, session, state_of
 
 NAME = "keep.db"
@@ -105,17 +105,21 @@ def folder() -> Iterator[Path]:
 
 def record(place: Path, base: Mapping[str, bytes], rng: Random, plan: Plan, name: str) -> Recording:
     """A workload on these files, taped."""
-    lay(place, base)
-    before = state_of(place / NAME)
-    lay(place, base)  # looking may leave an empty log behind
-    tape = Tape(base, plan.lies)
-    recording = Recording(place / NAME, tape, before)
+    recording = start_recording(place, base, plan)
     lanes = rng.choice((1, 1, 2, 4))
     with recording.running():
         for life in range(rng.choice((1, 1, 2))):
             asyncio.run(session(recording, rng, lanes, rng.choice((1, 2)), f"{name}{life}", plan.nothing))
-    tape.unregister()
+    recording.tape.unregister()
     return recording
+
+
+def start_recording(place: Path, base: Mapping[str, bytes], plan: Plan) -> Recording:
+    """A tape for work on these files."""
+    lay(place, base)
+    before = state_of(place / NAME)
+    lay(place, base)  # looking may leave an empty log behind
+    return Recording(place / NAME, Tape(base, plan.lies), before)
 
 
 @cache
@@ -124,7 +128,8 @@ def used() -> Mapping[str, bytes]:
     with folder() as place:
         path = place / NAME
         place.mkdir(exist_ok=True)
-        asyncio.run(SqliteLedger(path, ManualClock()).close())
+        with seeded_ids(Random("used")):  # others than any work's
+            asyncio.run(SqliteLedger(path, ManualClock()).close())
         return {NAME: path.read_bytes()}
 
 
@@ -133,8 +138,8 @@ def lay(place: Path, files: Mapping[str, bytes]) -> None:
     place.mkdir(parents=True, exist_ok=True)
     for entry in os.scandir(place):
         os.unlink(entry)
-    for name, content in files.items():
-        (place / name).write_bytes(content)
+    for name, data in files.items():
+        (place / name).write_bytes(data)
 
 
 # -- checking --------------------------------------------------------------------------------------------------
@@ -142,8 +147,9 @@ def lay(place: Path, files: Mapping[str, bytes]) -> None:
 
 def check_all(
     recording: Recording, place: Path, rng: Random, count: Count, seed: int, most: int | None,
+    since: int = 0,
 ) -> dict[str, bytes]:
-    """Images at every place of the tape; gives one of them, for a next life to begin on."""
+    """Images at every place of the tape from one on; gives one of them, for a next life to begin on."""
     tape = recording.tape
     platter, judge = Platter(tape.base, tape.base_files), Judge(recording, place, count)
     chosen, left = rng.randrange(len(tape.ops)), dict(tape.base)
@@ -152,7 +158,7 @@ def check_all(
         platter.play(op)
         judge.hear(op)
         edge, drawn = isinstance(op, Sync | Acknowledged), rng.random() < share
-        if not edge and not drawn and at != chosen:
+        if at < since or not (edge or drawn or at == chosen):
             continue
         for _ in range(PER_EDGE if edge and drawn else PER_PLACE):
             image = platter.image(rng)
@@ -195,6 +201,7 @@ class Judge:
         self._place, self._count = place, count
         self._states = recording.states
         self._committed, self._promised = 0, 0
+        self._doubtful = False  # a commit failed, and may be there all the same
         self._promises: dict[tuple[str, str], str] = {}
         self._looks: dict[int, Look] = {}  # by the hash of the pages
         self._seen: dict[int, int | str] = {}  # by the hash of the files
@@ -203,6 +210,8 @@ class Judge:
         """The next thing on the tape."""
         if isinstance(op, Committed):
             self._committed = op.number
+        elif isinstance(op, SyncFailed):
+            self._doubtful = True
         elif isinstance(op, Acknowledged):
             self._promised = max(self._promised, op.number)
             self._promises.update({(table, key): state for table, key, state in op.promises})
@@ -216,7 +225,7 @@ class Judge:
         look = self._looks[state]
         if look.broken:
             return "; ".join(look.broken)
-        found = self._of_time(state, look) or self._of_promises(look)
+        found = self._of_time(state, look) or broken_promise(self._promises, look)
         if found is None and rng.random() < (REOPENED if look.finished else MIGRATED):
             found = self._reopen(image, look, rng)
         return found
@@ -235,8 +244,6 @@ class Judge:
 
     def _recover(self) -> int:
         path = self._place / NAME
-        if not path.exists():
-            path.touch()  # SQLite would: the power went before the file had its name
         with reading(path) as connection:
             state = pages(connection)
         if state not in self._looks:
@@ -249,16 +256,8 @@ class Judge:
         if any(self._promised <= n <= self._committed + 1 for n in fits):
             return None
         if not fits:
-            return "its content is not what any commit left"
+            return None if self._doubtful else "its content is not what any commit left"
         return f"it is back at commit {max(fits)}, and {self._promised} was acknowledged"
-
-    def _of_promises(self, look: Look) -> str | None:
-        for (table, key), state in self._promises.items():
-            if table == "action" and key not in look.acts:
-                return f"the act {key} was acknowledged and is lost"
-            if table == "mutation" and look.mutations.get(key) not in _later("mutation", state):
-                return f"mutation {key} was acknowledged as {state} and is {look.mutations.get(key)}"
-        return None
 
     def _reopen(self, image: Mapping[str, bytes], look: Look, rng: Random) -> str | None:
         """A host opens it with its own recovery, finds the same, and can go on."""
@@ -284,6 +283,16 @@ async def go_on(path: Path) -> int:
     finally:
         await ledger.close()
     return found
+
+
+def broken_promise(promises: Mapping[tuple[str, str], str], look: Look) -> str | None:
+    """What a caller was told and is not there."""
+    for (table, key), state in promises.items():
+        if table == "action" and key not in look.acts:
+            return f"the act {key} was acknowledged and is lost"
+        if table == "mutation" and look.mutations.get(key) not in _later("mutation", state):
+            return f"mutation {key} was acknowledged as {state} and is {look.mutations.get(key)}"
+    return None
 
 
 @cache

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 import apsw
@@ -42,6 +42,9 @@ _NO_STATE = ("pragma synchronous", "rollback")
 #: What a run that stopped keeps as its reason.
 _ERROR = '{"code":"transient","message":"busy"}'
 
+
+#: Table, key and state of what a caller may build on.
+Promises = tuple[tuple[str, str, str], ...]
 
 #: The content of a file without a table.
 EMPTY = 0
@@ -84,7 +87,7 @@ class Recording:
 
     async def say(
         self, ledger: SqliteLedger, verb: Callable[..., Any], *args: Any, barrier: bool = False,
-        promises: Callable[[Any], tuple[tuple[str, str, str], ...]] | None = None,
+        promises: Callable[[Any], Promises] | None = None,
     ) -> Any:
         """Write, and note when a barrier was acknowledged and what it promised."""
         number = 0
@@ -118,7 +121,7 @@ def state_of(path: Path) -> State:
 @contextmanager
 def reading(path: Path) -> Iterator[apsw.Connection]:
     """A connection that does not bring the log into the file when it ends."""
-    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection = apsw.Connection(str(path))
     connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     try:
         yield connection
@@ -176,10 +179,21 @@ async def session(recording: Recording, rng: Random, lanes: int, rounds: int, na
         await ledger.close()
 
 
+class Teller(Protocol):
+    """Writes for a lane, and keeps what it was told."""
+
+    async def say(
+        self, ledger: SqliteLedger, verb: Callable[..., Any], *args: Any, barrier: bool = False,
+        promises: Callable[[Any], Promises] | None = None,
+    ) -> Any: ...
+
+    async def flush(self, ledger: SqliteLedger) -> None: ...
+
+
 class Lane:
     """One workflow: events come, runs take them, mutations end in every way, people act."""
 
-    def __init__(self, recording: Recording, ledger: SqliteLedger, rng: Random, name: str, nothing: bool) -> None:
+    def __init__(self, recording: Teller, ledger: SqliteLedger, rng: Random, name: str, nothing: bool = False) -> None:
         self._recording, self._ledger, self._rng, self._name = recording, ledger, rng, name
         self._nothing = nothing
         self._workflow, self._count = "", 0
@@ -249,11 +263,11 @@ class Lane:
             await self._say(nothing, barrier=True)
 
 
-def _is_in_flight(mutation: Mutation) -> tuple[tuple[str, str, str], ...]:
+def _is_in_flight(mutation: Mutation) -> Promises:
     return (("mutation", mutation.id, "in_flight"),)
 
 
-def _is(mutation: Mutation, state: str) -> Callable[[Any], tuple[tuple[str, str, str], ...]]:
+def _is(mutation: Mutation, state: str) -> Callable[[Any], Promises]:
     return lambda _: (("mutation", mutation.id, state),)
 
 
