@@ -495,9 +495,9 @@ async def simulate(
                 found.append(violation)
             except Exception as error:
                 told = "\n  ".join(schedule.told)
-                violation = Violation(f"seed {seed}: {type(error).__name__}: {error}\n  {told}")
-                violation.__cause__ = error
-                found.append(violation)
+                broke = Violation(f"seed {seed}: {type(error).__name__}: {error}\n  {told}")
+                broke.__cause__ = error
+                found.append(broke)
             if reached is not None:
                 reached.update(schedule.reached)
             shutil.rmtree(own)
@@ -515,9 +515,9 @@ def main() -> int:
     found = asyncio.run(simulate(range(given.seed, given.seed + given.schedules), reached=reached))
     seconds, cpu = time.monotonic() - began, time.process_time() - begun_cpu
     for violation in found:
-        print(violation, file=sys.stderr)  # noqa: T201
-    print("; ".join(f"{what} {count}" for what, count in sorted(reached.items())))  # noqa: T201
-    print(  # noqa: T201
+        print(violation, file=sys.stderr)
+    print("; ".join(f"{what} {count}" for what, count in sorted(reached.items())))
+    print(
         f"{given.schedules} schedules, seeds {given.seed} to {given.seed + given.schedules - 1}: "
         f"{len(found)} violations, {seconds:.0f} s ({given.schedules / seconds:.1f} per second, {cpu:.0f} s of CPU)"
     )

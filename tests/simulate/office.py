@@ -200,7 +200,7 @@ class BlindOffice(Office):
     name = "office"
 
     @mutation(identity=("item",), target="item", settle=0)
-    async def ring(self, params: dict[str, Any], call: Call) -> Any:
+    async def ring(self, params: dict[str, Any], call: Call) -> Any:  # type: ignore[override]
         """Ring a bell."""
         return await self.act("ring", params, call)
 
@@ -213,6 +213,6 @@ class BlindOffice(Office):
 @contextmanager
 def in_memory() -> Iterator[Path]:
     """A folder that need not be on a disk, where the machine has such."""
-    memory = Path("/dev/shm")  # noqa: S108  (not a place to find things: a fresh folder is made in it)
+    memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(prefix="keep-items-", dir=memory if memory.is_dir() else None) as folder:
         yield Path(folder)

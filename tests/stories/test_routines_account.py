@@ -14,7 +14,6 @@ from tests.harness import Story, consumer, producer, workflow
 from tests.routines import (
     FIRE,
     MAIL,
-    ROW_AND_MAIL,
     Desk,
     each,
     guarded,
@@ -258,7 +257,8 @@ async def test_an_item_in_doubt_is_explained(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
         story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(3600).unknown()
+        story.world.on_reconcile("gmail.send").retry(3600)
+        story.world.on_reconcile("gmail.send").unknown()
         wf = await story.deploy(routine())
         await story.run()
         told = await explained(story, wf)
@@ -272,7 +272,8 @@ async def test_an_item_in_doubt_is_explained(tmp_path: Path) -> None:
 async def test_an_item_that_waits_for_an_approval_is_explained(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(routine(), grants={"feed.list": "allow", "sheets.appendRow": "allow", "gmail.send": "ask"})
+        grants = {"feed.list": "allow", "sheets.appendRow": "allow", "gmail.send": "ask"}
+        wf = await story.deploy(routine(), grants=grants)
         await story.run()
         told = await explained(story, wf)
         assert {"approve", "reject"} <= acts(told)

@@ -9,7 +9,7 @@ import pytest
 from keepai import Transient
 from keepai.model.errors import Refused
 from tests.harness import Story
-from tests.routines import Desk, GUARD, item, items, routine, sent, the_question
+from tests.routines import GUARD, Desk, item, items, routine, sent, the_question
 
 FILED = "one two"
 
@@ -147,7 +147,7 @@ async def test_a_third_content_is_asked_about_anew(tmp_path: Path) -> None:
 
 
 async def test_skipping_ends_the_item_and_the_routine_goes_on_with_the_others(tmp_path: Path) -> None:
-    # R280: "User can choose to skip an item during escalation"
+    # R280: a person may skip an item during escalation
     async with Story(tmp_path, connectors=[desk := Desk()]) as story:
         wf = await in_question(story)
         await story.keep.skip_run((await the_question(story, wf)).run_id)
