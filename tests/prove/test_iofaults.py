@@ -42,26 +42,22 @@ def test_a_fault_stops_every_lane_of_a_group(kind: str) -> None:
     assert len(trials) >= 3, "it struck hardly ever"
 
 
-@pytest.mark.xfail(reason="SQLite's automatic checkpoint swallows errors, and nobody is told")
 @pytest.mark.parametrize("kind", ["write fails once", "sync fails once", "truncate fails"])
 def test_a_fault_stops_the_ledger_while_the_log_is_brought_into_the_file(kind: str) -> None:
     fault = FAULTS[kind]
     assert broken(every(fault, Load(log=8), STEPS[fault.act])) == []
 
 
-@pytest.mark.xfail(reason="closing a stopped ledger brings its log into the file")
 def test_closing_a_stopped_ledger_does_nothing_to_its_files() -> None:
     trials = every(FAULTS["sync fails once"], Load(), 3)
     assert trials
     assert [what for _, t in trials for what in t.broken if what.startswith(CLOSED)] == []
 
 
-@pytest.mark.xfail(reason="SQLite's automatic checkpoint swallows a failed sync: the next one says nothing about it")
 def test_no_power_cut_after_a_failed_sync_loses_what_was_acknowledged() -> None:
     assert [what for _, found in every_cut(Load(log=8), 40, 3) for what in found] == []
 
 
-@pytest.mark.xfail(reason="closing a stopped ledger brings its log into the file, though the log is not on disk")
 def test_no_power_cut_while_a_stopped_ledger_is_closed_loses_what_was_acknowledged() -> None:
     assert [what for _, found in every_cut(Load(), 60) for what in found] == []
 
@@ -84,7 +80,6 @@ def test_a_ledger_that_cannot_be_opened_says_so_and_can_be_later(kind: str, new:
     assert [f"call {nth}: {what}" for nth, found in trials for what in found] == []
 
 
-@pytest.mark.xfail(reason="what fails under the reading connection is not translated")
 def test_an_error_under_the_reading_connection_is_a_sentence_too() -> None:
     assert every_opening("open", used())[-1][1] == []
 

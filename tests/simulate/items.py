@@ -495,9 +495,9 @@ async def simulate(
                 found.append(violation)
             except Exception as error:
                 told = "\n  ".join(schedule.told)
-                violation = Violation(f"seed {seed}: {type(error).__name__}: {error}\n  {told}")
-                violation.__cause__ = error
-                found.append(violation)
+                broke = Violation(f"seed {seed}: {type(error).__name__}: {error}\n  {told}")
+                broke.__cause__ = error
+                found.append(broke)
             if reached is not None:
                 reached.update(schedule.reached)
             shutil.rmtree(own)

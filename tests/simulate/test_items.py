@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from keepai import Transient
-from keepai.engine import mutation, recovery, routine_run
+from keepai.engine import failure, mutation, recovery, routine_run, runner
 from keepai.engine.mutation import Unit
 from keepai.ledger.transitions import mutations, runs
 from keepai.model.operations import Step
@@ -102,13 +102,13 @@ def recovery_guesses_that_it_did_not_happen(patch: Patch) -> None:
     real = recovery._take_over
 
     async def take_over(parts: Any, run: Run) -> None:
-        found = recovery.in_flight(parts, run)
+        found = runner.in_flight(parts, run)
         if found is None:
             await real(parts, run)
             return
         adopted = await parts.ledger.write(runs.adopt, run)
         gone = Transient("The host died, so it did not happen.")
-        why = recovery.failure.stop(gone, adopted, Step.ROUTINE, parts.policy, parts.clock.now_ms())
+        why = failure.stop(gone, adopted, Step.ROUTINE, parts.policy, parts.clock.now_ms())
         await parts.ledger.write(mutations.refuse, adopted, found, why, [])
 
     patch.setattr(recovery, "_take_over", take_over)

@@ -645,16 +645,48 @@ def _fail_once_for(address: str):  # type: ignore[no-untyped-def]
     return fail
 
 
-@pytest.mark.parametrize("what", ["send", "call", "apply"])
-@pytest.mark.parametrize("when", ["before", "after"])
+async def test_failures_of_different_items_do_not_add_up_to_an_exhausted_retry(tmp_path: Path) -> None:
+    # policy's retries_max counts failures in a row; each of these is the first of its call
+    async with Story(tmp_path) as story:
+        for number in range(12):
+            story.feed.put(f"i{number:02}", "body")
+            story.world.on("gmail.send").before(_fail_once_for(f"i{number:02}@example.com"))
+        wf = await story.deploy(routine(guarded(MAIL)))
+        await story.run()
+        for _ in range(12):
+            assert await story.keep.needs_you(wf) == []
+            await story.run(minutes=15)
+        assert len(sent(story)) == 12
+        assert set((await items(story, wf)).values()) == {"done"}
+
+
+@pytest.mark.parametrize("name", [
+    "x" * 200, "e\u0301", "é", " padded ", "a/b:c#d", "constructor", "__proto__", "0", "🎉", "line\nbreak",
+])
+async def test_any_text_can_name_an_item_and_names_it_alone(tmp_path: Path, name: str) -> None:
+    # R256
+    async with Story(tmp_path) as story:
+        story.feed.put(name, "body")
+        story.feed.put("other", "body")
+        wf = await story.deploy(routine(guarded('await ctx.gmail.send({ to: "x", body: item.id });')))
+        await story.run()
+        await story.run(minutes=5)
+        run = await story.last(wf)
+        assert run.status == "committed", run.error
+        assert await items(story, wf) == {name: "done", "other": "done"}
+        assert [mail["body"] for mail in sent(story)] == [name, "other"]
+
+
+@pytest.mark.parametrize("verb", ["send", "call", "apply"])
+@pytest.mark.parametrize("side", ["before", "after"])
 async def test_a_crash_between_two_mutations_leaves_only_the_second_to_be_made(
-    tmp_path: Path, when: str, what: str,
+    tmp_path: Path, side: str, verb: str,
 ) -> None:
     # R287, R293
     async with Story(tmp_path) as story:
         story.feed.put("a")
         wf = await story.deploy(routine())
-        await story.crash(f"{when}:{what}", nth=2)
+        await story.crash(f"{side}:{verb}", nth=2)
         for _ in range(3):
             await story.run(minutes=1)
         assert await items(story, wf) == {"a": "done"}
@@ -757,8 +789,8 @@ async def test_two_routines_of_a_workflow_run_one_after_the_other_and_share_item
 async def test_a_routine_that_is_stopped_holds_the_other_one_until_it_is_answered(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.world.on("gmail.send").fail(Rejected("no"))
-        stops = 'await ctx.withItem("a", "A", async (ctx) => { if (!ctx.item.isDone) await ctx.gmail.send({}); });'
-        other = 'await ctx.withItem("b", "B", async (ctx) => { if (!ctx.item.isDone) await ctx.webhook.fire({}); });'
+        work = 'await ctx.withItem("{0}", "{0}", async (ctx) => {{ if (!ctx.item.isDone) await ctx.{1}({{}}); }});'
+        stops, other = work.format("a", "gmail.send"), work.format("b", "webhook.fire")
         wf = await story.deploy(routine(stops, zeta=other))
         await story.run()
         assert await items(story, wf) == {"a": "failed"}

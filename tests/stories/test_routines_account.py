@@ -256,7 +256,8 @@ async def test_an_item_in_doubt_is_explained(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
         story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(3600).unknown()
+        story.world.on_reconcile("gmail.send").retry(3600)
+        story.world.on_reconcile("gmail.send").unknown()
         wf = await story.deploy(routine())
         await story.run()
         told = await explained(story, wf)

@@ -147,7 +147,7 @@ async def test_a_third_content_is_asked_about_anew(tmp_path: Path) -> None:
 
 
 async def test_skipping_ends_the_item_and_the_routine_goes_on_with_the_others(tmp_path: Path) -> None:
-    # R280, and 14.6: a person may skip an item that waits for one
+    # R280: a person may skip an item during escalation
     async with Story(tmp_path, connectors=[desk := Desk()]) as story:
         wf = await in_question(story)
         await story.keep.skip_run((await the_question(story, wf)).run_id)

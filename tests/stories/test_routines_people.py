@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,7 @@ async def test_the_held_call_is_shown_and_approving_sends_exactly_it_then_the_sc
 
 
 async def test_rejecting_skips_the_item_and_goes_on_with_the_others(tmp_path: Path) -> None:
+    # DESIGN 10: to reject is to skip
     async with Story(tmp_path) as story:
         wf = await asking(story)
         await story.keep.reject((await the_question(story, wf)).id)
@@ -500,7 +502,8 @@ async def test_the_same_if_that_run_goes_on_in_its_place(tmp_path: Path, how: st
                                         "webhook.fire": "ask" if how == "approved" else "allow"})
         if how == "found by asking":
             story.world.on("gmail.send").before(_only_once("b@example.com", OSError("reset")))
-            story.world.on_reconcile("gmail.send").retry(60).found({"id": "x"})
+            story.world.on_reconcile("gmail.send").retry(60)
+            story.world.on_reconcile("gmail.send").found({"id": "x"})
         elif how != "approved":
             story.world.on("webhook.fire").lose_answer()
         await story.run()
@@ -633,6 +636,50 @@ async def test_an_item_whose_routine_is_gone_from_the_script_is_a_question(tmp_p
 
 
 ROUTINE_GONE = "return state;"
+
+
+async def test_an_item_whose_routine_is_gone_is_not_lost_by_asking_for_it_once_more(tmp_path: Path) -> None:
+    # R294: nobody would ever come to it
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(routine(ROUTINE_GONE, other=each()))
+        await story.run()
+        await story.deploy(routine(ROUTINE_GONE), workflow_id=wf)
+        await story.run()
+        with contextlib.suppress(Refused):
+            await story.keep.reprocess((await item(story, wf)).id)
+        await story.run(days=1)
+        assert await items(story, wf) == {"a": "done"} or await story.keep.needs_you(wf)
+
+
+async def test_an_item_to_be_worked_on_once_more_that_its_routine_no_longer_offers_is_asked_about(
+    tmp_path: Path,
+) -> None:
+    # R294: the usual case of a routine that keeps a cursor in its state
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(routine())
+        await story.run()
+        story.feed.items = []
+        await story.keep.reprocess((await item(story, wf)).id)
+        await story.run()
+        await story.run(days=1)
+        asked = await the_question(story, wf)
+        assert asked.facts["item_id"] == (await item(story, wf)).id
+
+
+async def test_an_item_in_doubt_whose_routine_is_gone_ends_under_the_version_that_knows_it(tmp_path: Path) -> None:
+    # R276
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("sheets.appendRow").lose_answer()
+        story.world.on_reconcile("sheets.appendRow").retry(600)
+        wf = await story.deploy(routine(ROUTINE_GONE, other=each()))
+        await story.run()
+        await story.deploy(routine(ROUTINE_GONE), workflow_id=wf)
+        await story.run(minutes=10)
+        assert await items(story, wf) == {"a": "done"}
+        assert took_place(story) == ["sheets.appendRow", "gmail.send"]
 
 
 async def test_giving_up_a_routine_between_items_leaves_nothing_behind(tmp_path: Path) -> None:

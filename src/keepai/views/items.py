@@ -16,6 +16,13 @@ def left_behind(read: Reader, workflow_id: str | None) -> list[Escalation]:
     return [_question(read, row) for row in read.all("look_items_left", workflow_id=workflow_id)]
 
 
+def left_actions(read: Reader, row: Row) -> tuple[str, ...]:
+    """The acts that would be accepted: nobody can work on an item whose routine is gone."""
+    handler = read.one("handler_get", workflow_id=row["workflow_id"], handler=row["handler"])
+    gone = handler is None or not handler["present"]
+    return tuple(act for act in LEFT_ACTIONS if not (gone and act == "reprocess"))
+
+
 def why_left(row: Row, last_run: str) -> str:
     """The sentence for an item that its routine did not come back to."""
     return (
@@ -31,7 +38,7 @@ def _question(read: Reader, row: Row) -> Escalation:
     applied = [m.preview for m in sent if m.status is MutationStatus.APPLIED]
     return Escalation(
         id=f"ask_{row['id']}", kind="attention", workflow_id=row["workflow_id"], run_id=last.id, mutation_id=None,
-        title=row["title"], actions=LEFT_ACTIONS,
+        title=row["title"], actions=left_actions(read, row),
         facts={
             "why": why_left(row, last.id), "handler": row["handler"], "item_id": row["id"],
             "input_id": row["input_id"], "inputs": [row["title"]], "attempt": row["attempt"],

@@ -24,8 +24,10 @@ select * from run where status in ('active', 'paused', 'failed') order by update
 select * from run where status in ('active', 'paused', 'failed') and status = 'active' order by workflow_id;
 
 -- name: run_crashes
--- How often the hosts of this lineage died under it.
-select count(*) as crashes from run where workflow_id = :workflow_id and lineage = :lineage and status = 'crashed';
+-- How often the hosts of this lineage died under it; of a routine, since it last brought something about.
+select count(*) as crashes from run where workflow_id = :workflow_id and lineage = :lineage and status = 'crashed'
+  and seq > coalesce((select max(r.seq) from mutation m join run r on r.id = m.run_id and r.kind = 'routine'
+    where m.workflow_id = :workflow_id and m.lineage = :lineage and m.status = 'applied'), 0);
 
 -- name: run_prepared
 -- prepare returned: what it decided is pinned.
@@ -53,6 +55,10 @@ where id = :run_id and status = :source returning id;
 update run set status = 'active', reason = null, error = null, retry_at = null, phase = :phase,
   outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
 where id = :run_id and status = :source and phase = :source_phase returning id;
+
+-- name: run_progress
+-- Something came of a run that may fail several times: what failed before does not count any more.
+update run set failures = 0 where id = :run_id and failures > 0;
 
 -- name: run_adopt
 -- A dead host's run now belongs to this one.

@@ -80,6 +80,8 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
+    if mutation.item_id is not None:
+        tx.run("run_progress", run_id=run.id)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], outcome, trace)
 
 

@@ -152,6 +152,10 @@ def reprocess_item(tx: Tx, item: Row, actor: str) -> None:
     """A person has an item worked on once more; its routine is queued, what was done before stays on record."""
     routine = items.reprocess(tx, item)
     queued = _queue(tx, item["workflow_id"], routine)
+    if not queued:
+        raise Refused(
+            f"Item {item['id']} cannot be reprocessed: the active version has no routine {routine!r} to do it."
+        )
     note(tx, item["workflow_id"], "reprocess", item["id"], actor, {"queued": list(queued)})
 
 
