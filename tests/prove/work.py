@@ -149,7 +149,7 @@ def rows_of(connection: apsw.Connection, *, without: str = "") -> int:
 
 def small_log(ledger: SqliteLedger, pages: int = LOG_PAGES) -> None:
     """Have the log brought into the file often."""
-    ledger._connection.execute(f"pragma wal_autocheckpoint = {pages}")
+    ledger._writer.log_pages_max = pages
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from ..model.states import (
     RepairStatus,
     Status,
 )
+from .items import left_actions
 from .questions import Questions, Seen, capability_of, given_up
 from .verify import HOST_KNOWS, NOT_ENDED
 
@@ -119,7 +120,7 @@ class Movers:
             return self._through(self._run_of(item["held_by"]), "has it in hand")
         workflow = self._read.one("workflow_by_id", workflow_id=item["workflow_id"])
         assert workflow is not None, f"{item['workflow_id']} is never deleted"
-        return (*self._resume(workflow), *self._of_routine(item), *_of_left(item))
+        return (*self._resume(workflow), *self._of_routine(item), *_of_left(self._read, item))
 
     def _of_routine(self, item: Row) -> tuple[Mover, ...]:
         """When the routine of an item that nobody has in hand runs again."""
@@ -235,11 +236,12 @@ class Movers:
         return (Mover("person", what, None, ("resume",), workflow["id"]),)
 
 
-def _of_left(item: Row) -> tuple[Mover, ...]:
+def _of_left(read: Reader, item: Row) -> tuple[Mover, ...]:
     """What a person can do about an item that nobody has in hand."""
     again = Mover("person", "A person can have it worked on once more.", None, ("reprocess",), item["id"])
     skip = Mover("person", "A person can give it up.", None, ("skip_input",), item["input_id"])
-    return (again, skip) if item["status"] == ItemStatus.FAILED else (skip,)
+    anew = item["status"] == ItemStatus.FAILED and "reprocess" in left_actions(read, item)
+    return (again, skip) if anew else (skip,)
 
 
 def _later(seen: Seen) -> tuple[Mover, ...]:

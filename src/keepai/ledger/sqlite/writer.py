@@ -29,7 +29,6 @@ from ...model.states import IllegalMove
 from .connection import Transaction, unusable
 
 _FLUSH_S = 1.0
-_LOG_PAGES_MAX = 8000  # of the write-ahead log, before it is brought into the file
 _GATHER_S = 0.002  # per run under way
 
 
@@ -52,6 +51,7 @@ class Writer:
 
     def __init__(self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path) -> None:
         self.crew = 0
+        self.log_pages_max = 8000  # of the write-ahead log, before it is brought into the file
         self.stopped: LedgerStopped | None = None
         self._connection, self._tx, self._clock, self._path = connection, tx, clock, path
         self._owner = threading.Lock()
@@ -184,7 +184,7 @@ class Writer:
 
     def _checkpoint(self) -> None:
         """Bring a long log into the file. SQLite would do it by itself, and keep to itself that it failed."""
-        if self._log_pages < _LOG_PAGES_MAX:
+        if self._log_pages < self.log_pages_max:
             return
         self._log_pages = 0  # also if a reader is in the way: then it is tried after as many pages again
         try:
