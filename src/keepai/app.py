@@ -146,71 +146,79 @@ class Keep:
         """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
         return self.views.blast(wf, version, since, until)
 
+    async def version(self) -> int:
+        """The version of everything: read it before what is shown, and give it to the acts on that as `shown`."""
+        return self.views.version()
+
     async def state(self, wf: str, handler: str) -> Json:
         """A handler's durable state."""
         return self.views.state(wf, handler)
 
-    # -- acting ------------------------------------------------------------------------------------
+    # -- acting: an act with the version that was `shown` is refused if what it is about has moved since --
 
-    async def pause(self, wf: str) -> None:
+    async def pause(self, wf: str, *, shown: int | None = None) -> None:
         """Start nothing more of a workflow."""
-        await self.commands.pause(wf, self._actor)
+        await self.commands.pause(wf, self._actor, shown)
 
-    async def resume(self, wf: str) -> None:
+    async def resume(self, wf: str, *, shown: int | None = None) -> None:
         """Let a paused or stopped workflow run again."""
-        await self.commands.resume(wf, self._actor)
+        await self.commands.resume(wf, self._actor, shown)
 
-    async def stop(self, wf: str) -> None:
+    async def stop(self, wf: str, *, shown: int | None = None) -> None:
         """End a workflow."""
-        await self.commands.stop(wf, self._actor)
+        await self.commands.stop(wf, self._actor, shown)
 
-    async def run_now(self, wf: str) -> list[str]:
+    async def run_now(self, wf: str, *, shown: int | None = None) -> list[str]:
         """Queue every producer and routine of a workflow."""
-        return await self.commands.run_now(wf, self._actor)
+        return await self.commands.run_now(wf, self._actor, shown)
 
-    async def grant(self, wf: str, capability: str, mode: GrantRule = "allow") -> None:
+    async def grant(
+        self, wf: str, capability: str, mode: GrantRule = "allow", *, shown: int | None = None,
+    ) -> None:
         """Allow, ask or deny a capability; `{"mode": …, "match": …, "per_run": …, "per_day": …}` narrows it."""
-        await self.commands.grant(wf, capability, mode, self._actor)
+        await self.commands.grant(wf, capability, mode, self._actor, shown)
 
-    async def skip_event(self, id: str) -> None:
+    async def skip_event(self, id: str, *, shown: int | None = None) -> None:
         """Nothing shall come of a waiting event."""
-        await self.commands.skip_event(id, self._actor)
+        await self.commands.skip_event(id, self._actor, shown)
 
-    async def reprocess(self, id: str) -> None:
+    async def reprocess(self, id: str, *, shown: int | None = None) -> None:
         """Process an ended event, or a finished item, once more, as a new attempt."""
-        await self.commands.reprocess(id, self._actor)
+        await self.commands.reprocess(id, self._actor, shown)
 
-    async def skip_input(self, id: str) -> list[str]:
+    async def skip_input(self, id: str, *, shown: int | None = None) -> list[str]:
         """Nothing more shall come of an input."""
-        return await self.commands.skip_input(id, self._actor)
+        return await self.commands.skip_input(id, self._actor, shown)
 
-    async def skip_run(self, id: str) -> None:
+    async def skip_run(self, id: str, *, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do."""
-        await self.commands.skip_run(id, self._actor)
+        await self.commands.skip_run(id, self._actor, shown)
 
-    async def finish(self, run_id: str) -> None:
+    async def finish(self, run_id: str, *, shown: int | None = None) -> None:
         """End a run whose mutation happened and whose `next` cannot run."""
-        await self.commands.finish(run_id, self._actor)
+        await self.commands.finish(run_id, self._actor, shown)
 
-    async def retry(self, run_id: str) -> str:
+    async def retry(self, run_id: str, *, shown: int | None = None) -> str:
         """Try a stopped run again now."""
-        return await self.commands.retry(run_id, self._actor)
+        return await self.commands.retry(run_id, self._actor, shown)
 
     async def fix(self, wf: str, source: str, *, impact: str = "safe", note: str = "") -> str:
         """Offer a repair for the run that failed; the host's rules decide."""
         return await self.commands.fix(wf, source, impact, note, self._actor)
 
-    async def resolve(self, mutation_id: str, answer: str, result: Json = None) -> None:
+    async def resolve(
+        self, mutation_id: str, answer: str, result: Json = None, *, shown: int | None = None,
+    ) -> None:
         """Say what became of a mutation that nobody could verify."""
-        await self.commands.resolve(mutation_id, answer, result, self._actor)
+        await self.commands.resolve(mutation_id, answer, result, self._actor, shown)
 
-    async def approve(self, id: str) -> None:
+    async def approve(self, id: str, *, shown: int | None = None) -> None:
         """Allow exactly the call that was shown."""
-        await self.commands.approve(id, self._actor)
+        await self.commands.approve(id, self._actor, shown)
 
-    async def reject(self, id: str) -> None:
+    async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""
-        await self.commands.reject(id, self._actor)
+        await self.commands.reject(id, self._actor, shown)
 
     # -- parts -------------------------------------------------------------------------------------
 

@@ -259,6 +259,30 @@ def test_a_run_whose_next_is_broken_is_finished(unknown: Place) -> None:
     assert unknown.json("inputs", "blind")[0]["status"] == "done"
 
 
+# -- what was shown --------------------------------------------------------------------------------
+
+
+def test_an_act_with_the_version_that_was_shown_does_nothing_once_that_has_moved(worked: Place) -> None:
+    # I31
+    shown = str(worked.json("status")["shown"])
+    worked.type("pause", WF, "--shown", shown)
+    assert "is paused" in worked.type("pause", WF, "--shown", shown).stdout, "the same click twice"
+    stale = worked.type("stop", WF, "--shown", shown, code=1).stderr
+    assert "has moved since" in stale
+    assert "is paused" in stale
+    assert "not in the range" in worked.type("resume", WF, "--shown", "-1", code=2).stderr
+    worked.type("resume", WF, "--shown", str(worked.json("show", WF)["shown"]))
+    assert state(worked) == "active"
+
+
+def test_a_card_names_its_version_and_an_answer_to_an_older_one_is_refused(blocked: Place) -> None:
+    [asked] = blocked.json("todo", code=4)
+    assert f"--shown {asked['version']}" in blocked.type("todo", code=4).stdout
+    blocked.type("retry", asked["run_id"], "--shown", str(asked["version"]))
+    for typed in (("skip", asked["run_id"]), ("grant", WF, "sheets.appendRow")):
+        assert "has moved since" in blocked.type(*typed, "--shown", str(asked["version"]), code=1).stderr
+
+
 # -- a sign against what is on record --------------------------------------------------------------
 
 

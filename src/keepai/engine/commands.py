@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import repairs, workflows
-from ..model.codec import Json, encode
+from ..ledger.transitions import acts, repairs, workflows
+from ..ledger.transitions.acts import Act, Repeated
+from ..model.codec import Json, encode, stored
 from ..model.errors import Conflict, NeedsAttention, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
@@ -26,6 +28,7 @@ from .parts import Parts
 from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 #: What `resolve` takes → the question that it answers.
 RESOLUTIONS: Mapping[str, str] = MappingProxyType({
@@ -34,169 +37,213 @@ RESOLUTIONS: Mapping[str, str] = MappingProxyType({
 })
 
 
+def _once(act: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """The same act, sent once more for what was shown, does nothing and gives what it gave."""
+
+    @wraps(act)
+    async def done(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await act(*args, **kwargs)
+        except Repeated as before:
+            return cast("T", before.result)
+
+    return done
+
+
 class Commands:
-    """Acts on workflows, runs, events and inputs."""
+    """Acts on workflows, runs, events and inputs; `shown` is the version that the person was looking at."""
 
     def __init__(self, parts: Parts, host: Host) -> None:
         self._parts, self._host = parts, host
 
-    async def pause(self, workflow: str, actor: str) -> None:
+    @_once
+    async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:
         """Start nothing more of a workflow; a run that is under way ends."""
-        await self._move(workflow, WorkflowStatus.PAUSED, "pause", actor)
+        await self._move(workflow, WorkflowStatus.PAUSED, "pause", actor, shown)
 
-    async def resume(self, workflow: str, actor: str) -> None:
+    @_once
+    async def resume(self, workflow: str, actor: str, shown: int | None = None) -> None:
         """Let a paused or stopped workflow run again."""
-        await self._move(workflow, WorkflowStatus.ACTIVE, "resume", actor)
+        await self._move(workflow, WorkflowStatus.ACTIVE, "resume", actor, shown)
 
-    async def stop(self, workflow: str, actor: str) -> None:
+    @_once
+    async def stop(self, workflow: str, actor: str, shown: int | None = None) -> None:
         """End a workflow; what it did stays on record."""
-        await self._move(workflow, WorkflowStatus.STOPPED, "stop", actor)
+        await self._move(workflow, WorkflowStatus.STOPPED, "stop", actor, shown)
 
-    async def run_now(self, workflow: str, actor: str) -> list[str]:
+    @_once
+    async def run_now(self, workflow: str, actor: str, shown: int | None = None) -> list[str]:
         """Queue every producer of a workflow; gives their names."""
         row = self.workflow(workflow)
+        act = self._judged(Act("run_now", row["id"], row["id"], actor, shown))
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
-        return await self._act(workflows.run_now, row["id"], actor)
+        return await self._act(act, workflows.run_now, row["id"], actor)
 
-    async def grant(self, workflow: str, capability: str, rule: object, actor: str) -> None:
+    @_once
+    async def grant(
+        self, workflow: str, capability: str, rule: object, actor: str, shown: int | None = None,
+    ) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = self.workflow(workflow)
         wanted = grant_of(rule, capability)
         check_capability(self._parts, capability)
-        await self._act(workflows.grant, row["id"], capability, wanted, actor)
+        waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
+        about = (row["id"], capability, *([waits["id"]] if waits else []))
+        same = encode(stored(wanted.to_text()))
+        act = self._judged(Act("grant", row["id"], capability, actor, shown, about, same))
+        await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 
-    async def skip_event(self, event_id: str, actor: str) -> None:
+    @_once
+    async def skip_event(self, event_id: str, actor: str, shown: int | None = None) -> None:
         """Nothing shall come of a waiting event."""
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        await self._act(workflows.skip_event, row["workflow_id"], event_id, actor)
+        act = self._judged(Act("skip_event", row["workflow_id"], event_id, actor, shown))
+        await self._act(act, workflows.skip_event, row["workflow_id"], event_id, actor)
 
-    async def reprocess(self, event_id: str, actor: str) -> None:
+    @_once
+    async def reprocess(self, event_id: str, actor: str, shown: int | None = None) -> None:
         """Process an ended event, or a finished item, once more, as a new attempt."""
         item = self._parts.ledger.read().one("item_by_id", item_id=event_id)
         if item is not None:
-            await self._act(workflows.reprocess_item, item, actor)
+            act = self._judged(Act("reprocess", item["workflow_id"], event_id, actor, shown))
+            await self._act(act, workflows.reprocess_item, item, actor)
             return
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event or item {event_id}.")
-        await self._act(workflows.reprocess_event, row["workflow_id"], event_id, actor)
+        act = self._judged(Act("reprocess", row["workflow_id"], event_id, actor, shown))
+        await self._act(act, workflows.reprocess_event, row["workflow_id"], event_id, actor)
 
-    async def skip_input(self, input_id: str, actor: str) -> list[str]:
+    @_once
+    async def skip_input(self, input_id: str, actor: str, shown: int | None = None) -> list[str]:
         """Nothing more shall come of an input; gives the events skipped with it."""
         row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
         if row is None:
             raise NotFound(f"There is no input {input_id}.")
-        return await self._act(
-            workflows.skip_input, row["workflow_id"], input_id, actor,
-        )
+        act = self._judged(Act("skip_input", row["workflow_id"], input_id, actor, shown))
+        return await self._act(act, workflows.skip_input, row["workflow_id"], input_id, actor)
 
-    async def retry(self, run_id: str, actor: str) -> str:
+    @_once
+    async def retry(self, run_id: str, actor: str, shown: int | None = None) -> str:
         """Try a stopped run again now; gives the id of the run that carries on."""
         run = self.run(run_id)
+        act = self._judged(Act("retry", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
-        new = await self._carry_on(run, actor)
+        new = await self._carry_on(act, run, actor)
         return new.id
 
-    async def skip_run(self, run_id: str, actor: str) -> None:
+    @_once
+    async def skip_run(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do; `next` is told so."""
         run = self.run(run_id)
+        act = self._judged(Act("skip_run", run.workflow_id, run_id, actor, shown))
         mutation = last_mutation(self._parts, run)
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
         self._check_skippable(run, mutation)
-        await self._act(workflows.skip_run, run, mutation, SKIPPED, actor, self._again_at(run))
+        await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor, self._again_at(run))
 
-    async def finish(self, run_id: str, actor: str) -> None:
+    @_once
+    async def finish(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
         run = self.run(run_id)
+        act = self._judged(Act("finish", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED) or run.phase not in (Phase.MUTATED, Phase.EMITTING):
             raise Refused(
                 f"Run {run_id} cannot be finished: it is {run.status} in {run.phase}. "
                 "Only a run that stopped after its mutation can."
             )
-        await self._act(workflows.finish_run, run, actor)
+        await self._act(act, workflows.finish_run, run, actor)
 
-    async def resolve(self, mutation_id: str, answer: str, result: Json, actor: str) -> None:
+    @_once
+    async def resolve(
+        self, mutation_id: str, answer: str, result: Json, actor: str, shown: int | None = None,
+    ) -> None:
         """A person says what became of a mutation that nobody could verify, or has seen what contradicts it."""
         if answer not in RESOLUTIONS:
             raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
+        mutation = self._mutation(mutation_id)
+        text = encode(result, what="the result")
+        act = self._judged(_answering(mutation, answer, text, actor, shown))
         if RESOLUTIONS[answer] == "difference":
-            await self._keep_applied(mutation_id, actor)
+            await self._keep_applied(act, mutation)
             return
         if RESOLUTIONS[answer] == "contradiction":
-            await self._seen(mutation_id, actor)
+            await self._seen(act, mutation)
             return
-        mutation, run = self._in_question(mutation_id)
+        if mutation.status is not MutationStatus.INDETERMINATE:
+            raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
+        run = self.run(mutation.run_id)
         match answer:
             case "try_again":
-                await self._try_again(run, mutation, actor)
+                await self._try_again(act, run, mutation)
             case "did_not_happen":
-                await self._did_not_happen(run, mutation, actor)
+                await self._did_not_happen(act, run, mutation)
             case "happened":
-                text = encode(result, what="the result")
-                await self._act(
-                    workflows.happened, run, mutation, text, outcome_of(run, text), actor,
-                )
+                await self._act(act, workflows.happened, run, mutation, text, outcome_of(run, text), actor)
             case _:
-                await self._act(workflows.skip_run, run, mutation, SKIPPED, actor)
+                await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor)
 
-    async def _keep_applied(self, mutation_id: str, actor: str) -> None:
-        mutation = self._mutation(mutation_id)
+    async def _keep_applied(self, act: Act, mutation: Mutation) -> None:
         row = self._parts.ledger.read().one("run_open", workflow_id=mutation.workflow_id)
         run = run_record(row) if row else None
         differs = run.error.evidence if run and run.error and run.error.code == NeedsAttention.code else None
-        if run is None or not isinstance(differs, dict) or differs.get("mutation_id") != mutation_id:
-            raise Refused(f"Mutation {mutation_id} is {mutation.status}, and no run asks whether to keep it.")
+        if run is None or not isinstance(differs, dict) or differs.get("mutation_id") != mutation.id:
+            raise Refused(f"Mutation {mutation.id} is {mutation.status}, and no run asks whether to keep it.")
         workflow = self.workflow(run.workflow_id)
         how = carry(self._parts, run, (workflow["major"], workflow["minor"]), Status.SUPERSEDED, "person")
         assert how is not None, "nothing of this run is in doubt"
-        await self._act(workflows.keep_applied, run, mutation, str(differs["wanted_payload"]), how, actor)
+        wanted = str(differs["wanted_payload"])
+        await self._act(act, workflows.keep_applied, run, mutation, wanted, how, act.actor)
 
-    async def _seen(self, mutation_id: str, actor: str) -> None:
-        mutation = self._mutation(mutation_id)
+    async def _seen(self, act: Act, mutation: Mutation) -> None:
         if mutation.contradicted_at is None:
             raise Refused(
-                f"Mutation {mutation_id} is {mutation.status}, and nothing that waits to be seen contradicts it."
+                f"Mutation {mutation.id} is {mutation.status}, and nothing that waits to be seen contradicts it."
             )
-        await self._act(workflows.seen, mutation, actor)
+        await self._act(act, workflows.seen, mutation, act.actor)
 
-    async def _try_again(self, run: Run, mutation: Mutation, actor: str) -> None:
+    async def _try_again(self, act: Act, run: Run, mutation: Mutation) -> None:
         spec = reconcile.spec_of(self._parts, mutation)
         if spec is None or not spec.can_reconcile:
             raise Refused(f"{mutation.connector}.{mutation.operation} has no way to look up what became of it.")
         unknown = OutcomeUnknown("A person asked to look again.")
         doubt = reconcile.doubt(self._parts, run, mutation, unknown, closed=False)
-        await self._act(workflows.try_again, run, mutation, doubt, actor)
+        await self._act(act, workflows.try_again, run, mutation, doubt, act.actor)
 
-    async def _did_not_happen(self, run: Run, mutation: Mutation, actor: str) -> None:
+    async def _did_not_happen(self, act: Act, run: Run, mutation: Mutation) -> None:
         self._host.check_settled(mutation)
         now = self._parts.clock.now_ms()
-        said = Transient(f"{actor} says that “{mutation.preview}” did not happen. It is tried again.")
+        said = Transient(f"{act.actor} says that “{mutation.preview}” did not happen. It is tried again.")
         why = failure.stop(said, run, Step.MUTATE, self._parts.policy, now)
         at_once = replace(why, retry_at=now, failures=0, exhausted=False)
-        await self._act(workflows.did_not_happen, run, mutation, at_once, actor)
+        await self._act(act, workflows.did_not_happen, run, mutation, at_once, act.actor)
 
-    async def approve(self, approval_id: str, actor: str) -> None:
+    @_once
+    async def approve(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Allow exactly the call that was shown; it is sent without running the script again."""
+        act = self._judged(Act("approve", self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
             row, run = self._waiting_repair(approval_id)
-            await self._unless_overtaken(repair.approve(self._parts, run, row, actor))
+            await self._unless_overtaken(repair.approve(self._parts, run, row, act))
             return
         approval_, _ = self._to_decide(approval_id)
-        await self._act(workflows.approve, approval_, actor)
+        await self._act(act, workflows.approve, approval_, actor)
 
-    async def reject(self, approval_id: str, actor: str) -> None:
+    @_once
+    async def reject(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
+        act = self._judged(Act("reject", self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
             row, run = self._waiting_repair(approval_id)
-            await self._act(repairs.reject_repair, run.workflow_id, row["id"], actor)
+            await self._act(act, repairs.reject_repair, run.workflow_id, row["id"], actor)
             return
         approval_, run = self._to_decide(approval_id)
-        await self._act(workflows.reject, run, approval_, SKIPPED, actor)
+        await self._act(act, workflows.reject, run, approval_, SKIPPED, actor)
 
     async def fix(self, workflow: str, source: str, impact: str, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; the host's rules decide. Gives the id of the try."""
@@ -206,10 +253,17 @@ class Commands:
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
 
+    def _asked_in(self, id: str) -> str:
+        """The workflow of an approval or a repair."""
+        kind, query = ("repair", "repair_by_id") if id.startswith("fix_") else ("approval", "approval_by_id")
+        row = self._parts.ledger.read().one(query, **{f"{kind}_id": id})
+        if row is None:
+            raise NotFound(f"There is no {kind} {id}. `keep todo` lists what waits for you.")
+        return str(row["workflow_id"])
+
     def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
         row = self._parts.ledger.read().one("repair_by_id", repair_id=repair_id)
-        if row is None:
-            raise NotFound(f"There is no repair {repair_id}. `keep todo` lists what waits for you.")
+        assert row is not None, f"{repair_id} was looked up before"
         run = self.run(row["run_id"])
         if row["status"] != RepairStatus.WAITING or run.state is not Status.FAILED:
             raise Refused(f"Repair {repair_id} is {row['status']}, its run {run.status}; there is nothing to decide.")
@@ -217,8 +271,7 @@ class Commands:
 
     def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
         row = self._parts.ledger.read().one("approval_by_id", approval_id=approval_id)
-        if row is None:
-            raise NotFound(f"There is no approval {approval_id}. `keep todo` lists what waits for you.")
+        assert row is not None, f"{approval_id} was looked up before"
         found = approval_record(row)
         if found.status is not ApprovalStatus.PENDING:
             by = f" by {found.decided_by}" if found.decided_by else ""
@@ -251,17 +304,16 @@ class Commands:
             raise NotFound(f"There is no mutation {mutation_id}.")
         return mutation_record(row)
 
-    def _in_question(self, mutation_id: str) -> tuple[Mutation, Run]:
-        mutation = self._mutation(mutation_id)
-        if mutation.status is not MutationStatus.INDETERMINATE:
-            raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
-        return mutation, self.run(mutation.run_id)
-
     # -- shared ------------------------------------------------------------------------------------
 
-    async def _act(self, verb: Callable[..., T], *args: Any) -> T:
+    def _judged(self, act: Act) -> Act:
+        """The act, unless what was shown has moved already; its transaction judges once more."""
+        acts.judge(self._parts.ledger.read(), act)
+        return act
+
+    async def _act(self, act: Act, verb: Callable[..., T], *args: Any) -> T:
         """Do it, on disk, or refuse it because somebody or something was quicker."""
-        return await self._unless_overtaken(self._parts.ledger.write(verb, *args, barrier=True))
+        return await self._unless_overtaken(self._parts.ledger.write(acts.as_shown(verb), act, *args, barrier=True))
 
     async def _unless_overtaken(self, act: Awaitable[T]) -> T:
         try:
@@ -271,10 +323,12 @@ class Commands:
         finally:
             self._host.wake()  # also if whoever asked went away meanwhile: it may have been done
 
-    async def _move(self, workflow: str, target: WorkflowStatus, act: str, actor: str) -> None:
-        await self._act(workflows.move, self.workflow(workflow)["id"], target, act, actor)
+    async def _move(self, workflow: str, target: WorkflowStatus, name: str, actor: str, shown: int | None) -> None:
+        workflow_id = self.workflow(workflow)["id"]
+        act = self._judged(Act(name, workflow_id, workflow_id, actor, shown))
+        await self._act(act, workflows.move, workflow_id, target, name, actor)
 
-    async def _carry_on(self, run: Run, actor: str) -> Run:
+    async def _carry_on(self, act: Act, run: Run, actor: str) -> Run:
         row = self.workflow(run.workflow_id)
         how = carry(self._parts, run, (row["major"], row["minor"]), Status.SUPERSEDED, "person")
         if how is None:
@@ -283,7 +337,7 @@ class Commands:
             )
         if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
-        return await self._act(workflows.retry_run, run, how, actor)
+        return await self._act(act, workflows.retry_run, run, how, actor)
 
     def _again_at(self, run: Run) -> int:
         """When a handler whose run is given up before it pinned anything looks again by itself."""
@@ -301,3 +355,11 @@ class Commands:
             )
         if mutation is not None and mutation.status in DOUBTFUL - {MutationStatus.INDETERMINATE}:
             raise Refused(f"Run {run.id} cannot be skipped yet: Keep is finding out whether its mutation happened.")
+
+
+def _answering(mutation: Mutation, answer: str, result: str, actor: str, shown: int | None) -> Act:
+    """An answer as it is kept: to skip is an act on the run, and two results are two answers."""
+    about, same = (mutation.id,), encode({"result": result}) if answer == "happened" else None
+    if answer == "skip":
+        return Act("skip_run", mutation.workflow_id, mutation.run_id, actor, shown, about)
+    return Act(answer, mutation.workflow_id, mutation.id, actor, shown, about, same)

@@ -28,6 +28,7 @@ from . import approval, failure, outside, reconcile, signs
 from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
+from .permission import Permissions
 from .stepping import Stepper
 
 
@@ -115,7 +116,8 @@ def _parsed(stepper: Stepper, operation: Operation, step: Step) -> tuple[Operati
 def _must_ask(stepper: Stepper, operation: Operation, params: Json) -> bool:
     """Whether a person must see this call first; one that nobody allowed is refused."""
     with _at(operation):
-        return stepper.permissions.check(operation.name, params, may_ask=True) is Mode.ASK
+        now = Permissions(stepper.parts, stepper.run)  # as a person has it at this moment
+        return now.check(operation.name, params, may_ask=True) is Mode.ASK
 
 
 @contextmanager

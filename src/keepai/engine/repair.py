@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from ..ledger.base import Row
 from ..ledger.transitions import repairs
+from ..ledger.transitions.acts import Act, as_shown
 from ..model.codec import decode, encode
 from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
@@ -126,14 +127,20 @@ async def offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: str
             barrier=True,
         )
         return
-    await _deploy(parts, run, repair_id, RepairStatus.ASKED, planned)
+    await parts.ledger.write(
+        repairs.deploy_repair, repair_id, RepairStatus.ASKED, run, planned.version, planned.number, run.number,
+        barrier=True,
+    )
 
 
-async def approve(parts: Parts, run: Run, row: Row, actor: str) -> None:
+async def approve(parts: Parts, run: Run, row: Row, act: Act) -> None:
     """A person has looked at what the faulty version touched and lets the repair in."""
     offered = Fix(row["source"], "potentially_impactful", row["note"] or "")
-    planned = await _planned(parts, run, offered, actor)
-    await _deploy(parts, run, row["id"], RepairStatus.WAITING, planned)
+    planned = await _planned(parts, run, offered, act.actor)
+    await parts.ledger.write(
+        as_shown(repairs.deploy_repair), act, row["id"], RepairStatus.WAITING, run, planned.version, planned.number,
+        run.number, barrier=True,
+    )
 
 
 def evidence(parts: Parts, run: Run) -> Evidence:
@@ -184,13 +191,6 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
     if planned.manifest.handler(run.handler) is None:
         raise Refused(f"A repair keeps the handler that failed, {run.handler!r}, and this one has none.")
     return planned
-
-
-async def _deploy(parts: Parts, run: Run, repair_id: str, source: RepairStatus, planned: Plan) -> None:
-    await parts.ledger.write(
-        repairs.deploy_repair, repair_id, source, run, planned.version, planned.number, run.number,
-        barrier=True,
-    )
 
 
 async def _end(parts: Parts, repair_id: str, target: RepairStatus, note: str) -> None:

@@ -32,6 +32,7 @@ class Tx(Reader, Protocol):
     now: int
     host: str
     epoch: int
+    shown: int | None  # the version that whoever acts was shown, if a person does and said so
 
     def run(self, query: str, **params: object) -> int:
         """Execute, and say how many rows came back."""

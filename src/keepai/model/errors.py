@@ -217,7 +217,7 @@ class NeedsAttention(KeepError):
     consequence = Consequence.PERSON
     item = ItemStatus.NEEDS_ATTENTION
 
-    def __init__(self, message: str, differs: Mapping[str, object]) -> None:
+    def __init__(self, message: str | None = None, differs: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
         self.differs = differs  # what was applied and what is wanted now, side by side
 

@@ -288,6 +288,7 @@ class Escalation(Record):
     title: str
     facts: dict[str, Json]
     actions: tuple[str, ...]
+    version: int = 0  # an act with this as `shown` is refused if anything of the question has moved since
 
 
 @dataclass(frozen=True)

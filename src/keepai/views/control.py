@@ -57,25 +57,26 @@ def _act(needs: Mapping[str, Types], **takes: Types) -> Act:
 _TEXT: Types = (str,)
 _ANY: Types = (object,)
 _WORKFLOW, _ID, _RUN = {"wf": _TEXT}, {"id": _TEXT}, {"run_id": _TEXT}
+_SHOWN: Types = (int, type(None))
 
 #: Act → its parameters. Each is the method of that name.
 ACTS: Mapping[str, Act] = MappingProxyType({
     "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,)),
     "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=_TEXT, note=_TEXT),
-    "pause": _act(_WORKFLOW),
-    "resume": _act(_WORKFLOW),
-    "stop": _act(_WORKFLOW),
-    "run_now": _act(_WORKFLOW),
-    "grant": _act({"wf": _TEXT, "capability": _TEXT}, mode=(str, dict)),
-    "retry": _act(_RUN),
-    "finish": _act(_RUN),
-    "skip_run": _act(_ID),
-    "skip_event": _act(_ID),
-    "skip_input": _act(_ID),
-    "reprocess": _act(_ID),
-    "approve": _act(_ID),
-    "reject": _act(_ID),
-    "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY),
+    "pause": _act(_WORKFLOW, shown=_SHOWN),
+    "resume": _act(_WORKFLOW, shown=_SHOWN),
+    "stop": _act(_WORKFLOW, shown=_SHOWN),
+    "run_now": _act(_WORKFLOW, shown=_SHOWN),
+    "grant": _act({"wf": _TEXT, "capability": _TEXT}, mode=(str, dict), shown=_SHOWN),
+    "retry": _act(_RUN, shown=_SHOWN),
+    "finish": _act(_RUN, shown=_SHOWN),
+    "skip_run": _act(_ID, shown=_SHOWN),
+    "skip_event": _act(_ID, shown=_SHOWN),
+    "skip_input": _act(_ID, shown=_SHOWN),
+    "reprocess": _act(_ID, shown=_SHOWN),
+    "approve": _act(_ID, shown=_SHOWN),
+    "reject": _act(_ID, shown=_SHOWN),
+    "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY, shown=_SHOWN),
     "needs_you": _act({}, wf=_TEXT),
     "explain": _act(_ID),
 })

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..engine.scheduler import next_due_at
+from ..ledger import versions
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
@@ -141,12 +144,23 @@ class Views:
 
     def needs_you(self, now_ms: int, workflow: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, the oldest first."""
+        as_of = self.version()  # read before the facts: they are at least as new
         wanted = self.workflow_row(workflow)["id"] if workflow else None
         runs = [run_record(row) for row in self._read.all("run_open_all")]
         asked = [(run.updated_at, self._questions.of(run, now_ms)) for run in runs if wanted in (None, run.workflow_id)]
         asked += contradictions(self._read, wanted)
         found = [question for _, question in sorted(asked, key=lambda each: each[0]) if question is not None]
-        return [*found, *left_behind(self._read, wanted)]
+        return [self._versioned(each, as_of) for each in (*found, *left_behind(self._read, wanted))]
+
+    def version(self) -> int:
+        """The version of everything that is read from now on."""
+        return versions.newest(self._read)
+
+    def _versioned(self, question: Escalation, as_of: int) -> Escalation:
+        about = question.id.removeprefix("ask_")
+        whole = about if about.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
+        ids = versions.things(self._read, whole)
+        return replace(question, version=min(as_of, versions.version(self._read, question.workflow_id, ids)))
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:
         """The question that a run puts; None while it may still go on by itself, or has ended."""

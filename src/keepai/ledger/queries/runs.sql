@@ -89,8 +89,9 @@ values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation
   :now, :deadline_at, :item_id, :now, :now);
 
 -- name: mutation_count
--- How often the same thing was sent before, and how many mutations its run has made.
-select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key) as attempts,
+-- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
+select (select count(*) from mutation where workflow_id = :workflow_id and
+    (mutation_key = :mutation_key or (:item_id is null and lineage = :lineage))) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
 
 -- name: mutation_keep

@@ -141,8 +141,27 @@ select capability, mode, rule, seq from grant_rule where workflow_id = :workflow
 
 -- name: action_insert
 -- What a person did.
-insert into action (workflow_id, act, subject, actor, detail, at)
-values (:workflow_id, :act, :subject, :actor, :detail, :now);
+insert into action (workflow_id, act, subject, actor, detail, at, shown)
+values (:workflow_id, :act, :subject, :actor, :detail, :now, :shown);
+
+-- name: action_same
+-- The same act by the same person, of what was shown the same.
+select * from action
+where workflow_id = :workflow_id and act = :act and subject = :subject and actor = :actor and shown = :shown
+order by seq;
+
+-- name: transition_last
+-- The newest row of the account about one thing.
+select * from transition where workflow_id = :workflow_id and subject = :subject order by seq desc limit 1;
+
+-- name: transition_last_act
+-- The newest act of a person on one thing.
+select * from transition
+where workflow_id = :workflow_id and subject = :subject and machine = 'act' order by seq desc limit 1;
+
+-- name: transition_newest
+-- Where the account ends.
+select max(seq) as seq from transition;
 
 -- name: action_all
 -- What people did, oldest first.

@@ -166,6 +166,7 @@ class Transaction(Statements):
         super().__init__(connection)
         self._ids = ids
         self.host, self.epoch, self.now = host, epoch, 0
+        self.shown: int | None = None
 
     def run(self, query: str, **params: object) -> int:
         """Execute, and say how many rows came back."""

@@ -79,7 +79,7 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
     ),
     "mutation_evidence_moved": (
         "sign", "update of evidence on mutation when new.evidence is not old.evidence", "new.id", "null",
-        "case when new.contradicted_at is not old.contradicted_at then 'contradicts' else 'heard' end",
+        "case when new.contradicted_at = new.updated_at then 'contradicts' else 'heard' end",
         "account_brief(ltrim(substr(new.evidence, length(coalesce(old.evidence, '')) + 1)))",
     ),
     "grant_rule_mode_born": (

@@ -65,7 +65,8 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
         items.expect_at_work(tx, run, intent.item_id)
     mutation_id = tx.new_id("mut")
     earlier = tx.one(
-        "mutation_count", workflow_id=run.workflow_id, run_id=run.id, mutation_key=intent.mutation_key,
+        "mutation_count", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage, item_id=intent.item_id,
+        mutation_key=intent.mutation_key,
     )
     assert earlier is not None
     tx.run(

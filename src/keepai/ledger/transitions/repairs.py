@@ -36,6 +36,8 @@ def deploy_repair(
     if open_run is None or (open_run["id"], open_run["status"]) != (run.id, run.state):
         raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.status}.")
     _move(tx, repair_id, source_status, RepairStatus.DEPLOYED, f"{number[0]}.{number[1]}", version.source)
+    if source_status is RepairStatus.WAITING:
+        workflows.note(tx, run.workflow_id, "approve", repair_id, version.actor, None)
     return workflows.deploy(tx, run.workflow_id, version, number, before)
 
 

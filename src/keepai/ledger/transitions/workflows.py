@@ -193,8 +193,9 @@ def _skip_item_of(tx: Tx, input_id: str) -> None:
 
 def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
     """A person has a stopped run tried again."""
-    note(tx, run.workflow_id, "retry", run.id, actor, {"was": run.status})
-    return runs.carry_on(tx, run, how)
+    new = runs.carry_on(tx, run, how)
+    note(tx, run.workflow_id, "retry", run.id, actor, {"was": run.status, "run": new.id})
+    return new
 
 
 def skip_run(
@@ -279,7 +280,7 @@ def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, de
     """Keep what a person did, in the transaction that does it."""
     tx.run(
         "action_insert", workflow_id=workflow_id, act=act, subject=subject, actor=actor,
-        detail=encode(detail), now=tx.now,
+        detail=encode(detail), now=tx.now, shown=tx.shown,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from . import names
-from .session import Look, Session, with_json, with_session
+from .session import Look, Session, with_json, with_session, with_shown
 from .text import count, echo, echo_json, plain
 
 _SKIPS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
@@ -26,10 +26,10 @@ def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = No
 def _on_workflow(act: str, sentence: str, doc: str) -> click.Command:
     """A command that does one thing to a whole workflow."""
 
-    def run(session: Session, workflow: str, as_json: bool) -> None:
+    def run(session: Session, workflow: str, shown: int | None, as_json: bool) -> None:
         with session.look() as look:
             row = names.workflow(look, workflow)
-        session.act(act, wf=row["id"])
+        session.act(act, wf=row["id"], shown=shown)
         _done(as_json, act, row["id"], f"{row['name']} {sentence}")
 
     return _command(act, run, doc)
@@ -38,10 +38,10 @@ def _on_workflow(act: str, sentence: str, doc: str) -> click.Command:
 def _on_run(act: str, sentence: Callable[[str, Any], str], doc: str) -> click.Command:
     """A command that does one thing to a run."""
 
-    def run(session: Session, run: str, as_json: bool) -> None:
+    def run(session: Session, run: str, shown: int | None, as_json: bool) -> None:
         with session.look() as look:
             _, run_id = names.thing(look, run, ("run",))
-        result = session.act(act, run_id=run_id)
+        result = session.act(act, run_id=run_id, shown=shown)
         _done(as_json, act, run_id, sentence(run_id, result), result)
 
     return _command(act, run, doc, "run")
@@ -49,7 +49,7 @@ def _on_run(act: str, sentence: Callable[[str, Any], str], doc: str) -> click.Co
 
 def _command(name: str, function: Callable[..., None], doc: str, argument: str = "workflow") -> click.Command:
     function.__doc__ = doc
-    wrapped = click.argument(argument, metavar=argument.upper())(with_json(with_session(function)))
+    wrapped = click.argument(argument, metavar=argument.upper())(with_shown(with_json(with_session(function))))
     return click.command(name)(wrapped)
 
 
@@ -66,10 +66,10 @@ finish = _on_run(
 def _on_id(act: str, kinds: tuple[str, ...], sentence: str, doc: str) -> click.Command:
     """A command that does one thing to something with an id."""
 
-    def run(session: Session, id: str, as_json: bool) -> None:
+    def run(session: Session, id: str, shown: int | None, as_json: bool) -> None:
         with session.look() as look:
             _, whole = names.thing(look, id, kinds)
-        session.act(act, id=whole)
+        session.act(act, id=whole, shown=shown)
         _done(as_json, act, whole, f"{whole} {sentence}")
 
     return _command(act, run, doc, "id")
@@ -85,13 +85,14 @@ reprocess = _on_id("reprocess", ("event", "item"), "waits again. What came of it
 
 @click.command("run-now")
 @click.argument("workflow", metavar="WORKFLOW")
+@with_shown
 @with_json
 @with_session
-def run_now(session: Session, workflow: str, as_json: bool) -> None:
+def run_now(session: Session, workflow: str, shown: int | None, as_json: bool) -> None:
     """Queue every producer and routine of a workflow."""
     with session.look() as look:
         row = names.workflow(look, workflow)
-    queued = session.act("run_now", wf=row["id"])
+    queued = session.act("run_now", wf=row["id"], shown=shown)
     told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers and no routines."
     _done(as_json, "run_now", row["id"], told, queued)
 
@@ -105,11 +106,12 @@ def run_now(session: Session, workflow: str, as_json: bool) -> None:
               help="Only calls whose PARAM (a path such as to or row.name) is like PATTERN, with * and ?. Repeatable.")
 @click.option("--per-run", metavar="N", type=click.IntRange(min=1), help="At most so many calls of one run.")
 @click.option("--per-day", metavar="N", type=click.IntRange(min=1), help="At most so many mutations in 24 hours.")
+@with_shown
 @with_json
 @with_session
 def grant(
     session: Session, workflow: str, capability: str, mode: str, matches: tuple[str, ...], per_run: int | None,
-    per_day: int | None, as_json: bool,
+    per_day: int | None, shown: int | None, as_json: bool,
 ) -> None:
     """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on.
 
@@ -119,7 +121,7 @@ def grant(
     rule = {"mode": mode, **{name: value for name, value in limits.items() if value is not None}}
     with session.look() as look:
         row = names.workflow(look, workflow)
-    session.act("grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule)
+    session.act("grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule, shown=shown)
     verb = {"allow": "may use", "ask": "must ask before it uses", "deny": "may not use"}[mode]
     told = f"{row['name']} {verb} {capability}{_limited(rule)}."
     _done(as_json, "grant", row["id"], told, {"capability": capability, **rule})
@@ -147,9 +149,10 @@ def _limited(rule: dict[str, Any]) -> str:
 
 @click.command()
 @click.argument("id", metavar="ID")
+@with_shown
 @with_json
 @with_session
-def skip(session: Session, id: str, as_json: bool) -> None:
+def skip(session: Session, id: str, shown: int | None, as_json: bool) -> None:
     """Decide that nothing more shall come of a run, an event, an input or an item.
 
     An item in which a run stopped is skipped with that run's question, and the routine goes on without it.
@@ -158,7 +161,7 @@ def skip(session: Session, id: str, as_json: bool) -> None:
         kind, whole = names.thing(look, id, (*_SKIPS, "item"))
         if kind == "item":
             kind, whole = _of_item(look, whole)
-    result = session.act(_SKIPS[kind], id=whole)
+    result = session.act(_SKIPS[kind], id=whole, shown=shown)
     also = f", and {count(len(result), 'event')} with it" if result else ""
     _done(as_json, _SKIPS[kind], whole, f"{whole} is skipped{also}.", result)
 
@@ -177,9 +180,12 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 @click.argument("mutation", metavar="MUTATION")
 @click.argument("answer", type=click.Choice(_ANSWERS))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
+@with_shown
 @with_json
 @with_session
-def resolve(session: Session, mutation: str, answer: str, result: str | None, as_json: bool) -> None:
+def resolve(
+    session: Session, mutation: str, answer: str, result: str | None, shown: int | None, as_json: bool,
+) -> None:
     """Say what became of a mutation that nobody could verify, or keep one that the script now wants otherwise.
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
@@ -189,7 +195,7 @@ def resolve(session: Session, mutation: str, answer: str, result: str | None, as
     value = _json(result, answer)
     with session.look() as look:
         _, whole = names.thing(look, mutation, ("mutation",))
-    session.act("resolve", mutation_id=whole, answer=answer, result=value)
+    session.act("resolve", mutation_id=whole, answer=answer, result=value, shown=shown)
     after = "what is on record stays" if answer == "seen" else "the run goes on from there"
     _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; {after}.")
 

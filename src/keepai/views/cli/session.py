@@ -182,6 +182,14 @@ def with_json(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
 
 
+def with_shown(function: F) -> F:
+    """Give a command the option `--shown`."""
+    return click.option(
+        "--shown", metavar="VERSION", type=click.IntRange(min=0),
+        help="The version that you were shown: if anything has moved since, nothing is done.",
+    )(function)
+
+
 def with_session(function: F) -> F:
     """Give a command the session as its first argument."""
 

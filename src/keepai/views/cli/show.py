@@ -34,7 +34,8 @@ def show(session: Session, id: str, as_json: bool) -> None:
             kind, whole = names.thing(look, id, _KINDS)
         else:
             kind, whole = "workflow", str(names.workflow(look, id)["id"])
-        data = {"what": kind, **_SHOWN[kind](look, whole)}
+        shown = look.views.version()
+        data = {"what": kind, **_SHOWN[kind](look, whole), "shown": shown}
     if as_json:
         echo_json(data)
     else:

@@ -25,12 +25,13 @@ def status(session: Session, as_json: bool) -> None:
     from ..control import is_running
 
     with session.look() as look:
+        shown = look.views.version()
         asked = questions(session, look)
         entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
                    for w in look.views.workflows(look.now_ms)]
         running = is_running(look.path)
         if as_json:
-            echo_json({"host": running, "workflows": [_data(*entry) for entry in entries]})
+            echo_json({"host": running, "shown": shown, "workflows": [_data(*entry) for entry in entries]})
         else:
             _print(look, entries, running)
     sys.exit(4 if asked else 0)

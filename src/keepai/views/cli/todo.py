@@ -69,6 +69,8 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
         lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
+    told = f"with --shown {question.version} an answer counts only if nothing of this has moved by then"
+    lines += field("version", f"{question.version}: {told}")
     return [*lines, *_answers(look, question, name)]
 
 
