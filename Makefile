@@ -45,9 +45,9 @@ bench: $(READY)  ## measure runs per second and the cost of each step; ARGS="…
 	$(call step,bench)
 	@$(BIN)/python bench/runs.py $(ARGS)
 
-prove: $(READY)  ## stop at every crash point and start again, for BUDGET=60s, 10m, …
-	$(call step,prove: crashes for $(BUDGET))
-	@KEEP_BUDGET=$(BUDGET) $(BIN)/python -m pytest -n $(WORKERS) tests/crashes $(ARGS)
+prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
+	$(call step,prove: every suite for $(BUDGET))
+	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $(WORKERS) $(ARGS)
 
 docs: $(READY)  ## write the generated pages of docs/ anew
 	$(call step,docs: docs/generate.py)
