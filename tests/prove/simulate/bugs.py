@@ -56,7 +56,7 @@ _mutate = outside.mutate
 _answer = outside._answer
 _reconcile = outside.reconcile
 _settled = Closures.settled
-_attempt = reconcile.attempt
+_believe = reconcile._believe
 _doubt = reconcile.doubt
 
 
@@ -86,18 +86,12 @@ async def _says(status: str, *args: Any) -> Any:
     return Verdict("failed") if verdict.status == status else verdict
 
 
-async def _stale_answer(parts: Any, closures: Any, run: Any, mutation_: Any) -> Any:
+async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left: int | None) -> Any:
     """Judge by the moment of the answer, not of the question."""
     spec = reconcile.spec_of(parts, mutation_)
-    if spec is None:
-        return await _attempt(parts, closures, run, mutation_)
-    verdict = await reconcile._ask(parts, run, spec, mutation_)
-    if verdict.status != "failed":
-        return await _attempt(parts, closures, run, mutation_)
-    if closures.settled(mutation_, reconcile.settle_s(parts, spec), parts.clock.steady_ms()) == 0:
-        await reconcile._absent(parts, run, mutation_)
-        return None
-    return await _attempt(parts, closures, run, mutation_)
+    if spec is not None:
+        left = parts.closures.settled(mutation_, reconcile.settle_s(parts, spec), parts.clock.steady_ms())
+    return await _believe(parts, run, mutation_, verdict, left)
 
 
 # -- when it is recorded -----------------------------------------------------------------------------
@@ -241,7 +235,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "odd_error_is_failure": lambda: [(outside, "_answer", _odd_is_failure)],
     "no_settle": lambda: [(reconcile, "settle_s", _is(0.0))],
     "no_closure": lambda: [(Closures, "settled", _unclosed_counts)],
-    "stale_answer_counts": lambda: [(reconcile, "attempt", _stale_answer)],
+    "stale_answer_counts": lambda: [(reconcile, "_believe", _stale_answer)],
     "unknown_is_failure": lambda: [
         (outside, "reconcile", lambda *a: _says("unknown", *a)), (Closures, "settled", _is(0))],
     "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (Closures, "settled", _is(0))],

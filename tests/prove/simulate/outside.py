@@ -154,8 +154,10 @@ class Outside:
         return rare[kind - 6]
 
     async def look_up(self, call: Call) -> Verdict:
-        """Whether a key shows."""
+        """Whether a key showed when the question arrived; the answer may take long."""
         await asyncio.sleep(self.span(1.0))
+        found = self.effect_of(call.idempotency_key, asyncio.get_running_loop().time())
+        await asyncio.sleep(self.span(25.0))
         if self.draw(self.manners.ask_fails):
             kind = self._random.randrange(3)
             if kind == 0:
@@ -165,7 +167,6 @@ class Outside:
             return Verdict.retry(self._random.choice([None, 5, 300]))
         if self.draw(self.manners.never_tells):
             return Verdict.unknown("It keeps no record.")
-        found = self.effect_of(call.idempotency_key, asyncio.get_running_loop().time())
         return Verdict.applied(found.result) if found else Verdict.failed()
 
 
