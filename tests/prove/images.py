@@ -37,7 +37,6 @@ PER_PLACE = 1  #: images at each place of the tape
 PER_EDGE = 4  #: and where something was just synced or promised
 REOPENED = 0.05  #: share of the images that a whole host's ledger opens and writes to
 MIGRATED = 0.2  #: the same, of those whose schema is not finished
-KEPT_MAX = 3  #: broken images that are kept for a look, per seed
 BROKEN_MAX = 20  #: then a seed has shown enough
 
 
@@ -48,6 +47,7 @@ class Plan:
     lies: Lies = frozenset()  # files whose syncs do nothing
     planted: Callable[[], AbstractContextManager[object]] = nullcontext  # put a fault into the ledger
     nothing: bool = False  # barriers that write nothing themselves
+    keeps: int = 0  # broken images that are kept for a look, per seed
 
 
 @dataclass
@@ -57,6 +57,7 @@ class Count:
     images: int = 0
     distinct: int = 0
     reopened: int = 0
+    keeps: int = 0
     crashes: int = 0  # recordings that began on what a crash had left
     ops: int = 0
     broken: list[str] = field(default_factory=list)
@@ -67,7 +68,7 @@ def run(seconds: float, first_seed: int, only: str | None) -> Result:
     result, total = Result("images", "images"), Count()
     began = time.monotonic()
     for seed in rounds(seconds, first_seed, only):
-        found = try_seed(seed)
+        found = try_seed(seed, Plan(keeps=3))
         result.tried += found.images
         for name in ("distinct", "reopened", "ops", "crashes"):
             setattr(total, name, getattr(total, name) + getattr(found, name))
@@ -84,6 +85,7 @@ def run(seconds: float, first_seed: int, only: str | None) -> Result:
 def try_seed(seed: int, plan: Plan | None = None, most: int | None = None) -> Count:
     """One recording and its images; with `most`, at about so many places of the tape, chosen by the seed."""
     rng, chance, count, plan = Random(seed), Random(-seed - 1), Count(), plan or Plan()
+    count.keeps = plan.keeps
     base: Mapping[str, bytes] = {} if seed % 4 == 0 else used()
     with folder() as place, seeded_ids(Random(seed)), plan.planted():
         recording = record(place / "life-1", base, rng, plan, "a")
@@ -163,7 +165,7 @@ def check_all(
         for _ in range(PER_EDGE if edge and drawn else PER_PLACE):
             image = platter.image(rng)
             found = judge.look(image, rng)
-            if found and len(count.broken) < KEPT_MAX:
+            if found and len(count.broken) < count.keeps:
                 found += f" (kept in {keep(image, seed, at)})"
             if found:
                 count.broken.append(f"at {at} of {len(tape.ops)}: {found}")
