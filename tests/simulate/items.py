@@ -505,23 +505,28 @@ async def simulate(
 
 
 def main() -> int:
-    """The command."""
+    """The command; what was found until it is interrupted is told as well."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulate.items", description=__doc__.partition("\n")[0])
     parser.add_argument("--schedules", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1, help="the first one; the others follow")
     given = parser.parse_args()
     began, begun_cpu = time.monotonic(), time.process_time()
     reached: Counter[str] = Counter()
-    found = asyncio.run(simulate(range(given.seed, given.seed + given.schedules), reached=reached))
-    seconds, cpu = time.monotonic() - began, time.process_time() - begun_cpu
-    for violation in found:
-        print(violation, file=sys.stderr)
-    print("; ".join(f"{what} {count}" for what, count in sorted(reached.items())))
+    done, broken, end = given.seed, 0, given.seed + given.schedules
+    with contextlib.suppress(KeyboardInterrupt):
+        while done < end:
+            seeds = range(done, min(done + 50, end))
+            found = asyncio.run(simulate(seeds, reached=reached))
+            for violation in found:
+                print(violation, file=sys.stderr, flush=True)
+            done, broken = seeds.stop, broken + len(found)
+    seconds, cpu, count = time.monotonic() - began, time.process_time() - begun_cpu, done - given.seed
+    print("; ".join(f"{what} {times}" for what, times in sorted(reached.items())))
     print(
-        f"{given.schedules} schedules, seeds {given.seed} to {given.seed + given.schedules - 1}: "
-        f"{len(found)} violations, {seconds:.0f} s ({given.schedules / seconds:.1f} per second, {cpu:.0f} s of CPU)"
+        f"{count} schedules, seeds {given.seed} to {done - 1}: {broken} violations, {seconds:.0f} s "
+        f"({count / seconds:.1f} per second, {cpu:.0f} s of CPU)"
     )
-    return 1 if found else 0
+    return 1 if broken else 0
 
 
 if __name__ == "__main__":

@@ -16,9 +16,10 @@ import pytest
 from keepai import Transient
 from keepai.engine import failure, mutation, recovery, routine_run, runner
 from keepai.engine.mutation import Unit
-from keepai.ledger.transitions import mutations, runs
+from keepai.ledger.transitions import items, mutations, runs
 from keepai.model.operations import Step
 from keepai.model.records import Run
+from keepai.model.states import ItemStatus
 from tests.crashes.test_routines import ITEMS, Routine
 from tests.simulate.items import Violation, simulate
 from tests.simulate.office import CALLS, Plan
@@ -123,8 +124,9 @@ def another_content_is_sent_as_well(patch: Patch) -> None:
     patch.setattr(mutation, "_intent", intent)
 
 
-def an_item_that_stopped_counts_as_done(patch: Patch) -> None:
-    patch.setattr(routine_run, "_unfinished", lambda item: item["status"] == "processing")
+def an_item_that_stopped_is_done(patch: Patch) -> None:
+    real = items.stop
+    patch.setattr(items, "stop", lambda tx, run, becomes: real(tx, run, ItemStatus.DONE if becomes else None))
 
 
 def what_was_left_is_forgotten(patch: Patch) -> None:
@@ -133,7 +135,7 @@ def what_was_left_is_forgotten(patch: Patch) -> None:
 
 FAULTS: tuple[Callable[[Patch], None], ...] = (
     replay_ignores_the_ledger, the_key_knows_no_attempt, the_key_is_the_runs, results_are_not_kept,
-    recovery_guesses_that_it_did_not_happen, another_content_is_sent_as_well, an_item_that_stopped_counts_as_done,
+    recovery_guesses_that_it_did_not_happen, another_content_is_sent_as_well, an_item_that_stopped_is_done,
     what_was_left_is_forgotten,
 )
 
