@@ -46,7 +46,7 @@ class Plan:
 
     lies: Lies = frozenset()  # files whose syncs do nothing
     planted: Callable[[], AbstractContextManager[object]] = nullcontext  # put a fault into the ledger
-    nothing: bool = False  # barriers that write nothing themselves
+    nothing: bool = True  # barriers that write nothing themselves
     keeps: int = 0  # broken images that are kept for a look, per seed
 
 
