@@ -86,7 +86,8 @@ select id, phase from run where phase in ('mutated', 'emitting') and outcome is 
 -- name: never_committed_unresolved
 -- A committed run with a mutation that is neither applied nor skipped.
 select r.id, m.status from run r join mutation m on m.run_id = r.id
-where r.status = 'committed' and m.status not in ('applied', 'skipped');
+where r.status = 'committed' and m.status not in ('applied', 'skipped')
+  and not (m.status = 'failed' and r.outcome is not null and json_extract(r.outcome, '$.status') = 'skipped');
 
 -- name: never_applied_and_skipped
 -- A run that ended as skipped though its mutation happened.
