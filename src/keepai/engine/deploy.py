@@ -15,6 +15,7 @@ from ..model.permissions import Grant, Mode, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.manifest import Manifest
+from ..script.message_ids import MessageIds
 from .parts import Parts
 
 AUTHORS = ("person", "planner", "maintainer")
@@ -51,6 +52,7 @@ class Plan:
     findings: tuple[Finding, ...]
     earlier: frozenset[str]  # capabilities of the version before
     same: bool  # it is the active version already
+    message_ids: MessageIds  # how it names its events
 
     @property
     def before(self) -> tuple[int, int] | None:
@@ -100,7 +102,7 @@ async def plan(
         handlers={h.name: h.kind.value for h in manifest.handlers}, grants=wanted, actor=actor,
     )
     number = _number(existing) if existing and same else _next_number(existing, author)
-    return Plan(existing, version, number, manifest, checked.findings, earlier, same)
+    return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids)
 
 
 def _check_successor(

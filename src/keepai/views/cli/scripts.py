@@ -83,8 +83,8 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
 def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_json: bool) -> None:
     """Offer a repair for the run that failed.
 
-    It becomes a new minor version if it keeps the topics and the handler, uses nothing more than before and is
-    within the budget; the failed run then goes on with it.
+    It becomes a new minor version if it keeps the topics, the messageIds and the handler, uses nothing more than
+    before and is within the budget; the failed run then goes on with it.
     """
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
