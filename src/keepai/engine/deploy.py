@@ -31,6 +31,7 @@ class Deployment(Record):
     workflow_id: str
     name: str
     version: str
+    before: str | None  # the version that was active until then
     changed: bool
     capabilities: tuple[str, ...]
     new_capabilities: tuple[str, ...]  # that the version before did not have
@@ -202,8 +203,9 @@ def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
         r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
     }
     needed = planned.manifest.capabilities
+    before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(
-        workflow_id, planned.manifest.name, f"{planned.number[0]}.{planned.number[1]}", not planned.same, needed,
+        workflow_id, planned.manifest.name, "{}.{}".format(*planned.number), before, not planned.same, needed,
         tuple(c for c in needed if c not in planned.earlier), tuple(c for c in needed if c not in granted),
         planned.findings,
     )

@@ -106,6 +106,8 @@ def _deployed(done: dict[str, Any]) -> list[str]:
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
     granted = [each for each in done["capabilities"] if each not in done["not_granted"]]
     lines += [f"  may use      {', '.join(granted)}"] if granted else []
+    if done["before"] and done["new_capabilities"]:
+        lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
     lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
     return lines
