@@ -70,6 +70,10 @@ class Place:
         number = len(list(new.iterdir())) + 1
         (new / f"{number:04}.mail").write_text(f"From: {sender}\nSubject: {subject}\n\nHello\n", "utf-8")
 
+    def settles(self, seconds: float) -> None:
+        """How long after its end a request may still arrive, where no connector says so."""
+        (self.folder / "keep.toml").write_text(f"{SETTINGS}\n[policy]\nsettle_s = {seconds}\n", "utf-8")
+
     def rows(self) -> list[str]:
         """The lines of the sheet."""
         return [line for path in (self.folder / "sheets").glob("*.csv") for line in path.read_text().splitlines()]

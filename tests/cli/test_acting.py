@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 from collections.abc import Callable
 from typing import Any
@@ -241,11 +242,39 @@ def test_a_mutation_is_skipped(unknown: Place) -> None:
 def test_an_answer_that_cannot_be_is_refused(unknown: Place) -> None:
     asked = question(unknown)["mutation_id"]
     assert "no way to look up" in unknown.type("resolve", asked, "try_again", code=1).stderr
-    assert "may still arrive" in unknown.type("resolve", asked, "did_not_happen", code=1).stderr
+    assert "may still arrive" in unknown.type("resolve", asked, "did_not_happen", "--no-wait", code=1).stderr
     assert "this is not JSON" in unknown.type("resolve", asked, "happened", "--result", "{", code=2).stderr
     assert "belongs to happened" in unknown.type("resolve", asked, "skip", "--result", "1", code=2).stderr
     assert "'perhaps' is not one of" in unknown.type("resolve", asked, "perhaps", code=2).stderr
     assert question(unknown)["mutation_id"] == asked
+
+
+def test_it_did_not_happen_waits_until_nothing_can_arrive_any_more(unknown: Place) -> None:
+    # I33: without a host, this process measures the time itself
+    unknown.settles(0.2)
+    asked = question(unknown)["mutation_id"]
+    done = unknown.type("resolve", asked, "did_not_happen")
+    assert "The request may still arrive" in done.stderr
+    assert "Noted; the run goes on from there." in done.stdout
+    assert unknown.json("show", asked)["status"] == "failed"
+
+
+def test_waiting_can_be_interrupted_and_leaves_everything_as_it_is(unknown: Place) -> None:
+    unknown.settles(60)
+    asked = question(unknown)["mutation_id"]
+    waiting = unknown.spawn("resolve", asked, "did_not_happen")
+    assert waiting.stderr is not None
+    assert "waiting 60 s" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(20) == 1
+    waiting.communicate()
+    assert question(unknown)["mutation_id"] == asked
+
+
+def test_nobody_waits_where_the_answer_does_not_fit_anyway(unknown: Place) -> None:
+    asked = question(unknown)["mutation_id"]
+    unknown.type("resolve", asked, "skip")
+    assert "is skipped; there is nothing to resolve" in unknown.type("resolve", asked, "did_not_happen", code=1).stderr
 
 
 def test_a_run_whose_next_is_broken_is_finished(unknown: Place) -> None:

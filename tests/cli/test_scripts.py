@@ -89,6 +89,18 @@ def test_a_changed_script_is_a_new_version(place: Place) -> None:
     assert place.json("deploy", "flow.js")["version"] == "2.0"
 
 
+def test_a_deploy_says_what_the_new_version_wants_beyond_the_one_before(place: Place) -> None:
+    assert "new since" not in place.type("deploy", "flow.js", "--grant", "all").stdout
+    source = (place.folder / "flow.js").read_text()
+    (place.folder / "flow.js").write_text(source.replace("await ctx.sheets.appendRow(", "await ctx.sheets.updateRow("))
+    told = place.type("deploy", "flow.js").stdout
+    assert "  new since 1.0: sheets.updateRow\n" in told
+    assert "new since" not in place.type("deploy", "flow.js").stdout, "it has not changed"
+    (place.folder / "flow.js").write_text(source)
+    done = place.json("deploy", "flow.js")
+    assert (done["before"], done["new_capabilities"]) == ("2.0", ["sheets.appendRow"])
+
+
 def test_a_script_with_errors_is_not_deployed(place: Place) -> None:
     (place.folder / "bad.js").write_text(BAD)
     before = place.files()

@@ -107,6 +107,50 @@ async def test_a_hook_gets_the_evidence_and_its_script_carries_the_run_on(tmp_pa
         assert (carried_on.status, carried_on.trigger) == ("committed", "new_version")
 
 
+NAMED = "messageId: m.id,"
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("m.id", "m.threadId"), ("m.id", "`${m.id}-2`"), ("'a' + m.id", "'b' + m.id"),
+    ("`mail:${ m.id }`", "`mail: ${m.id}`"), ("`mail:${m.id}`", "m.id"), ("'one'", "'two'"),
+    ("`mail:${m.id}`", "String(m.id)"),
+])
+async def test_a_repair_that_names_events_otherwise_is_refused(tmp_path: Path, before: str, after: str) -> None:
+    async with Scene(tmp_path, None) as scene:
+        old, new = (text.replace(NAMED, f"messageId: {name},") for text, name in ((BROKEN, before), (SCRIPT, after)))
+        await scene.keep.deploy(old, grants="all")
+        await scene.keep.run_until_idle()
+        with pytest.raises(Refused, match="keeps the messageIds") as refused:
+            await scene.keep.fix(scene.wf, new)
+        assert before in str(refused.value)
+        assert after in str(refused.value)
+        assert (await scene.keep.deploy(new)).version == ("3.0" if before != "m.id" else "2.0"), "a person may"
+
+
+async def test_a_repair_that_leaves_the_naming_to_the_host_is_refused(tmp_path: Path) -> None:
+    async with Scene(tmp_path, None) as scene:
+        with pytest.raises(Refused, match=r"named those of 'mail' m\.id in producer, .* names them no messageId"):
+            await scene.keep.fix(scene.wf, SCRIPT.replace(NAMED, ""))
+
+
+@pytest.mark.parametrize(("before", "after"), [
+    ("'a:' + m.id", "\n  \"a:\"+m.id"), ("`mail:${m.id}`", "`mail:${ m.id }`"), ('"one"', "'one'"),
+    ("String(m.id)", "`${m.id}`"), ("(m.id)", "m.id"),
+])
+async def test_a_repair_that_writes_the_same_name_otherwise_is_let_in(tmp_path: Path, before: str, after: str) -> None:
+    async with Scene(tmp_path, None) as scene:
+        old, new = (text.replace(NAMED, f"messageId: {name},") for text, name in ((BROKEN, before), (SCRIPT, after)))
+        await scene.keep.deploy(old, grants="all")
+        await scene.keep.run_until_idle()
+        await scene.keep.fix(scene.wf, new)
+
+
+async def test_a_repair_may_call_its_variables_otherwise_and_publish_less(tmp_path: Path) -> None:
+    async with Scene(tmp_path, None) as scene:
+        other = SCRIPT.replace("const m of mails", "const mail of mails").replace("m.id", "mail.id")
+        await scene.keep.fix(scene.wf, other.replace("m.subject", "mail.subject"))
+
+
 async def test_without_a_hook_a_person_is_asked(tmp_path: Path) -> None:
     async with Scene(tmp_path, None) as scene:
         [asked] = await scene.keep.needs_you()

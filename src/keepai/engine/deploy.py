@@ -15,6 +15,7 @@ from ..model.permissions import Grant, Mode, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.manifest import Manifest
+from ..script.message_ids import MessageIds
 from .parts import Parts
 
 AUTHORS = ("person", "planner", "maintainer")
@@ -30,6 +31,7 @@ class Deployment(Record):
     workflow_id: str
     name: str
     version: str
+    before: str | None  # the version that was active until then
     changed: bool
     capabilities: tuple[str, ...]
     new_capabilities: tuple[str, ...]  # that the version before did not have
@@ -51,6 +53,7 @@ class Plan:
     findings: tuple[Finding, ...]
     earlier: frozenset[str]  # capabilities of the version before
     same: bool  # it is the active version already
+    message_ids: MessageIds  # how it names its events
 
     @property
     def before(self) -> tuple[int, int] | None:
@@ -100,7 +103,7 @@ async def plan(
         handlers={h.name: h.kind.value for h in manifest.handlers}, grants=wanted, actor=actor,
     )
     number = _number(existing) if existing and same else _next_number(existing, author)
-    return Plan(existing, version, number, manifest, checked.findings, earlier, same)
+    return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids)
 
 
 def _check_successor(
@@ -200,8 +203,9 @@ def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
         r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
     }
     needed = planned.manifest.capabilities
+    before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(
-        workflow_id, planned.manifest.name, f"{planned.number[0]}.{planned.number[1]}", not planned.same, needed,
+        workflow_id, planned.manifest.name, "{}.{}".format(*planned.number), before, not planned.same, needed,
         tuple(c for c in needed if c not in planned.earlier), tuple(c for c in needed if c not in granted),
         planned.findings,
     )

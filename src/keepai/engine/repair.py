@@ -1,9 +1,9 @@
 """Mending a script that failed: evidence out, a new version in, by the host's rules.
 
 A hook (a model, a program, a person's tool) is given the evidence of a `failed:logic` run and may offer a script.
-The host decides: it must be valid, keep the topics and the failing handler, use nothing more than before, and stay
-within the budget. What may concern things already done waits for a person, with the list of what the faulty version
-touched. An unknown outcome never comes here.
+The host decides: it must be valid, keep the topics, the names of events and the failing handler, use nothing more than
+before, and stay within the budget. What may concern things already done waits for a person, with the list of what the
+faulty version touched. An unknown outcome never comes here.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from ..model.codec import decode, encode
 from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
 from ..model.states import Reason, RepairStatus, Status
+from ..script.check import check
+from ..script.message_ids import renamed
 from .deploy import Plan, plan
 from .parts import Parts
 
@@ -190,7 +192,22 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
         raise Refused(f"A repair keeps the topics ({', '.join(before.topics)}). A person must deploy other ones.")
     if planned.manifest.handler(run.handler) is None:
         raise Refused(f"A repair keeps the handler that failed, {run.handler!r}, and this one has none.")
+    await _check_names(parts, run, planned)
     return planned
+
+
+async def _check_names(parts: Parts, run: Run, planned: Plan) -> None:
+    """An event that got another name would be taken for another one, and what was done for it would be done again."""
+    before = await asyncio.to_thread(check, parts.script(run.workflow_id, run.number).source, parts.surface)
+    found = renamed(before.message_ids, planned.message_ids)
+    if found is None:
+        return
+    place, old, new = found
+    raise Refused(
+        f"A repair keeps the messageIds, for events that got other ones would be processed again. "
+        f"{place.handler!r} named those of {place.topic!r} {old.text} in {place.step}, and this repair names them "
+        f"{', '.join(each.text for each in new)}. A person may deploy it."
+    )
 
 
 async def _end(parts: Parts, repair_id: str, target: RepairStatus, note: str) -> None:

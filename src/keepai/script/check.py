@@ -6,7 +6,7 @@ items, what is handed to the host. An unreadable text ends after the first; ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..model.errors import Finding
 from ..model.operations import Step, Surface
@@ -19,6 +19,7 @@ from .isolation import check_imports, check_shared_state
 from .item_rules import check_items
 from .literals import Literals
 from .manifest import Manifest
+from .message_ids import MessageIds, message_ids
 from .message_rules import check_dialect_of_handlers, check_message
 from .mutation_rules import check_mutations
 from .prepare_rules import check_prepare
@@ -37,6 +38,7 @@ class Checked:
 
     manifest: Manifest | None  # None if the declaration cannot be read
     findings: tuple[Finding, ...]
+    message_ids: MessageIds = field(default_factory=dict)  # how it names its events
 
     @property
     def errors(self) -> tuple[Finding, ...]:
@@ -53,8 +55,8 @@ def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = F
     """Read a script. Without a surface, operations of connectors are not judged. Any text is answered."""
     report = Report()
     reading = _read(source, report)
-    manifest = None if reading is None else _check_module(reading, surface, mutate_reads)
-    return Checked(manifest, report.sorted())
+    manifest, names = (None, {}) if reading is None else _check_module(reading, surface, mutate_reads)
+    return Checked(manifest, report.sorted(), names)
 
 
 def _read(source: str, report: Report) -> Reading | None:
@@ -81,18 +83,21 @@ def _read(source: str, report: Report) -> Reading | None:
     return Reading(root, scopes, Literals(scopes), report)
 
 
-def _check_module(reading: Reading, surface: Surface | None, mutate_reads: bool) -> Manifest | None:
+def _check_module(
+    reading: Reading, surface: Surface | None, mutate_reads: bool,
+) -> tuple[Manifest | None, MessageIds]:
     check_imports(reading)
     node = find_workflow(reading)
     if node is None:
-        return None
+        return None, {}
     declaration, members = read_workflow(reading, node)
     read_handlers(reading, declaration, members)
     readable = not reading.report.failed
     check_topics(reading, declaration)
     calls = _check_steps(reading, declaration, surface, mutate_reads)
     check_dialect_of_handlers(reading, declaration, calls)
-    return declaration.to_manifest(capabilities(calls, surface)) if readable else None
+    manifest = declaration.to_manifest(capabilities(calls, surface)) if readable else None
+    return manifest, message_ids(reading, calls)
 
 
 def _check_steps(

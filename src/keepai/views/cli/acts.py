@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from . import names
 from .session import Look, Session, with_json, with_session, with_shown
-from .text import count, echo, echo_json, plain
+from .text import count, echo, echo_json, plain, progress, say
+
+if TYPE_CHECKING:
+    from ...app import Keep
 
 _SKIPS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
 _ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "keep", "seen")
@@ -180,24 +184,45 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 @click.argument("mutation", metavar="MUTATION")
 @click.argument("answer", type=click.Choice(_ANSWERS))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
+@click.option("--no-wait", is_flag=True, help="With did_not_happen: give up at once if the request may still arrive.")
 @with_shown
 @with_json
 @with_session
 def resolve(
-    session: Session, mutation: str, answer: str, result: str | None, shown: int | None, as_json: bool,
+    session: Session, mutation: str, answer: str, result: str | None, no_wait: bool, shown: int | None, as_json: bool,
 ) -> None:
     """Say what became of a mutation that nobody could verify, or keep one that the script now wants otherwise.
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
     RESULT; skip goes on without it. keep goes on with what was applied, where the script wants another content.
     seen answers a sign that came later and contradicts what is on record.
+
+    did_not_happen counts only when the request cannot arrive any more. How long that takes is measured by the host that
+    is asked; without a running one, this command waits until then.
     """
     value = _json(result, answer)
     with session.look() as look:
         _, whole = names.thing(look, mutation, ("mutation",))
-    session.act("resolve", mutation_id=whole, answer=answer, result=value, shown=shown)
+    first = partial(_until_settled, mutation_id=whole) if answer == "did_not_happen" and not no_wait else None
+    session.act("resolve", first=first, mutation_id=whole, answer=answer, result=value, shown=shown)
     after = "what is on record stays" if answer == "seen" else "the run goes on from there"
     _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; {after}.")
+
+
+async def _until_settled(keep: Keep, mutation_id: str) -> None:
+    """Wait until nothing of a call can arrive any more; interrupted, it leaves everything as it is."""
+    import asyncio
+
+    mutation = keep.views.mutation(mutation_id)
+    left = keep.host.settles_in_ms(mutation) if mutation.status.value == "indeterminate" else None
+    if not left:
+        return
+    say(f"The request may still arrive, and no running host has measured for how long: waiting {left / 1000:.0f} s, "
+        "then it is noted. Ctrl-C leaves everything as it is.")
+    while left := keep.host.settles_in_ms(mutation):
+        progress(f"{left / 1000:.0f} s left")
+        await asyncio.sleep(min(left / 1000, 1.0))
+    progress("")
 
 
 def _json(text: str | None, answer: str) -> Any:

@@ -83,8 +83,8 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
 def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_json: bool) -> None:
     """Offer a repair for the run that failed.
 
-    It becomes a new minor version if it keeps the topics and the handler, uses nothing more than before and is
-    within the budget; the failed run then goes on with it.
+    It becomes a new minor version if it keeps the topics, the messageIds and the handler, uses nothing more than
+    before and is within the budget; the failed run then goes on with it.
     """
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
@@ -106,6 +106,8 @@ def _deployed(done: dict[str, Any]) -> list[str]:
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
     granted = [each for each in done["capabilities"] if each not in done["not_granted"]]
     lines += [f"  may use      {', '.join(granted)}"] if granted else []
+    if done["before"] and done["new_capabilities"]:
+        lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
     lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
     return lines

@@ -7,12 +7,12 @@ process takes the ledger's lock and is the host for that one act.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..verify import Knows
 
 F = TypeVar("F", bound=Callable[..., Any])
+First: TypeAlias = "Callable[[Keep], Awaitable[None]]"
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,15 @@ class Session:
         except apsw.Error as error:
             raise unusable(error, settings.path) from None
 
-    def act(self, act: str, **params: Any) -> Any:
-        """Have the host do something, or do it here if there is none."""
+    def act(self, act: str, *, first: First | None = None, **params: Any) -> Any:
+        """Have the host do something, or do it here if there is none, after what must be done `first` then."""
         from .. import control
 
         settings = self.settings()
         try:
             return control.ask(settings.path, act, params)
         except control.NoHost:
-            return self._act_here(act, params)
+            return self._act_here(act, params, first)
 
     def told(self, look: str, **params: Any) -> Any:
         """What the running host says to a look that needs what only it knows; None if none does."""
@@ -89,7 +90,7 @@ class Session:
         except (control.NoHost, KeepError):
             return None
 
-    def _act_here(self, act: str, params: Mapping[str, Any]) -> Any:
+    def _act_here(self, act: str, params: Mapping[str, Any], first: First | None) -> Any:
         import asyncio
 
         from .. import control
@@ -98,6 +99,8 @@ class Session:
 
         async def perform() -> Any:
             async with host(settings) as keep:
+                if first is not None:
+                    await first(keep)
                 return await control.perform(keep, act, params)
 
         try:

@@ -163,6 +163,12 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def progress(text: str) -> None:
+    """How far something is, in one line of a terminal that the next one takes the place of."""
+    if sys.stderr.isatty():
+        click.echo(f"\r{text:<{WIDTH_LEAST}}" + ("" if text else "\r"), err=True, nl=False)
+
+
 def count(number: int, noun: str) -> str:
     """`1 event`, `2 events`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

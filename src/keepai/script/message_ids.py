@@ -1,0 +1,101 @@
+"""How a script names the events that it publishes, as far as that can be read without running it.
+
+Two versions of a script that name an event differently would process the same thing twice. An expression is compared
+by its text, without white space and with one kind of quotes; of a path such as `mail.id` the first name does not
+count, for it only says what the script calls it. What needs more than that to be read is not judged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..model.operations import Step
+from .call_rules import literal_topics
+from .calls import Call
+from .reading import Reading
+from .tree import Node
+
+_PATHS = frozenset({"identifier", "member_expression", "subscript_expression"})
+_JOINED = frozenset({"template_string", "binary_expression"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """A topic as one step of a handler publishes to it."""
+
+    handler: str
+    step: Step
+    topic: str
+
+
+@dataclass(frozen=True)
+class Named:
+    """How one call names its event."""
+
+    text: str  # as it is written
+    form: str | None  # what is compared; None: it cannot be read
+
+
+MessageIds = Mapping[Place, tuple[Named, ...]]
+
+#: A call that leaves the name to the host.
+_BY_HOST = Named("no messageId", "")
+
+
+def message_ids(reading: Reading, calls: Iterable[Call]) -> MessageIds:
+    """Every way in which each topic's events are named."""
+    found: dict[Place, dict[Named, None]] = {}
+    for call in calls:
+        if call.name != "publish" or len(call.args) < 2:
+            continue
+        named = _named(reading, call.args[1])
+        for topic, _ in literal_topics(reading, call.args[0]):
+            found.setdefault(Place(call.handler.name, call.step, topic), {})[named] = None
+    return {place: tuple(names) for place, names in found.items()}
+
+
+def renamed(before: MessageIds, after: MessageIds) -> tuple[Place, Named, tuple[Named, ...]] | None:
+    """The first place that is still published to, but where a name that could be read is not given any more."""
+    for place, names in before.items():
+        now = after.get(place, ())
+        forms = {each.form for each in now}
+        lost = [each for each in names if each.form and each.form not in forms]
+        if now and lost:
+            return place, lost[0], now
+    return None
+
+
+def _named(reading: Reading, event: Node) -> Named:
+    resolved = reading.literals.resolve(event)
+    if resolved.kind != "object":
+        return Named(_squeezed(event.text), None)
+    entries = reading.literals.entries(resolved)
+    given = [entry for entry in entries if entry.key == "messageId"]
+    if not given:
+        hidden = any(entry.key is None for entry in entries)
+        return Named(_squeezed(event.text), None) if hidden else _BY_HOST
+    value = reading.literals.resolve(given[-1].value)
+    return Named(" ".join(value.text.split()), _form(reading, value))
+
+
+def _form(reading: Reading, node: Node) -> str | None:
+    constant = reading.literals.text(node)
+    if constant is not None:
+        return f'"{constant}"'
+    if node.kind in _PATHS:
+        return re.sub(r"^[\w$]+(?=[.?\[])", "…", _squeezed(node.text))
+    return _joined(node) if node.kind in _JOINED else None
+
+
+def _joined(node: Node) -> str:
+    """A template keeps the white space between its parts, which is a part of the name."""
+    if node.kind != "template_string":
+        return _squeezed(node.text)
+    return "".join(
+        _squeezed(child.text) if child.kind == "template_substitution" else child.text for child in node.children)
+
+
+def _squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text).replace("'", '"')
