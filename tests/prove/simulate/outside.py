@@ -56,7 +56,7 @@ class Manners:
     late: float = 0.0  # lands after the caller was told that it is unknown
     odd: float = 0.0  # an error that no connector declares
     hang: float = 0.0  # no answer at all
-    stubborn: float = 0.0  # of the hanging ones: does not even end when cancelled
+    stubborn: float = 0.0  # of as many others: does not even end when cancelled, and sends after that
     ask_fails: float = 0.0  # a look-up that raises, hangs or cannot tell yet
     never_tells: float = 0.0  # a look-up that says "unknown"
 
@@ -103,11 +103,13 @@ class Outside:
             raise self._refusal()
         if self.draw(m.lose_request):
             raise OutcomeUnknown("The connection broke while the request was being sent.")
+        if self.draw(m.stubborn * m.hang):
+            await self._stubborn(operation, unit, call.idempotency_key, honours_key=honours_key)
         answer = self._launch(operation, unit, call.idempotency_key, honours_key=honours_key)
         if self.draw(m.late):
             raise OutcomeUnknown("The connection broke after the request was sent.")
         if self.draw(m.hang):
-            await self._hang(stubborn=self.draw(m.stubborn))
+            await asyncio.Event().wait()
         result = await answer
         if self.draw(m.lose_answer):
             raise OutcomeUnknown("The connection broke before the answer came.")
@@ -137,13 +139,13 @@ class Outside:
         self.effects.append(effect)
         return effect
 
-    async def _hang(self, *, stubborn: bool) -> None:
-        """Never answer; a stubborn call takes its time to end even when it is told to."""
+    async def _stubborn(self, operation: str, unit: str, key: str, *, honours_key: bool) -> None:
+        """A call that does not end when it is told to, and sends its request only then, as a stuck thread may."""
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            if stubborn:
-                await asyncio.sleep(self.span(30.0))
+            await asyncio.sleep(self.span(90.0))
+            self._launch(operation, unit, key, honours_key=honours_key)
             raise
 
     def _refusal(self) -> Exception:
