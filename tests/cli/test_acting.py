@@ -333,8 +333,8 @@ def test_a_sign_against_what_is_on_record_is_shown_until_it_was_seen(worked: Pla
     assert told.startswith(f"A later sign contradicts what is on record.  {WF}  ask_{contradicted}\n")
     assert "the call raised Rejected: no" in told
     assert f"keep resolve {contradicted} seen" in told
-    assert contradicted in worked.type("status", code=4).stdout
-    assert worked.json("status", code=4)["workflows"][0]["contradicted"] == [contradicted]
+    assert "needs you  1 question" in worked.type("status", code=4).stdout
+    assert worked.json("status", code=4)["workflows"][0]["needs_you"] == [f"ask_{contradicted}"]
     why = worked.type("why", f"ask_{contradicted}").stdout
     assert f"keep resolve {contradicted} seen" in why
     assert "Noted; what is on record stays." in worked.type("resolve", contradicted, "seen").stdout

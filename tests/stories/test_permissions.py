@@ -170,3 +170,70 @@ async def test_grants_that_mean_nothing_are_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="everything"):
             await story.keep.deploy(acting(name="other"), grants="everything")
         assert [w.name for w in await story.keep.workflows()] == ["story"]
+
+
+# -- sources of inputs -------------------------------------------------------------------------------
+
+
+async def test_inputs_of_a_denied_source_stop_the_run_until_it_is_allowed(tmp_path: Path) -> None:
+    # R048
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(), grants={"feed.list": "allow", "gmail.send": "allow", "inputs.feed": "deny"})
+        await story.run()
+        run = await story.last(wf)
+        assert (run.handler, run.status) == ("poll", "paused:approval")
+        assert run.error is not None
+        assert "inputs of the source 'feed' are denied" in run.error.message
+        assert run.error.line is not None
+        assert (await story.inputs(wf), await story.events(wf)) == ({}, [])
+        [asked] = await story.keep.needs_you()
+        assert (asked.kind, asked.facts["capability"], asked.actions[0]) == ("permission", "inputs.feed", "grant")
+        await story.keep.grant(wf, "inputs.feed", "allow")
+        await story.run()
+        assert await story.ids(wf, "in", "consumed") == ["a"]
+
+
+async def test_what_is_said_of_no_source_is_allowed_and_all_grants_leave_a_deny(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        await story.run()
+        assert set(await story.inputs(wf)) == {"a"}
+        await story.keep.grant(wf, "inputs.feed", "deny")
+        await story.deploy(acting(prepare="ctx.log('2');"))
+        await story.run()
+        assert (await story.last(wf)).status == "paused:approval"
+        grants = story.keep.parts.ledger.read().all("grant_all", workflow_id=wf)
+        assert {g["capability"]: g["mode"] for g in grants}["inputs.feed"] == "deny"
+
+
+async def test_publishing_with_an_earlier_input_of_a_denied_source_stops_too(tmp_path: Path) -> None:
+    poll = """
+      const inputId = state ?? ctx.registerInput({ source: "feed", type: "item", id: "a", title: "A" });
+      await ctx.publish("in", { messageId: `m${(await ctx.feed.list({})).length}`, inputId, payload: {} });
+      return inputId;"""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(poll)}))
+        await story.run()
+        await story.keep.grant(wf, "inputs.feed", "deny")
+        story.feed.put("b")
+        await story.run(minutes=5)
+        assert (await story.last(wf)).status == "paused:approval"
+        assert await story.ids(wf, "in") == ["m0"]
+
+
+@pytest.mark.parametrize(("capability", "rule", "error"), [
+    ("inputs.nothing", "deny", NotFound), ("inputs", "deny", NotFound), ("inputs.feed", "ask", ConfigError),
+    ("inputs.feed", {"mode": "allow", "per_day": 1}, ConfigError),
+    ("inputs.feed", {"mode": "deny", "match": {"title": "*"}}, ConfigError),
+])
+async def test_a_rule_that_makes_no_sense_for_inputs_is_refused(
+    tmp_path: Path, capability: str, rule: object, error: type[Exception],
+) -> None:
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(acting())
+        with pytest.raises(error):
+            await story.keep.grant(wf, capability, rule)  # type: ignore[arg-type]
+        with pytest.raises(error):
+            await story.deploy(acting(name="other"), grants={capability: rule})

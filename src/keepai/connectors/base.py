@@ -47,8 +47,8 @@ _OBJECT_MEMBERS = frozenset({
     "then", "constructor", "prototype", "__proto__", "toJSON", "toString", "toLocaleString", "valueOf",
     "hasOwnProperty",
 })
-#: What `ctx` carries itself, and the input sources that are the host's own.
-TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item"}) | _OBJECT_MEMBERS
+#: What `ctx` carries itself, the input sources that are the host's own, and what capabilities of inputs begin with.
+TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
 
 
 class Operation(Generic[F]):

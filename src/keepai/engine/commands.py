@@ -87,7 +87,7 @@ class Commands:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = self.workflow(workflow)
         wanted = grant_of(rule, capability)
-        check_capability(self._parts, capability)
+        check_capability(self._parts, capability, wanted)
         waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
         same = encode(stored(wanted.to_text()))

@@ -11,7 +11,7 @@ from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
 from ..model.errors import ConfigError, Conflict, Finding, NotFound, Refused, ScriptInvalid
-from ..model.permissions import Grant, Mode, grant_of
+from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.manifest import Manifest
@@ -137,15 +137,21 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
         if grants != "all":
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
         return dict.fromkeys(manifest.capabilities, Grant(Mode.ALLOW))
-    for capability in grants:
-        check_capability(parts, capability)
-    return {capability: grant_of(rule, capability) for capability, rule in grants.items()}
+    wanted = {capability: grant_of(rule, capability) for capability, rule in grants.items()}
+    for capability, rule in wanted.items():
+        check_capability(parts, capability, rule)
+    return wanted
 
 
-def check_capability(parts: Parts, capability: str) -> None:
+def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
     """Refuse a grant for something that no connector offers; a slip in a `deny` must not be silent."""
     connector, _, operation = capability.partition(".")
-    if operation not in parts.surface.operations.get(connector, {}):
+    if connector == INPUTS:
+        if operation not in parts.surface.input_types:
+            known = ", ".join(parts.surface.input_types)
+            raise NotFound(f"There is no source {operation!r} of inputs. There are: {known}.")
+        check_for_inputs(rule, capability)
+    elif operation not in parts.surface.operations.get(connector, {}):
         raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
 
 

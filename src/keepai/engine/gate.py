@@ -153,6 +153,7 @@ class Gate:
             raise RuleBroken(f"registerInput: there is no source {source!r}. Known sources: {known}.")
         if kind not in types:
             raise RuleBroken(f"registerInput: the source {source!r} has no type {kind!r}; it has {_listed(types)}.")
+        self._permissions.check_inputs(source)
         external_id = check_id(entry.get("id"), "registerInput: id")
         return self._input(source, kind, external_id, check_title(entry.get("title"), "registerInput"))
 
@@ -231,6 +232,8 @@ class Gate:
         found = self._parts.ledger.read().one(
             "input_exists", workflow_id=self._run.workflow_id, input_id=input_id,
         )
+        if found is not None:
+            self._permissions.check_inputs(found["source"])
         return found is not None
 
     # -- the outside world -------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections import Counter
 from ..model.codec import Json
 from ..model.errors import NotGranted
 from ..model.operations import Kind
-from ..model.permissions import Grant, Mode, Use, from_text, judge
+from ..model.permissions import INPUTS, Grant, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
 from ..model.states import Phase, Status
 from .parts import Parts
@@ -32,6 +32,10 @@ class Permissions:
         mode = judge(self._grants.get(capability), capability, params, use, may_ask=may_ask)
         self._used[capability] += 1
         return mode
+
+    def check_inputs(self, source: str) -> None:
+        """Refuse inputs of a source that is denied to the workflow."""
+        judge_inputs(self._grants.get(f"{INPUTS}.{source}"), source)
 
     def _in_run(self, capability: str) -> int:
         """How often it was used; what a routine sent counts over all its replays, what it found again does not."""

@@ -77,6 +77,22 @@ def judge(grant: Grant | None, capability: str, params: Json, use: Use, *, may_a
     return grant.mode
 
 
+#: What stands for a connector in the capability of bringing in inputs of a source: `inputs.gmail`.
+INPUTS = "inputs"
+
+
+def judge_inputs(grant: Grant | None, source: str) -> None:
+    """Whether inputs of a source may come in: they may, unless that is denied. Raises `NotGranted` if it is."""
+    if grant is not None and grant.mode is Mode.DENY:
+        raise _refused(f"inputs of the source {source!r} are denied to this workflow", f"{INPUTS}.{source}")
+
+
+def check_for_inputs(grant: Grant, capability: str) -> None:
+    """Refuse a rule that makes no sense for inputs: nobody sees them one by one, and they have no params."""
+    if grant.mode is Mode.ASK or grant.match or grant.per_run is not None or grant.per_day is not None:
+        raise ConfigError(f"The grant of {capability} must be allow or deny, without limits: no call is to be judged.")
+
+
 def _refused(why: str, capability: str) -> NotGranted:
     return NotGranted(f"{why}. Change it with `keep grant WORKFLOW {capability}`, then the run goes on.", capability)
 

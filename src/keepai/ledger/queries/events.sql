@@ -6,8 +6,8 @@ select id from input
 where workflow_id = :workflow_id and source = :source and type = :type and external_id = :external_id;
 
 -- name: input_exists
--- Whether an input id belongs to this workflow.
-select id from input where workflow_id = :workflow_id and id = :input_id;
+-- The source of an input, if its id belongs to this workflow.
+select source from input where workflow_id = :workflow_id and id = :input_id;
 
 -- name: input_by_id
 -- One input.
