@@ -77,7 +77,7 @@ class CrashSoon:
 class Schedule:
     """One world, one ledger, and what happens to them."""
 
-    def __init__(self, folder: Path, seed: int, like: Path, *, known: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int, like: Path) -> None:
         self.seed, self.chance = seed, random.Random(seed)
         self.path = folder / "keep.db"
         shutil.copy(like, self.path)
@@ -93,7 +93,6 @@ class Schedule:
         }
         self.plan = Plan()
         self.reached: Counter[str] = Counter()  # kinds of questions, and what became of items and mutations
-        self.known = known  # whether to go where bugs are known to be
         self.told: list[str] = []  # what happened, for whoever has to understand a violation
         self.effects: dict[tuple[str, int, str], int] = {}
         self.given: dict[tuple[str, int, str], set[str]] = {}
@@ -188,8 +187,7 @@ class Schedule:
         self.reached.update(f"item {i.status} at rest" for i in await self.keep.items(self.wf))
         for question in asked:
             self.need(question.actions, f"{question} can only be looked at")
-            if not question.id.startswith("ask_itm_") or self.known:
-                await self.keep.explain(question.id)
+            await self.keep.explain(question.id)
         for run in runs.values():
             await self.keep.explain(run.id)
 
@@ -242,9 +240,6 @@ class Schedule:
         found = self.item(self.chance.choice(ITEMS))
         if found is None:
             return
-        runs = await self.keep.runs(self.wf)
-        if not self.known and any(r.state in ("active", "paused", "failed") for r in runs):
-            return
         self.note(found.external_id)
         try:
             await self.keep.reprocess(found.id)
@@ -260,10 +255,9 @@ class Schedule:
             await self.answer(self.chance.choice(asked))
 
     async def answer(self, question: Escalation) -> None:
-        acts = [a for a in question.actions if self.known or a != "skip_input" or not self._skipped(question)]
-        if not acts:
+        if not question.actions:
             return self.note("it has expired")
-        act = self.chance.choice(acts)
+        act = self.chance.choice(question.actions)
         self.note(f"{question.kind}: {act}")
         self.reached[f"{question.kind}: {act}"] += 1
         happened = self._effect_of(question.mutation_id) if question.mutation_id else None
@@ -306,10 +300,6 @@ class Schedule:
         """What a person finds who looks outside."""
         key = self.keep.views.mutation(mutation_id).idempotency_key
         return next((e for e in self.world.effects if e.idempotency_key == key), None)
-
-    def _skipped(self, question: Escalation) -> bool:
-        row = self.keep.parts.ledger.read().one("input_by_id", input_id=question.facts["input_id"])
-        return row is not None and row["status"] == "skipped"
 
     async def pause(self) -> None:
         with contextlib.suppress(Refused):
@@ -479,7 +469,7 @@ async def first_ledger(folder: Path) -> Path:
 
 
 async def simulate(
-    seeds: Iterable[int], *, known: bool = False, reached: Counter[str] | None = None,
+    seeds: Iterable[int], *, reached: Counter[str] | None = None,
 ) -> list[Violation]:
     """Live through these schedules; gives what was broken."""
     found: list[Violation] = []
@@ -488,7 +478,7 @@ async def simulate(
         for seed in seeds:
             own = folder / str(seed)
             own.mkdir()
-            schedule = Schedule(own, seed, like, known=known)
+            schedule = Schedule(own, seed, like)
             try:
                 await schedule.live()
             except Violation as violation:
