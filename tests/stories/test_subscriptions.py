@@ -251,4 +251,4 @@ async def test_both_examples_run_side_by_side_on_one_mailbox(tmp_path: Path) -> 
         assert len(ids) >= 2
         assert len(story.world.rows["..."]) == 2
         inputs = [i for wf in ids for i in await story.keep.inputs(wf)]
-        assert len(inputs) == len({i.id for i in inputs}) == 2
+        assert len(inputs) == len({i.id for i in inputs}) == len(ids)

@@ -172,13 +172,6 @@ def _no_guard(tx: Any, query: str, run: Any, **params: Any) -> None:
 _carry = relaunch.carry
 
 
-def _carries_doubt(parts: Any, run: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
-    how = _carry(parts, run, active, leaves, trigger, failures)
-    if how is not None or run.phase is not Phase.MUTATING:
-        return how
-    return relaunch.Carry(leaves, active, Phase.PREPARED, keep=True, trigger=trigger)
-
-
 def _new_version_keeps(parts: Any, run: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
     how = _carry(parts, run, active, leaves, trigger, failures)
     stale = how is not None and how.phase is Phase.PREPARING and run.phase is not Phase.PREPARING
@@ -240,7 +233,6 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
         (outside, "reconcile", lambda *a: _says("unknown", *a)), (Closures, "settled", _is(0))],
     "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (Closures, "settled", _is(0))],
     "crash_is_failure": lambda: [(runner, "in_flight", _is(None)), (recovery, "in_flight", _is(None))],
-    "doubt_is_carried_on": lambda: [(m, "carry", _carries_doubt) for m in (host, commands, recovery)],
     # People.
     "did_not_happen_too_early": lambda: [
         (host.Host, "check_settled", _nothing), (app.Keep, "known", _all_settled)],

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,7 @@ class Outside:
         self.effects: list[Effect] = []
         self.calls: Counter[str] = Counter()
         self.quiet = False  # from then on everything works
+        self.alarm: Callable[[], None] = lambda: None  # somebody who happens to watch
 
     def order(self) -> None:
         """Somebody orders something."""
@@ -107,6 +109,7 @@ class Outside:
             await self._stubborn(operation, unit, call.idempotency_key, honours_key=honours_key)
         answer = self._launch(operation, unit, call.idempotency_key, honours_key=honours_key)
         if self.draw(m.late):
+            self.alarm()
             raise OutcomeUnknown("The connection broke after the request was sent.")
         if self.draw(m.hang):
             await asyncio.Event().wait()

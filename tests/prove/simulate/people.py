@@ -40,17 +40,18 @@ class Person:
         left = reprocesses
         while not over():
             await asyncio.sleep(self._random.expovariate(1 / (20 * MINUTE)))
-            await self._turn(slow=self._random.choice([0.0, 5.0, 40 * MINUTE]))
+            await self.turn(slow=self._random.choice([0.0, 5.0, 40 * MINUTE]))
             if left and self._random.random() < 0.3:
                 left -= await self._reprocess()
 
     async def tidy(self) -> None:
         """In the quiet end somebody answers everything, promptly."""
         while True:
-            await self._turn(slow=0.0, settle_all=True)
+            await self.turn(slow=0.0, settle_all=True)
             await asyncio.sleep(10 * MINUTE)
 
-    async def _turn(self, slow: float, *, settle_all: bool = False) -> None:
+    async def turn(self, slow: float, *, settle_all: bool = False) -> None:
+        """Look, decide, think for `slow` seconds, act."""
         keep = self._open()
         if keep is None:
             return

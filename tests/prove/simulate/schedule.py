@@ -202,6 +202,16 @@ class World:
         """Somebody sets the wall clock."""
         self.clock.ahead_ms += self.random.choice([-10 * 365 * 86_400_000, -3_600_000, 3_600_000, 86_400_000])
 
+    def alarmed(self) -> None:
+        """Somebody watches just now, and is there within seconds."""
+        if self.random.random() < 0.5:
+            delay = self.random.random() * 6
+            self.loop.call_later(delay, self.spawn_turn, context=contextvars.Context())
+
+    def spawn_turn(self) -> None:
+        """One look at the questions, and one act."""
+        self.spawn(self.person("prompt").turn(slow=0.0))
+
     def redeploy(self) -> None:
         """A new version; now and then a broken one, which the next one mends."""
         variant = self.random.choice([1, 2, 3, 101])
@@ -290,6 +300,7 @@ def _play(world: World) -> None:
     world.befall(sky.jumps, world.jump)
     world.befall(sky.doubles, world.double)
     world.befall(sky.deploys, world.redeploy)
+    world.outside.alarm = world.alarmed
     for tab in range(sky.tabs):
         world.spawn(world.person(f"tab {tab}").watch(lambda: world.quiet, sky.reprocesses))
     loop.run(sky.hours * HOUR)
