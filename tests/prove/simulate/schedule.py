@@ -34,7 +34,7 @@ from tests.prove.simulate.scripts import GRANTED, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
-POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=6)
+POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2)
 
 
 class SimClock:

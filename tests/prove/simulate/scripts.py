@@ -47,6 +47,7 @@ export default Keep.workflow({
         await ctx.rows.add({ unit: prepared.data.unit });
       },
       async next(ctx, prepared, outcome) {
+        if (broken) throw new Error("broken");
         if (outcome.status === "applied") {
           await ctx.publish("filed", { messageId: outcome.result.id, payload: { unit: outcome.result.unit } });
         }
@@ -145,6 +146,8 @@ class _Step:
         return Ended(mutation=self._operation("rows.add", {"unit": prepared["data"]["unit"]}))
 
     async def file_next(self, prepared: Any, outcome: Any) -> Any:
+        if self.broken:
+            raise ScriptThrew("Error: broken")
         if outcome["status"] == "applied":
             result = outcome["result"]
             await self.ask("publish", "filed", {"messageId": result["id"], "payload": {"unit": result["unit"]}})
