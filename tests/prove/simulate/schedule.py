@@ -79,7 +79,7 @@ def weather(seed: int) -> Weather:
         return r.randint(1, most) if r.random() < chance else 0
 
     manners = Manners(
-        refuse=maybe(0.3), lose_request=maybe(0.3), lose_answer=maybe(0.4), late=maybe(0.4), odd=maybe(0.2),
+        refuse=r.choice([0.0, 0.0, 0.1, 0.3, 0.8]), lose_request=maybe(0.3), lose_answer=maybe(0.4), late=maybe(0.4), odd=maybe(0.2),
         hang=maybe(0.2), stubborn=maybe(1.0), ask_fails=maybe(0.5), never_tells=maybe(0.2, 0.3),
     )
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
