@@ -8,6 +8,7 @@ after enough time all work is done or stands as an explained question.
 from __future__ import annotations
 
 import contextvars
+import inspect
 import os
 import random
 import shutil
@@ -79,8 +80,9 @@ def weather(seed: int) -> Weather:
         return r.randint(1, most) if r.random() < chance else 0
 
     manners = Manners(
-        refuse=r.choice([0.0, 0.0, 0.1, 0.3, 0.8]), lose_request=maybe(0.3), lose_answer=maybe(0.4), late=maybe(0.4), odd=maybe(0.2),
-        hang=maybe(0.2), stubborn=maybe(1.0), ask_fails=maybe(0.5), never_tells=maybe(0.2, 0.3),
+        refuse=r.choice([0.0, 0.0, 0.1, 0.3, 0.8]), lose_request=maybe(0.3), lose_answer=maybe(0.4),
+        late=maybe(0.4), odd=maybe(0.2), hang=maybe(0.2), stubborn=maybe(1.0), ask_fails=maybe(0.5),
+        never_tells=maybe(0.2, 0.3),
     )
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
@@ -284,7 +286,16 @@ def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: 
         finally:
             if world.keep is not None and world.keep._parts is not None:
                 _let_go(world.keep)
+            _bury(loop)
     return world
+
+
+def _bury(loop: SimLoop) -> None:
+    """What the dead had planned and never began is not worth a warning."""
+    for task in loop.tasks:
+        coroutine = task.get_coro()
+        if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+            coroutine.close()
 
 
 def _play(world: World) -> None:
