@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.prove.__main__ import KEPT, SUITES, suite
+from tests.prove.program import KEPT, SUITES, suite
 
 SEEDS = [(name, seed) for name, seeds in json.loads(KEPT.read_text()).items() for seed in seeds]
 

@@ -1,0 +1,119 @@
+"""`python -m tests.prove --budget 10m`: every suite for its share of the time, then one table.
+
+`--suite NAME` runs one of them, `--seed N` begins elsewhere, `--workers N` uses so many processes (each with seeds of
+its own), `--only SEED` repeats one try of one suite.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import re
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.prove.base import Result, Suite
+
+#: Suite → (module with `run`, its share of the time, whether it uses several processes by itself).
+SUITES: dict[str, tuple[str, float, bool]] = {
+    "simulation": ("tests.prove.simulate.suite", 4, False),
+    "items": ("tests.prove.items", 1, False),
+    "images": ("tests.prove.images", 2, False),
+    "iofaults": ("tests.prove.iofaults", 1, False),
+    "torture": ("tests.prove.torture", 3, True),
+}
+
+KEPT = Path(__file__).parent / "seeds.json"
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_APART = 1_000_000  # between the first seeds of two processes
+
+
+def seconds_of(text: str) -> float:
+    """`90`, `90s`, `10m` or `2h` in seconds."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m or 2h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def suite(name: str) -> Suite:
+    """The function that runs a suite."""
+    run: Suite = importlib.import_module(SUITES[name][0]).run
+    return run
+
+
+def run_suite(name: str, seconds: float, first: int, only: str | None, workers: int) -> Result:
+    """One suite, in as many processes as it can use."""
+    began = time.monotonic()
+    alone = workers == 1 or only is not None or SUITES[name][2]
+    if alone:
+        result = suite(name)(seconds, first, only)
+    else:
+        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+            parts = [pool.submit(_part, name, seconds, first + n * _APART) for n in range(workers)]
+            result = united([part.result() for part in parts])
+    result.seconds = time.monotonic() - began
+    return result
+
+
+def _part(name: str, seconds: float, first: int) -> Result:
+    return suite(name)(seconds, first, None)
+
+
+def united(parts: list[Result]) -> Result:
+    """The results of several processes as one."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole.tried += part.tried
+        whole.violations += part.violations
+    whole.note = "; ".join(dict.fromkeys(part.note for part in parts if part.note))
+    return whole
+
+
+def main() -> int:
+    """Run, print, keep what failed; 1 if a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m tests.prove", description=__doc__)
+    parser.add_argument("--budget", type=seconds_of, default=60.0)
+    parser.add_argument("--suite", choices=sorted(SUITES), action="append")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    names = given.suite or list(SUITES)
+    share = sum(SUITES[name][1] for name in names)
+    results = []
+    for name in names:
+        seconds = given.budget * SUITES[name][1] / share
+        print(f"{name}: up to {seconds:.0f} s …", file=sys.stderr, flush=True)
+        results.append(run_suite(name, seconds, given.seed, given.only, given.workers))
+        _keep(results[-1])
+    print(json.dumps([vars(r) | {"violations": [vars(v) for v in r.violations]} for r in results], indent=1)
+          if given.json else table(results))
+    return int(any(result.violations for result in results))
+
+
+def table(results: list[Result]) -> str:
+    """The results for people."""
+    lines = [f"{'suite':<14}{'tried':>12}  {'of':<14}{'violations':>11}{'time':>9}{'per s':>10}  note"]
+    for r in results:
+        lines.append(
+            f"{r.suite:<14}{r.tried:>12,}  {r.unit:<14}{len(r.violations):>11}{r.seconds:>8.0f}s"
+            f"{r.tried / max(r.seconds, 1e-9):>10.1f}  {r.note}"
+        )
+        lines += [f"  seed {v.seed}: {v.what}" for v in r.violations[:20]]
+    return "\n".join(lines)
+
+
+def _keep(result: Result) -> None:
+    """Failing seeds become regression tests: tests/prove/test_seeds.py repeats them."""
+    if not result.violations:
+        return
+    kept: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    seeds = dict.fromkeys([*kept.get(result.suite, []), *(v.seed for v in result.violations)])
+    kept[result.suite] = list(seeds)
+    KEPT.write_text(json.dumps(kept, indent=1) + "\n")
