@@ -6,6 +6,10 @@ was done in the ledger. A mutation that was applied gives its kept result; only 
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
 from ..model.codec import Json, check_id, encode, stored
@@ -91,10 +95,21 @@ class Items:
                 "do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
-        result = await mutation.perform(self._stepper, operation, unit)
+        result = await _to_its_end(mutation.perform(self._stepper, operation, unit))
         if result is None:
             raise Suspended(f"Run {self._stepper.run.id} waits.")
         return Reply(stored(result))
+
+
+async def _to_its_end(performing: Coroutine[Any, Any, str | None]) -> str | None:
+    """A mutation that has begun is recorded to its end, also if the script's worker dies meanwhile."""
+    task = asyncio.ensure_future(performing)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        task.cancelled() or task.exception()  # whoever cancelled has an error of its own to tell
+        raise
 
 
 def _unfinished(item: Row) -> bool:

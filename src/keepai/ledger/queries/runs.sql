@@ -117,6 +117,10 @@ where workflow_id = :workflow_id and lineage = :lineage and connector = :connect
 -- The newest mutation of a run.
 select * from mutation where workflow_id = :workflow_id and run_id = :run_id order by ordinal desc limit 1;
 
+-- name: mutation_under_way
+-- A mutation of a run whose call is on record and whose outcome is not.
+select id from mutation where workflow_id = :workflow_id and run_id = :run_id and status = 'in_flight' limit 1;
+
 -- name: mutation_by_id
 -- One mutation.
 select * from mutation where id = :mutation_id;

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.codec import stored
+from ...model.errors import Conflict
 from ...model.records import Run, Traced
 from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status
 from ..base import Tx
@@ -106,7 +107,9 @@ def advance(
 
 
 def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
-    """A failure: the status says why, the phase stays."""
+    """A failure: the status says why, the phase stays. A run whose call is on record is in doubt, and stops as that."""
+    if tx.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id) is not None:
+        raise Conflict(f"Nothing was changed: a call of run {run.id} is on record without an outcome.")
     halt(tx, run, why)
     keep_trace(tx, run.workflow_id, trace)
 
