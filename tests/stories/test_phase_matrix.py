@@ -14,7 +14,7 @@ from keepai.model.operations import ALLOWED, Kind, Step
 from keepai.model.records import Event, Mutation, Run
 from tests.harness import POLL, Story, consumer, js, producer, take_first, workflow
 
-#: The steps that scripts of this version have. Routines are refused when they are deployed.
+#: The steps of producers and consumers; what a routine may do is in test_routines.py.
 STEPS = (Step.PRODUCER, Step.PREPARE, Step.MUTATE, Step.NEXT)
 
 GRANTS = dict.fromkeys(

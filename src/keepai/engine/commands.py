@@ -12,8 +12,9 @@ from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import acts, repairs, workflows
 from ..ledger.transitions.acts import Act, Repeated
+from ..ledger.transitions.runs import Carry
 from ..model.codec import Json, encode, stored
-from ..model.errors import Conflict, NeedsAttention, NotFound, OutcomeUnknown, Refused, Transient
+from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
@@ -133,7 +134,7 @@ class Commands:
         act = self._judged(Act("retry", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
-        new = await self._carry_on(act, run, actor)
+        new = await self._act(act, workflows.retry_run, run, self._how(run), actor)
         return new.id
 
     @_once
@@ -191,14 +192,11 @@ class Commands:
     async def _keep_applied(self, act: Act, mutation: Mutation) -> None:
         row = self._parts.ledger.read().one("run_open", workflow_id=mutation.workflow_id)
         run = run_record(row) if row else None
-        differs = run.error.evidence if run and run.error and run.error.code == NeedsAttention.code else None
-        if run is None or not isinstance(differs, dict) or differs.get("mutation_id") != mutation.id:
+        differs = run.differs if run else None
+        if run is None or differs is None or differs["mutation_id"] != mutation.id:
             raise Refused(f"Mutation {mutation.id} is {mutation.status}, and no run asks whether to keep it.")
-        workflow = self.workflow(run.workflow_id)
-        how = carry(self._parts, run, (workflow["major"], workflow["minor"]), Status.SUPERSEDED, "person")
-        assert how is not None, "nothing of this run is in doubt"
         wanted = str(differs["wanted_payload"])
-        await self._act(act, workflows.keep_applied, run, mutation, wanted, how, act.actor)
+        await self._act(act, workflows.keep_applied, run, mutation, wanted, self._how(run), act.actor)
 
     async def _seen(self, act: Act, mutation: Mutation) -> None:
         if mutation.contradicted_at is None:
@@ -328,7 +326,8 @@ class Commands:
         act = self._judged(Act(name, workflow_id, workflow_id, actor, shown))
         await self._act(act, workflows.move, workflow_id, target, name, actor)
 
-    async def _carry_on(self, act: Act, run: Run, actor: str) -> Run:
+    def _how(self, run: Run) -> Carry:
+        """How a person has a stopped run carried on, or why that cannot be."""
         row = self.workflow(run.workflow_id)
         how = carry(self._parts, run, (row["major"], row["minor"]), Status.SUPERSEDED, "person")
         if how is None:
@@ -337,7 +336,7 @@ class Commands:
             )
         if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
-        return await self._act(act, workflows.retry_run, run, how, actor)
+        return how
 
     def _again_at(self, run: Run) -> int:
         """When a handler whose run is given up before it pinned anything looks again by itself."""

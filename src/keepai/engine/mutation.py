@@ -68,10 +68,10 @@ async def _applied_before(stepper: Stepper, spec: OperationSpec, intent: Intent,
         return None
     _check_content(spec, row, intent)
     stepper.trace.warning(step, f"{row['id']} has applied this before; its result is used and nothing is sent.")
-    if outcome_of(stepper.run, row["result"]) is not None:
+    outcome = outcome_of(stepper.run, row["result"])
+    if outcome is not None:
         stepper.run = await stepper.parts.ledger.write(
-            runs.advance, stepper.run, AFTER_APPLIED[stepper.run.phase], outcome_of(stepper.run, row["result"]),
-            stepper.trace.take(), barrier=True,
+            runs.advance, stepper.run, AFTER_APPLIED[stepper.run.phase], outcome, stepper.trace.take(), barrier=True,
         )
     return str(row["result"])
 

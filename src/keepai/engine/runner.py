@@ -6,7 +6,7 @@ from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
 from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken
 from ..model.records import Mutation, Run
-from ..model.states import AFTER_APPLIED, MutationStatus, Status
+from ..model.states import Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, producer_run, reconcile, routine_run
 from .parts import Parts
@@ -58,9 +58,5 @@ async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepErro
 
 def in_flight(parts: Parts, run: Run) -> Mutation | None:
     """The mutation of this run whose call is recorded and whose outcome is not."""
-    if run.phase not in AFTER_APPLIED:
-        return None
-    row = parts.ledger.read().one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    if row is None or row["status"] != MutationStatus.IN_FLIGHT:
-        return None
-    return mutation_record(row)
+    row = parts.ledger.read().one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id)
+    return mutation_record(row) if row else None

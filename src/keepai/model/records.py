@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 
 from .clock import iso
 from .codec import Json
+from .errors import NeedsAttention
 from .states import (
     ApprovalStatus,
     EventStatus,
@@ -245,6 +246,12 @@ class Run(Record):
         """The script version as two numbers."""
         major, _, minor = self.version.partition(".")
         return int(major), int(minor)
+
+    @property
+    def differs(self) -> dict[str, Json] | None:
+        """What was applied and what is wanted now, if that difference stopped it."""
+        found = self.error.evidence if self.error and self.error.code == NeedsAttention.code else None
+        return found if isinstance(found, dict) else None
 
     @classmethod
     def shown_too(cls) -> tuple[str, ...]:

@@ -126,7 +126,7 @@ class Questions:
 
     def _mutation(self, run: Run) -> Mutation | None:
         """The mutation that a run's stop is about: its newest, or the one that differs from what is wanted now."""
-        differs = differs_of(run)
+        differs = run.differs
         row = self._read.one("mutation_by_id", mutation_id=differs["mutation_id"]) if differs else self._read.one(
             "mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
         mutation = mutation_record(row) if row else None
@@ -168,12 +168,6 @@ def capability_of(run: Run) -> str | None:
     return str(run.error.evidence) if lacks and run.error else None
 
 
-def differs_of(run: Run) -> dict[str, Json] | None:
-    """What was applied and what is wanted now, if that difference stopped a run."""
-    found = run.error.evidence if run.error and run.error.code == "attention" else None
-    return found if isinstance(found, dict) else None
-
-
 def _kind(run: Run, mutation: Mutation | None) -> str | None:
     match run.reason:
         case Reason.RECONCILIATION:
@@ -196,7 +190,7 @@ def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
         return seen.doubt.actions
     refused = {
         "retry": not seen.present, "grant": capability_of(seen.run) is None,
-        "approve": seen.expired, "reject": seen.expired, "keep": differs_of(seen.run) is None,
+        "approve": seen.expired, "reject": seen.expired, "keep": seen.run.differs is None,
     }
     acts = [act for act in ACTIONS[kind] if not refused.get(act)]
     return tuple(given_up(seen) if act == "skip_run" else act for act in acts)
@@ -220,7 +214,7 @@ def _facts(seen: Seen) -> dict[str, Json]:
     if seen.workflow["status"] != "active":
         facts["workflow_status"] = seen.workflow["status"]
     facts |= sent_facts(mutation) if mutation else {}
-    if differs := differs_of(run):
+    if differs := run.differs:
         facts |= {side: differs[side] for side in ("applied", "wanted", "wanted_preview")}
     facts |= seen.doubt.facts() if seen.doubt else {}
     return facts | (_call(seen) if seen.approval else {})

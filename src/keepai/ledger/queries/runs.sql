@@ -119,7 +119,7 @@ select * from mutation where workflow_id = :workflow_id and run_id = :run_id ord
 
 -- name: mutation_under_way
 -- A mutation of a run whose call is on record and whose outcome is not.
-select id from mutation where workflow_id = :workflow_id and run_id = :run_id and status = 'in_flight' limit 1;
+select * from mutation where workflow_id = :workflow_id and run_id = :run_id and status = 'in_flight' limit 1;
 
 -- name: mutation_by_id
 -- One mutation.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...model.errors import Refused
 from ...model.records import Run
-from ...model.states import ItemStatus
+from ...model.states import UNFINISHED, ItemStatus
 from ..base import Row, Tx
 from . import events
 from .events import Registration
@@ -79,10 +79,9 @@ def pass_over(tx: Tx, run: Run) -> None:
 def of_run(tx: Tx, run: Run) -> str | None:
     """The unfinished item in which a run stopped, if it did."""
     row = tx.one("item_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    unfinished = row is not None and tx.one(
-        "item_at_work", workflow_id=run.workflow_id, run_id=run.id, item_id=row["id"],
-    ) is not None
-    return str(row["id"]) if row is not None and unfinished else None
+    if row is None or ItemStatus(row["status"]) not in UNFINISHED or row["attempt"] != row["worked_attempt"]:
+        return None
+    return str(row["id"])
 
 
 def skip(tx: Tx, item_id: str) -> None:
