@@ -13,7 +13,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test lint types unit bench prove docs lock dist clean
+.PHONY: help setup demo test browser lint types unit bench prove docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -24,10 +24,19 @@ setup: $(READY)  ## create .venv with everything, once
 demo: $(READY)  ## see Keep at work: a workflow, a fault, a question to a person
 	@$(BIN)/keep demo $(ARGS)
 
-test: $(READY)  ## what CI runs: lint, types, all tests
+test: $(READY) browser  ## what CI runs: lint, types, all tests
 	@$(MAKE) lint
 	@$(MAKE) types
 	@$(MAKE) unit
+
+# Tests drive the page with the system's Chromium. Where none can be installed they are skipped, and say so.
+browser:
+	@command -v chromium > /dev/null || command -v google-chrome > /dev/null || { \
+		echo "==> setup: chromium, for the tests of the page"; \
+		test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+			&& apt-get update -qq > /dev/null && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null 2>&1 \
+		|| echo "    no chromium here, and it could not be installed: the tests of the page in a browser are skipped" >&2; }
 
 lint: $(READY)  ## ruff
 	$(call step,lint: ruff check)
@@ -65,7 +74,7 @@ dist: $(READY)  ## build the source archive and the wheel into dist/
 
 clean:  ## remove everything that is not in git: .venv, node_modules, caches
 	rm -rf .venv node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -f src/keepai/runtime/javascript/quickjs.wasm
+	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/views/web/static/{htmx,sse}.min.js
 	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The package is installed without its dependencies: the lock has brought them, and `pip check` proves it.
