@@ -22,13 +22,18 @@ def violations(path: Path) -> list[str]:
     """Every broken rule, in words."""
     connection = apsw.Connection(str(path))
     try:
-        found = [f"integrity: {row[0]}" for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
-        found += [f"foreign key: {row}" for row in connection.execute("pragma foreign_key_check")]
-        if not list(connection.execute("select 1 from sqlite_schema where name = 'item'")):
-            return found  # it was killed before there was anything
-        found += [f"a cause that was made up: {row}" for row in connection.execute(MADE_UP)]
-        read = Statements(connection)
-        found += [str(broken) for broken in check_invariants(read)]
-        return found + [why for why in [verify(read).why] if why is not None]
+        return broken(connection)
     finally:
         connection.close()
+
+
+def broken(connection: apsw.Connection) -> list[str]:
+    """Every broken rule of what a connection shows."""
+    found = [f"integrity: {row[0]}" for row in connection.execute("pragma integrity_check") if row[0] != "ok"]
+    found += [f"foreign key: {row}" for row in connection.execute("pragma foreign_key_check")]
+    if not list(connection.execute("select 1 from sqlite_schema where name = 'item'")):
+        return found  # it was killed before there was anything
+    found += [f"a cause that was made up: {row}" for row in connection.execute(MADE_UP)]
+    read = Statements(connection)
+    found += [str(rule) for rule in check_invariants(read)]
+    return found + [why for why in [verify(read).why] if why is not None]

@@ -130,8 +130,7 @@ def did_not_happen_is_taken_early(patch: Patch) -> None:
 def doubt_is_carried_over(patch: Patch) -> None:
     patch.setattr("keepai.engine.relaunch.DOUBTFUL", frozenset())
     patch.setattr(
-        "keepai.engine.host.Host._reconcile", lambda self, run: self._carry_on(self._now(run.workflow_id), run))
-    patch.setattr("keepai.engine.host.Host._reconcile_due", lambda self, run, mutation: True)
+        "keepai.engine.host.Host._reconciling", lambda self, run: self._carrying(self._now(run.workflow_id), run))
     patch.setattr("keepai.engine.host.Host._carry_why", lambda self, now, run: "retry")
 
 

@@ -165,6 +165,7 @@ class Connector:
     input_types: ClassVar[tuple[str, ...]] = ()  #: the types of inputs that it can be the source of
     account: str = ""  #: whose data it acts on, for people and approvals; never a secret
     _named: ClassVar[bool] = False
+    _marked: ClassVar[Mapping[str, Operation[Any]]] = MappingProxyType({})
 
     def __init__(self, *, name: str | None = None) -> None:
         if name is not None:
@@ -177,12 +178,12 @@ class Connector:
             cls._named = True
         elif not cls._named:
             cls.name = cls.__name__[:1].lower() + cls.__name__[1:]
-        _operations(cls)
+        cls._marked = _operations(cls)
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
         """Script name → operation."""
-        specs = {name: marked.spec(self, name) for name, marked in _operations(type(self)).items()}
+        specs = {name: marked.spec(self, name) for name, marked in self._marked.items()}
         for spec in specs.values():
             spec.check_declaration()
         return MappingProxyType(specs)
@@ -212,7 +213,7 @@ def check_name(name: object) -> str:
     return name
 
 
-def _operations(cls: type) -> dict[str, Operation[Any]]:
+def _operations(cls: type) -> Mapping[str, Operation[Any]]:
     """Script name → marked method, over all bases; an override without a mark is refused."""
     found: dict[str, Operation[Any]] = {}
     for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ..ledger.base import Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin
 from ..model.errors import Conflict, LedgerStopped, Refused
-from ..model.records import Approval, Mutation, Run
+from ..model.records import Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from . import approval, permission, reconcile, repair, runner, scheduler
 from .agenda import LONGEST_SLEEP_S, Agenda
@@ -34,7 +35,17 @@ class Now:
 
     @property
     def active(self) -> tuple[int, int]:
+        """The version that new runs have."""
         return self.row["major"], self.row["minor"]
+
+    @property
+    def due_at(self) -> int | None:
+        """When the workflow can have something to do by itself."""
+        return scheduler.next_due_at(self.handlers, self.run) if self.row["status"] == WorkflowStatus.ACTIVE else None
+
+
+#: What to do next; gives the run to execute then, if there is one.
+Step = Callable[[], Awaitable[Run | None]]
 
 
 class Host:
@@ -48,6 +59,7 @@ class Host:
         self._woken = asyncio.Event()
         self._closures = parts.closures
         self._agenda = Agenda()
+        self._touched: set[str] = set()  # workflows in which something changed while their lane was there
         self._overtaken: Counter[str] = Counter()
         self._closing = False
 
@@ -84,15 +96,17 @@ class Host:
         self._woken.set()
 
     def _look(self, clock: int) -> None:
-        """Start every workflow that is due, and remember when the others can be."""
+        """Start every workflow that has something to do, and remember when the others can have."""
         for workflow_id in self._agenda.to_look(self._workflow_ids(), clock):
             if workflow_id in self._lanes:
-                self._agenda.plan(workflow_id, None)  # looked at again when its lane ends
-            elif self._is_due(workflow_id):
+                self._touched.add(workflow_id)  # it is looked at again when its lane ends
+                continue
+            now = self._now(workflow_id)
+            if self._next(now) is None:
+                self._agenda.plan(workflow_id, now.due_at)
+            else:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
-            else:
-                self._agenda.plan(workflow_id, self._next_due_at(workflow_id))
 
     async def close(self) -> None:
         """Let the runs that are under way end; what does not end in time is cut off, as by a crash."""
@@ -139,7 +153,10 @@ class Host:
         self._lanes.pop(workflow_id, None)
         error = RuntimeError("it was cut off") if lane.cancelled() else lane.exception()
         if error is None or self._closing:
-            self.wake(workflow_id)
+            if workflow_id in self._touched:
+                self._agenda.touch(workflow_id)
+            self._touched.discard(workflow_id)
+            self._woken.set()
             return
         # A fault of the host itself: said once, and tried again later, not at once and for ever.
         self._agenda.plan(workflow_id, self._parts.clock.now_ms() + _FAULT_WAIT_MS)
@@ -168,14 +185,14 @@ class Host:
     async def _advance(self, workflow_id: str) -> bool:
         """Do the next thing of a workflow; False if there is none now."""
         now = self._now(workflow_id)
-        if now.row["status"] != WorkflowStatus.ACTIVE:
+        step = self._next(now)
+        if step is None:
+            self._agenda.plan(workflow_id, now.due_at)
             return False
-        await self._bring_near(now)
         try:
-            run = await self._next_run(now)
-            if run is None:
-                return False
-            await runner.execute(self._parts, run)
+            run = await step()
+            if run is not None:
+                await runner.execute(self._parts, run)
         except Conflict:  # a person was quicker: look again, but not for ever
             self._overtaken[workflow_id] += 1
             if self._overtaken[workflow_id] >= _OVERTAKEN_MAX:
@@ -184,67 +201,46 @@ class Host:
         self._overtaken.pop(workflow_id, None)
         return True
 
-    async def _next_run(self, now: Now) -> Run | None:
+    # -- what is next ------------------------------------------------------------------------------
+
+    def _next(self, now: Now) -> Step | None:
+        """What a workflow has to do now, if anything: the one place that decides it."""
+        if now.row["status"] != WorkflowStatus.ACTIVE:
+            return None
+        if far := self._far(now):
+            return partial(self._bring_near, now, far)
         if now.run is None:
-            return await self._begin(now)
+            due = self._due(now)
+            return partial(self._begin, now, due) if due else None
         if now.run.state is Status.ACTIVE:
-            return await self._under_active_version(now, now.run)
+            return partial(self._under_active_version, now, now.run)
         if now.run.reason is Reason.RECONCILIATION:
-            return await self._reconcile(now.run)
-        asked = approval.of_run(self._parts, now.run)
-        if asked is not None:
-            return await self._decided(now, now.run, asked)
-        return await self._carry_on(now, now.run) or await self._mended(now.run)
+            return self._reconciling(now.run)
+        return self._decided(now.run) or self._carrying(now, now.run) or self._mending(now.run)
 
-    async def _begin(self, now: Now) -> Run | None:
-        due = self._due(now)
-        if due is None:
-            return None
-        phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
-        begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
-        return await self._parts.ledger.write(runs.begin, begin)
-
-    async def _mended(self, run: Run) -> Run | None:
-        """Hand a run that failed for the script's fault to the repair hook, once."""
-        if not repair.wanted(self._parts, run):
-            return None
-        await repair.ask_hook(self._parts, run, "maintainer")
-        now = self._now(run.workflow_id)
-        return await self._carry_on(now, now.run) if now.run else None
-
-    async def _under_active_version(self, now: Now, run: Run) -> Run:
-        """A run that was made ready to go on does so with the version that is active by then."""
-        if run.number == now.active:
-            return run
-        how = carry(self._parts, run, now.active, Status.SUPERSEDED, "new_version", run.failures)
-        manifest = self._parts.script(run.workflow_id, now.active).manifest
-        if how is None or manifest.handler(run.handler) is None:
-            return run
-        return await self._parts.ledger.write(runs.carry_on, run, how)
-
-    async def _decided(self, now: Now, run: Run, asked: Approval) -> Run | None:
-        """A run whose call a person has approved goes on with it; one that was not answered is asked afresh."""
-        match approval.standing(self._parts, run, asked):
-            case Standing.USABLE:
-                return run
-            case Standing.EXPIRED:
-                await approval.ask_afresh(self._parts, run, asked)
-                return None
-        return await self._carry_on(now, run)
-
-    async def _reconcile(self, run: Run) -> Run | None:
+    def _reconciling(self, run: Run) -> Step | None:
         mutation = last_mutation(self._parts, run)
         if mutation is None or not self._reconcile_due(run, mutation):
             return None
-        found = await reconcile.attempt(self._parts, self._closures, run, mutation)
-        return await self._under_active_version(self._now(run.workflow_id), found) if found else None
+        return partial(self._reconcile, run, mutation)
 
-    def _reconcile_due(self, run: Run, mutation: Mutation | None) -> bool:
-        if mutation is None or mutation.status is not MutationStatus.NEEDS_RECONCILE:
+    def _reconcile_due(self, run: Run, mutation: Mutation) -> bool:
+        if mutation.status is not MutationStatus.NEEDS_RECONCILE:
             return False
         return run.retry_at is None or scheduler.time_has_come(run, self._parts.clock.now_ms())
 
-    async def _carry_on(self, now: Now, run: Run) -> Run | None:
+    def _decided(self, run: Run) -> Step | None:
+        """A run whose call a person has approved goes on with it; one that nobody answered in time is asked afresh."""
+        asked = approval.of_run(self._parts, run)
+        match approval.standing(self._parts, run, asked) if asked else None:
+            case Standing.USABLE:
+                return partial(_itself, run)
+            case Standing.EXPIRED:
+                assert asked is not None
+                return partial(approval.ask_afresh, self._parts, run, asked)
+        return None
+
+    def _carrying(self, now: Now, run: Run) -> Step | None:
         """A stopped run goes on when its time has come, or when a new version may mend it."""
         trigger = self._carry_why(now, run)
         if trigger is None:
@@ -252,13 +248,11 @@ class Host:
         how = carry(self._parts, run, now.active, Status.SUPERSEDED, trigger, run.failures if trigger == "retry" else 0)
         if how is None:
             return None
-        manifest = self._parts.script(run.workflow_id, now.active).manifest
-        if manifest.handler(run.handler) is None:
-            if how.phase is not Phase.EMITTING:
-                await self._parts.ledger.write(runs.abandon, run)
-                return await self._begin(self._now(run.workflow_id))
-            return None  # only `finish` can end it: what follows it no longer exists
-        return await self._parts.ledger.write(runs.carry_on, run, how)
+        if self._parts.script(run.workflow_id, now.active).manifest.handler(run.handler) is not None:
+            return partial(self._parts.ledger.write, runs.carry_on, run, how)
+        if how.phase is not Phase.EMITTING:
+            return partial(self._parts.ledger.write, runs.abandon, run)
+        return None  # only `finish` can end it: what follows it no longer exists
 
     def _carry_why(self, now: Now, run: Run) -> str | None:
         if scheduler.retry_due(run, self._parts.clock.now_ms()):
@@ -273,16 +267,39 @@ class Host:
             return "new_version"
         return None
 
-    async def _bring_near(self, now: Now) -> None:
-        for near in self._far(now):
+    def _mending(self, run: Run) -> Step | None:
+        """A run that failed for the script's fault is handed to the repair hook, once."""
+        return partial(repair.ask_hook, self._parts, run, "maintainer") if repair.wanted(self._parts, run) else None
+
+    def _is_due(self, workflow_id: str) -> bool:
+        return self._next(self._now(workflow_id)) is not None
+
+    # -- doing it ----------------------------------------------------------------------------------
+
+    async def _begin(self, now: Now, due: scheduler.Due) -> Run:
+        phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
+        begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
+        return await self._parts.ledger.write(runs.begin, begin)
+
+    async def _under_active_version(self, now: Now, run: Run) -> Run:
+        """A run that was made ready to go on does so with the version that is active by then."""
+        if run.number == now.active:
+            return run
+        how = carry(self._parts, run, now.active, Status.SUPERSEDED, "new_version", run.failures)
+        manifest = self._parts.script(run.workflow_id, now.active).manifest
+        if how is None or manifest.handler(run.handler) is None:
+            return run
+        return await self._parts.ledger.write(runs.carry_on, run, how)
+
+    async def _reconcile(self, run: Run, mutation: Mutation) -> Run | None:
+        found = await reconcile.attempt(self._parts, self._closures, run, mutation)
+        return await self._under_active_version(self._now(run.workflow_id), found) if found else None
+
+    async def _bring_near(self, now: Now, far: Iterable[scheduler.Nearer]) -> None:
+        for near in far:
             await self._parts.ledger.write(
                 workflows.reschedule, now.row["id"], near.handler, near.next_run_at, near.wake_at, near.recheck_at,
             )
-
-    def _far(self, now: Now) -> list[scheduler.Nearer]:
-        """Due times that lie too far ahead, because the clock was set back."""
-        manifest = self._parts.script(now.row["id"], now.active).manifest
-        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -301,36 +318,11 @@ class Host:
         manifest = self._parts.script(now.row["id"], now.active).manifest
         return scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
 
-    def _is_due(self, workflow_id: str) -> bool:
-        now = self._now(workflow_id)
-        if now.row["status"] != WorkflowStatus.ACTIVE:
-            return False
-        if self._far(now):
-            return True
-        if now.run is None:
-            return self._due(now) is not None
-        if now.run.state is Status.ACTIVE:
-            return True
-        if now.run.reason is Reason.RECONCILIATION:
-            return self._reconcile_due(now.run, last_mutation(self._parts, now.run))
-        asked = approval.of_run(self._parts, now.run)
-        if asked and approval.standing(self._parts, now.run, asked) is not Standing.WAITS:
-            return True
-        return self._can_carry_on(now, now.run) or repair.wanted(self._parts, now.run)
+    def _far(self, now: Now) -> list[scheduler.Nearer]:
+        """Due times that lie too far ahead, because the clock was set back."""
+        manifest = self._parts.script(now.row["id"], now.active).manifest
+        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
 
-    def _can_carry_on(self, now: Now, run: Run) -> bool:
-        trigger = self._carry_why(now, run)
-        if trigger is None:
-            return False
-        how = carry(self._parts, run, now.active, Status.SUPERSEDED, trigger)
-        if how is None:
-            return False
-        manifest = self._parts.script(run.workflow_id, now.active).manifest
-        return how.phase is not Phase.EMITTING or manifest.handler(run.handler) is not None
 
-    def _next_due_at(self, workflow_id: str) -> int | None:
-        """When a workflow can become due by itself."""
-        now = self._now(workflow_id)
-        if now.row["status"] != WorkflowStatus.ACTIVE:
-            return None
-        return scheduler.next_due_at(now.handlers, now.run)
+async def _itself(run: Run) -> Run:
+    return run

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from .codec import Json, encode, stored
 from .errors import ConfigError, NotGranted
@@ -45,6 +46,7 @@ def grant_of(given: object, capability: str) -> Grant:
                  _limit(entry, "per_run", capability), _limit(entry, "per_day", capability))
 
 
+@lru_cache(maxsize=1024)
 def from_text(text: str) -> Grant:
     """The rule that `to_text` wrote."""
     return grant_of(stored(text), "a stored capability")

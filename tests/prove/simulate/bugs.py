@@ -32,13 +32,13 @@ from keepai.engine.closures import Closures
 from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
-from keepai.ledger.transitions import events, items, mutations, runs
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.transitions import acts, events, items, mutations, runs
 from keepai.model.codec import encode
 from keepai.model.errors import Transient
 from keepai.model.states import MutationStatus, Phase
 from keepai.views import questions
-
-Patch = tuple[Any, str, Any]
+from tests.prove.simulate.memory import Patch, replaced
 
 
 def _is(value: Any) -> Callable[..., Any]:
@@ -111,6 +111,14 @@ async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | N
     answer = await _mutate(spec, operation.name, params, call, 10.0, _nothing)
     row = await stepper.parts.ledger.write(mutations.send, stepper.run, intent, [], barrier=True)
     return await mutation._record(stepper, row, answer)
+
+
+_write = SqliteLedger.write
+
+
+async def _relaxed_send(self: SqliteLedger, verb: Any, *args: Any, barrier: bool = False, **kwargs: Any) -> Any:
+    """The intent is committed, and not waited for until it is on disk."""
+    return await _write(self, verb, *args, barrier=barrier and verb.__name__ != "send", **kwargs)
 
 
 async def _outcome_in_two(stepper: Any, mutation_: Any, answer: Any) -> str | None:
@@ -241,7 +249,9 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "exhausted_asks_nobody": lambda: [(questions, "_kind", _without_exhausted)],
     "approval_asks_nobody": lambda: [(questions, "_PERSON_KINDS", {}), (questions, "ACTIONS", {
         **questions.ACTIONS, "attention": ()})],
+    "act_without_version_check": lambda: [(acts, "judge", _nothing), (commands, "judge", _nothing)],
     # What is recorded, and when.
+    "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed_send)],
     "recorded_after_the_call": lambda: [(consumer_run.mutation, "perform", _record_after_call),
                                         (routine_run.mutation, "perform", _record_after_call)],
     "outcome_in_two_transactions": lambda: [(mutation, "_record", _outcome_in_two)],
@@ -277,13 +287,5 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
 @contextmanager
 def planted(name: str) -> Iterator[None]:
     """Within it, the fault is there."""
-    patches = BUGS[name]()
-    saved = [(owner, attribute, owner.__dict__[attribute] if isinstance(owner, type) and attribute in owner.__dict__
-              else getattr(owner, attribute)) for owner, attribute, _ in patches]
-    for owner, attribute, value in patches:
-        setattr(owner, attribute, value)
-    try:
+    with replaced(BUGS[name]()):
         yield
-    finally:
-        for owner, attribute, value in reversed(saved):
-            setattr(owner, attribute, value)

@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from keepai.ledger.base import Reader
-from tests.crashes.invariants import violations
+from tests.crashes.invariants import broken
 from tests.prove.simulate.schedule import World
 
 
@@ -21,7 +21,7 @@ def judge(world: World) -> None:
     world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
     _effects(world, read)
     _quiet(world, read)
-    world.problems += violations(world.folder / "keep.db")
+    world.problems += broken(world.memory.connection)
 
 
 def _effects(world: World, read: Reader) -> None:

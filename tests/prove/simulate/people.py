@@ -14,14 +14,17 @@ from tests.prove.simulate.outside import Outside
 
 MINUTE = 60.0
 
+#: What somebody does about a card, with the version of it that they saw.
+Act = Callable[[Keep, int], Any]
+
 
 class Person:
     """Somebody who looks, looks outside, thinks and acts."""
 
     def __init__(
-        self, name: str, keep: Callable[[], Keep | None], outside: Outside, chance: random.Random,
+        self, keep: Callable[[], Keep | None], outside: Outside, chance: random.Random, problems: list[str],
     ) -> None:
-        self._name, self._keep, self._outside, self._random = name, keep, outside, chance
+        self._keep, self._outside, self._random, self._problems = keep, outside, chance, problems
 
     async def deploy(self, source: str, grants: Any = None) -> None:
         """Bring a version in; if no host is there, try again."""
@@ -39,7 +42,7 @@ class Person:
         """Look now and then, and act some time later on what was seen."""
         left = reprocesses
         while not over():
-            await asyncio.sleep(self._random.expovariate(1 / (20 * MINUTE)))
+            await asyncio.sleep(self._random.expovariate(1 / (10 * MINUTE)))
             await self.turn(slow=self._random.choice([0.0, 5.0, 40 * MINUTE]))
             if left and self._random.random() < 0.3:
                 left -= await self._reprocess()
@@ -62,10 +65,13 @@ class Person:
             keep = self._open()
             if act is None or keep is None:
                 continue
+            moved = _told(keep, card)
             try:
-                await act(keep)
+                await act(keep, card.version)
             except KeepError:
                 continue  # refused: something moved meanwhile
+            if moved and len(_told(keep, card)) > len(moved):  # the same answer once more is taken, and does nothing
+                self._problems.append(f"an answer to {card.title!r} had an effect after it had moved: {moved[-1]}")
 
     def _open(self) -> Keep | None:
         keep = self._keep()
@@ -73,30 +79,30 @@ class Person:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _decide(self, card: Escalation, *, settle_all: bool) -> Callable[[Keep], Any] | None:
+    def _decide(self, card: Escalation, *, settle_all: bool) -> Act | None:
         """What an honest person does about a card, having looked outside just now."""
         choose = self._random.choice
         if card.kind == "unknown_outcome":
             return self._about_doubt(card, settle_all=settle_all)
         if card.kind == "approval":
             said = "approve" if settle_all or self._random.random() < 0.8 else "reject"
-            return lambda keep: getattr(keep, said)(card.id)
+            return lambda keep, shown: getattr(keep, said)(card.id, shown=shown)
         if card.id.startswith("ask_itm_"):
             item, input_id = str(card.facts["item_id"]), str(card.facts["input_id"])
             if choose([True, False]):
-                return lambda keep: keep.reprocess(item)
-            return lambda keep: keep.skip_input(input_id)
+                return lambda keep, shown: keep.reprocess(item, shown=shown)
+            return lambda keep, shown: keep.skip_input(input_id, shown=shown)
         if card.kind == "attention" and card.actions == ("seen",):
-            return lambda keep: keep.resolve(str(card.mutation_id), "seen")
+            return lambda keep, shown: keep.resolve(str(card.mutation_id), "seen", shown=shown)
         acts = [act for act in card.actions if act in ("retry", "skip_run", "finish", "keep")]
         if not acts:
             return None
         act = "retry" if "retry" in acts and (settle_all or self._random.random() < 0.7) else choose(acts)
         if act == "keep":
-            return lambda keep: keep.resolve(str(card.mutation_id), "keep")
-        return lambda keep: getattr(keep, act)(card.run_id)
+            return lambda keep, shown: keep.resolve(str(card.mutation_id), "keep", shown=shown)
+        return lambda keep, shown: getattr(keep, act)(card.run_id, shown=shown)
 
-    def _about_doubt(self, card: Escalation, *, settle_all: bool) -> Callable[[Keep], Any] | None:
+    def _about_doubt(self, card: Escalation, *, settle_all: bool) -> Act | None:
         mutation_id, key = str(card.mutation_id), self._key(str(card.mutation_id))
         if key is None:
             return None
@@ -108,7 +114,8 @@ class Person:
         if not settle_all and self._random.random() < 0.3:
             wanted = self._random.choice([a for a in offered if a in ("try_again", "skip", wanted)])
         result = found.result if found else None
-        return lambda keep: keep.resolve(mutation_id, wanted, result=result if wanted == "happened" else None)
+        said = result if wanted == "happened" else None
+        return lambda keep, shown: keep.resolve(mutation_id, wanted, result=said, shown=shown)
 
     def _key(self, mutation_id: str) -> str | None:
         keep = self._open()
@@ -131,3 +138,11 @@ class Person:
         except KeepError:
             return 0
         return 1
+
+
+def _told(keep: Keep, card: Escalation) -> list[str]:
+    """What the account says of a question's run, mutation or approval after it was shown; nothing if it stands."""
+    rows = keep.parts.ledger._connection.execute(  # type: ignore[attr-defined]
+        "select machine || ' ' || target from transition where seq > ? and subject in (?, ?, ?) order by seq",
+        (card.version, card.id, card.run_id, card.mutation_id))
+    return [str(what) for (what,) in rows]

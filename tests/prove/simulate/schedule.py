@@ -20,7 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from keepai import Keep, Policy
+from keepai import Connector, Keep, Policy
 from keepai.connectors.base import surface
 from keepai.engine import agenda, deploy, host, mutation
 from keepai.ledger.sqlite.writer import Writer
@@ -29,6 +29,7 @@ from keepai.model import points
 from keepai.model.errors import LedgerUnusable
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
+from tests.prove.simulate.memory import Memory, Patch, replaced
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.people import Person
 from tests.prove.simulate.scripts import GRANTED, Stub, script
@@ -60,6 +61,7 @@ class Weather:
     hours: float  # of faults, before the quiet end
     kill_at_point: float  # chance at each point that is reached
     kills: int  # at random moments
+    cuts: int  # of power: relaxed commits are lost
     freezes: int
     jumps: int
     doubles: int
@@ -86,9 +88,9 @@ def weather(seed: int) -> Weather:
     )
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
-        manners, orders=r.randint(1, 3), hours=r.choice([0.5, 2.0, 6.0]), kill_at_point=maybe(0.08),
-        kills=some(4), freezes=some(2, 0.3), jumps=some(2, 0.3), doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks,
-        reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
+        manners, orders=r.randint(1, 3), hours=r.choice([0.3, 0.8, 2.5]), kill_at_point=maybe(0.08),
+        kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3), doubles=some(1, 0.2),
+        deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
     )
 
 
@@ -98,6 +100,7 @@ class World:
 
     seed: int
     folder: Path
+    memory: Memory
     loop: SimLoop
     clock: SimClock
     outside: Outside
@@ -110,6 +113,10 @@ class World:
     quiet: bool = False
     problems: list[str] = field(default_factory=list)
     after_commit: Callable[[World], None] | None = None
+    connectors: list[Connector] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.connectors = [kind(self.outside) for kind in (Orders, Rows, Mails, Hooks)]
 
     # -- hosts -------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class World:
     def _new(self) -> Keep:
         return Keep(
             self.folder / "keep.db", policy=POLICY, clock=self.clock,
-            connectors=[Orders(self.outside), Rows(self.outside), Mails(self.outside), Hooks(self.outside)],
+            connectors=self.connectors,
         )
 
     async def live(self) -> None:
@@ -155,7 +162,13 @@ class World:
         keep, self.keep = self.keep, None
         if keep is not None and keep._parts is not None:
             _let_go(keep)
+        self.memory.let_go()
         self.loop.call_later(self.random.random() * 5, self.start, context=contextvars.Context())
+
+    def lose_power(self) -> None:
+        """The process dies, and what was not on disk is lost."""
+        self.die()
+        self.memory.cut()
 
     def at_point(self, name: str) -> None:
         """The process may die at any named point."""
@@ -178,12 +191,15 @@ class World:
         self.spawn(self._second(), f"double {self.number}")
 
     async def _second(self) -> None:
-        keep = self._new()
+        keep, first = self._new(), self.keep
         try:
             await keep.__aenter__()
         except LedgerUnusable:
             return
-        self.problems.append("a second host was let in")
+        if first is not None and first is self.keep and first._parts is not None:
+            self.problems.append("a second host was let in")
+        else:
+            _let_go(keep)  # the first one was dead, so this one was right to start; it ends at once
 
     def befall(self, count: int, what: Callable[[], None]) -> None:
         """Have something happen so many times during the faulty hours."""
@@ -212,35 +228,37 @@ class World:
 
     def spawn_turn(self) -> None:
         """One look at the questions, and one act."""
-        self.spawn(self.person("prompt").turn(slow=0.0))
+        self.spawn(self.person().turn(slow=0.0))
 
     def redeploy(self) -> None:
         """A new version; now and then a broken one, which the next one mends."""
         variant = self.random.choice([1, 2, 3, 101])
-        self.spawn(self.person("deployer").deploy(script(variant)))
+        self.spawn(self.person().deploy(script(variant)))
 
-    def person(self, name: str) -> Person:
+    def person(self) -> Person:
         """Somebody at a screen."""
-        return Person(name, lambda: self.keep if self.host else None, self.outside, self.random)
+        return Person(lambda: self.keep if self.host else None, self.outside, self.random, self.problems)
 
 
 @contextmanager
 def patched(world: World) -> Iterator[None]:
     """Time, chance and threads come from the seed."""
     ids = random.Random(world.seed ^ 0x5EED)
-    saved = clocks.os, mutation.time, Writer._alone, deploy.check, agenda.LONGEST_SLEEP_S
-    clocks.os = SimpleNamespace(urandom=ids.randbytes)  # type: ignore[assignment]
-    mutation.time = SimpleNamespace(monotonic=world.loop.time)  # type: ignore[assignment]
-    Writer._alone = lambda self: True  # type: ignore[method-assign]
-    deploy.check = _checked  # type: ignore[assignment]
-    agenda.LONGEST_SLEEP_S = host.LONGEST_SLEEP_S = 1200.0  # type: ignore[attr-defined]
+    patches: list[Patch] = [
+        (clocks, "os", SimpleNamespace(urandom=ids.randbytes)),
+        (mutation, "time", SimpleNamespace(monotonic=world.loop.time)),
+        (Writer, "_alone", lambda self: True),
+        (deploy, "check", _checked),
+        (agenda, "LONGEST_SLEEP_S", 1200.0),
+        (host, "LONGEST_SLEEP_S", 1200.0),
+        *world.memory.patches(),
+    ]
     points.listen(world.at_point)
     try:
-        yield
+        with replaced(patches):
+            yield
     finally:
         points.listen(None)
-        clocks.os, mutation.time, Writer._alone, deploy.check, longest = saved  # type: ignore[method-assign]
-        agenda.LONGEST_SLEEP_S = host.LONGEST_SLEEP_S = longest  # type: ignore[attr-defined]
 
 
 _check = deploy.check
@@ -258,12 +276,16 @@ def _checked(source: str, *args: Any, **options: Any) -> Any:
 
 
 def _let_go(keep: Keep) -> None:
-    """What the kernel does for a dead process: files closed without a word, the lock free."""
+    """What the kernel does for a dead process: the lock is free."""
     ledger = keep.parts.ledger
     keep._parts = keep._host = None  # what is cleaned up after a death cleans up nothing
-    for connection in {ledger._connection, ledger._reader}:  # type: ignore[attr-defined]
-        connection.close(True)
     os.close(ledger._lock.fd)  # type: ignore[attr-defined]
+
+
+@lru_cache(maxsize=1)
+def _memory() -> Memory:
+    """One for all schedules of a process."""
+    return Memory()
 
 
 def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: Any = None) -> World:
@@ -273,7 +295,9 @@ def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: 
     sky = weather(seed)
     loop = SimLoop(seed)
     outside = Outside(seed, sky.manners)
-    world = World(seed, folder, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
+    memory = _memory()
+    memory.reset()
+    world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
     world.after_commit = after_commit
     with patched(world):
         try:
@@ -302,28 +326,29 @@ def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
     grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
     world.start()
-    world.spawn(world.person("deployer").deploy(script(world.random.randint(1, 3)), grants))
+    world.spawn(world.person().deploy(script(world.random.randint(1, 3)), grants))
     for _ in range(sky.orders):
         world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
                               context=contextvars.Context())
     world.befall(sky.kills, world.die)
+    world.befall(sky.cuts, world.lose_power)
     world.befall(sky.freezes, world.freeze)
     world.befall(sky.jumps, world.jump)
     world.befall(sky.doubles, world.double)
     world.befall(sky.deploys, world.redeploy)
     world.outside.alarm = world.alarmed
-    for tab in range(sky.tabs):
-        world.spawn(world.person(f"tab {tab}").watch(lambda: world.quiet, sky.reprocesses))
+    for _ in range(sky.tabs):
+        world.spawn(world.person().watch(lambda: world.quiet, sky.reprocesses))
     loop.run(sky.hours * HOUR)
     world.quiet = world.outside.quiet = True
     loop._frozen.clear()
     if not world.host:
         loop.run(loop.time() + 10)
-    world.spawn(world.person("deployer").deploy(script(3)))
-    world.spawn(world.person("tidy").tidy())
+    world.spawn(world.person().deploy(script(3)))
+    world.spawn(world.person().tidy())
     ends = loop.time() + 72 * HOUR
     while loop.time() < ends and not _rests(world):
-        loop.run(loop.time() + HOUR)
+        loop.run(loop.time() + HOUR / 6)
 
 
 def _rests(world: World) -> bool:

@@ -21,6 +21,7 @@ APPLICATION_ID = 0x4B454550
 
 _CHECKED_BYTES_MAX = 64 << 20
 _BUSY_MS = 10_000
+_PREPARED_MAX = 400  # statements; more than there are, so that each is prepared once
 
 
 def check_library(version: str | None = None) -> None:
@@ -38,7 +39,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection for writing to a file that is ours, whole, and not newer than this code."""
     check_library()
     try:
-        connection = apsw.Connection(str(path), vfs=vfs)
+        connection = apsw.Connection(str(path), vfs=vfs, statementcachesize=_PREPARED_MAX)
     except apsw.Error as error:
         raise unusable(error, path) from None
     try:
@@ -75,7 +76,9 @@ def close_untouched(connection: apsw.Connection) -> None:
 def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection that only looks; it waits for nobody and holds up nobody."""
     try:
-        connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs)
+        connection = apsw.Connection(
+            str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=_PREPARED_MAX,
+        )
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("pragma query_only = on")
     except apsw.Error as error:
@@ -141,6 +144,7 @@ class Statements:
     def __init__(self, connection: apsw.Connection) -> None:
         self._execute = connection.execute
         self._texts = load()
+        self._columns: dict[str, list[str]] = {}  # of each statement that gave a row
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
@@ -148,7 +152,9 @@ class Statements:
         first = cursor.fetchone()
         if first is None:
             return []
-        names = [column[0] for column in cursor.get_description()]
+        names = self._columns.get(query)
+        if names is None:
+            names = self._columns[query] = [column[0] for column in cursor.get_description()]
         rows: list[Row] = [dict(zip(names, first, strict=True))]
         rows += [dict(zip(names, row, strict=True)) for row in cursor]
         return rows

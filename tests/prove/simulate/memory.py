@@ -1,0 +1,104 @@
+"""The ledger's file, in memory: one connection for all hosts of a process, so that statements stay prepared.
+
+Hosts come and go on it as on a file. What a death leaves is what was committed; what a power cut leaves is what was
+there at the last synced commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from keepai.ledger.sqlite import connection as opening
+from keepai.ledger.sqlite import store
+from keepai.ledger.sqlite.migrate import migrate
+from keepai.ledger.sqlite.writer import Writer
+
+#: An owner, an attribute of it, and what to put there for a while.
+Patch = tuple[Any, str, Any]
+
+
+@contextmanager
+def replaced(patches: Sequence[Patch]) -> Iterator[None]:
+    """Within it, every attribute is what its patch says."""
+    saved = [(owner, attribute, owner.__dict__[attribute] if isinstance(owner, type) and attribute in owner.__dict__
+              else getattr(owner, attribute)) for owner, attribute, _ in patches]
+    for owner, attribute, value in patches:
+        setattr(owner, attribute, value)
+    try:
+        yield
+    finally:
+        for owner, attribute, value in reversed(saved):
+            setattr(owner, attribute, value)
+
+
+class Memory:
+    """What the disk holds, and what it would hold after a power cut."""
+
+    def __init__(self) -> None:
+        self.connection = apsw.Connection(":memory:", statementcachesize=1000)
+        self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
+        opening.teach(self.connection)
+        self.synced = _empty()
+        self.cut()
+
+    def cut(self) -> None:
+        """The power fails: what was not synced is gone."""
+        self.let_go()
+        self.connection.deserialize("main", self.synced)
+
+    def let_go(self) -> None:
+        """The process dies: what was not committed is gone."""
+        if self.connection.in_transaction:
+            self.connection.execute("rollback")
+
+    def reset(self) -> None:
+        """An empty ledger again."""
+        self.synced = _empty()
+        self.cut()
+
+    def _sync(self) -> None:
+        self.synced = self.connection.serialize("main")
+
+    def _transacting(self, transact: Callable[..., None]) -> Callable[..., None]:
+        def transacted(writer: Any, batch: Any) -> None:
+            try:
+                transact(writer, batch)
+            finally:  # also if the host died right after its commit
+                if writer._full and not writer._dirty and not self.connection.in_transaction:
+                    self._sync()
+
+        return transacted
+
+    def _beginning(self, begin: Callable[..., int]) -> Callable[..., int]:
+        def begun(ledger: Any) -> int:
+            epoch = begin(ledger)
+            self._sync()
+            return epoch
+
+        return begun
+
+    def patches(self) -> list[Patch]:
+        """What opens a file opens this."""
+        return [
+            (store, "open_file", lambda path, vfs=None: self.connection),
+            (store, "open_reader", lambda path, vfs=None: self.connection),
+            (store, "migrate", lambda connection, path: None),
+            (store, "close_untouched", lambda connection: None),
+            (store.SqliteLedger, "_let_go", lambda ledger: None),
+            (store.SqliteLedger, "_begin", self._beginning(store.SqliteLedger._begin)),
+            (Writer, "_transact", self._transacting(Writer._transact)),
+        ]
+
+
+@lru_cache(maxsize=1)
+def _empty() -> bytes:
+    """A ledger with its tables and nothing in them."""
+    connection = opening.open_file(Path(":memory:"))
+    migrate(connection, Path(":memory:"))
+    return connection.serialize("main")
