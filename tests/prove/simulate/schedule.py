@@ -32,7 +32,7 @@ from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.memory import Memory, Patch, replaced
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.people import Person
-from tests.prove.simulate.scripts import GRANTED, Stub, script
+from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
@@ -57,6 +57,7 @@ class Weather:
     """What one seed has in store; every part may be absent, so that the others are seen alone."""
 
     manners: Manners
+    shape: str  # what the workflow consists of
     orders: int
     hours: float  # of faults, before the quiet end
     kill_at_point: float  # chance at each point that is reached
@@ -88,9 +89,9 @@ def weather(seed: int) -> Weather:
     )
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
-        manners, orders=r.randint(1, 3), hours=r.choice([0.3, 0.8, 2.5]), kill_at_point=maybe(0.08),
-        kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3), doubles=some(1, 0.2),
-        deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
+        manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.3, 0.8, 2.5]),
+        kill_at_point=maybe(0.08), kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3),
+        doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
     )
 
 
@@ -233,7 +234,7 @@ class World:
     def redeploy(self) -> None:
         """A new version; now and then a broken one, which the next one mends."""
         variant = self.random.choice([1, 2, 3, 101])
-        self.spawn(self.person().deploy(script(variant)))
+        self.spawn(self.person().deploy(script(variant, self.weather.shape)))
 
     def person(self) -> Person:
         """Somebody at a screen."""
@@ -326,7 +327,7 @@ def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
     grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
     world.start()
-    world.spawn(world.person().deploy(script(world.random.randint(1, 3)), grants))
+    world.spawn(world.person().deploy(script(world.random.randint(1, 3), sky.shape), grants))
     for _ in range(sky.orders):
         world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
                               context=contextvars.Context())
@@ -344,7 +345,7 @@ def _play(world: World) -> None:
     loop._frozen.clear()
     if not world.host:
         loop.run(loop.time() + 10)
-    world.spawn(world.person().deploy(script(3)))
+    world.spawn(world.person().deploy(script(3, sky.shape)))
     world.spawn(world.person().tidy())
     ends = loop.time() + 72 * HOUR
     while loop.time() < ends and not _rests(world):
@@ -358,6 +359,7 @@ def _rests(world: World) -> bool:
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
-    [[known]] = connection.execute("select count(*) from input where source = 'orders'")
-    [[items]] = connection.execute("select count(*) from item")
-    return bool(left == 0 and known == items == len(world.outside.orders))
+    counts = {"flow": "input where source = 'orders'", "items": "item"}
+    tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
+    known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
+    return left == 0 and set(known) == {len(world.outside.orders)}

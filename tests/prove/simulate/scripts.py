@@ -13,12 +13,14 @@ from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Host, Job, Operation, Reply
 
-_SCRIPT = """
+_HEAD = """
 // variant VARIANT
 const limit = (VARIANT % 3) + 1;
 const broken = VARIANT >= 100;
 export default Keep.workflow({
   name: "orders",
+"""
+_FLOW = """
   topics: { "orders": {}, "filed": {} },
   producers: {
     poll: {
@@ -67,6 +69,8 @@ export default Keep.workflow({
       async mutate(ctx, prepared) { await ctx.hooks.fire({ unit: prepared.data.unit }); },
     }),
   },
+"""
+_ITEMS = """
   routines: {
     work: {
       schedule: { interval: "30m" },
@@ -84,15 +88,17 @@ export default Keep.workflow({
       },
     },
   },
-});
 """
+
+#: What a workflow of the simulation consists of; most faults show sooner where little else happens.
+SHAPES = {"both": _FLOW + _ITEMS, "flow": _FLOW, "items": _ITEMS}
 
 GRANTED = ("orders.list", "rows.add", "mails.send", "hooks.fire")
 
 
-def script(variant: int) -> str:
+def script(variant: int, shape: str = "both") -> str:
     """One version: the variant decides how many orders are filed at once; from 100 on it is broken."""
-    return _SCRIPT.replace("VARIANT", str(variant))
+    return (_HEAD + SHAPES[shape] + "});\n").replace("VARIANT", str(variant))
 
 
 class Stub:

@@ -1,0 +1,79 @@
+"""The steps that the simulation runs in Python are the steps that the sandbox runs in JavaScript."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from keepai.connectors.base import surface
+from keepai.model.errors import ScriptThrew
+from keepai.model.operations import Kind, Step
+from keepai.runtime.base import Job, Limits, LogLine, Operation, Reply
+from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from tests.prove.simulate.outside import Hooks, Mails, Manners, Orders, Outside, Rows
+from tests.prove.simulate.scripts import Stub, script
+
+_EVENTS = [{"messageId": id, "payload": {"unit": id}} for id in ("o1", "o2", "o3")]
+_RESULT = {"id": "r1", "unit": "o1"}
+_PREPARED = {"reservations": [], "data": {"unit": "o1"}, "ui": {"title": "File"}}
+
+#: Handler, step, its arguments, and what the host answers to each name in turn.
+STEPS: list[tuple[str, Step, list[Any], dict[str, list[Any]]]] = [
+    ("poll", Step.PRODUCER, [None], {"orders.list": [["o1", "o2"]], "registerInput": ["i1", "i2"]}),
+    ("poll", Step.PRODUCER, [{"seen": 1}], {"orders.list": [["o1", "o2"]], "registerInput": ["i2"]}),
+    ("file", Step.PREPARE, [None], {"peek": [_EVENTS[:1]]}),
+    ("file", Step.PREPARE, [None], {"peek": [_EVENTS]}),
+    ("file", Step.PREPARE, [None], {"peek": [[]]}),
+    ("file", Step.MUTATE, [_PREPARED], {}),
+    ("file", Step.NEXT, [_PREPARED, {"status": "applied", "result": _RESULT}], {}),
+    ("file", Step.NEXT, [_PREPARED, {"status": "skipped"}], {}),
+    ("tell", Step.PREPARE, [None], {"peek": [[]]}),
+    ("tell", Step.PREPARE, [None], {"peek": [_EVENTS[:1]]}),
+    ("tell", Step.MUTATE, [_PREPARED], {}),
+    ("work", Step.ROUTINE, [None], {"orders.list": [[]]}),
+    ("work", Step.ROUTINE, [{"runs": 2}], {
+        "orders.list": [["o1", "o2"]], "withItem": [{"isDone": True}, None, {"isDone": False}, None],
+        "rows.add": [{"id": "r7"}], "mails.send": [{}], "hooks.fire": [{}]}),
+]
+
+
+class Recorder:
+    """A host that answers as it was told to and remembers what was asked."""
+
+    def __init__(self, answers: dict[str, list[Any]]) -> None:
+        self._answers = {name: list(values) for name, values in answers.items()}
+        self.asked: list[tuple[str, Kind, str]] = []
+
+    async def answer(self, operation: Operation) -> Reply:
+        self.asked.append((operation.name, operation.kind, json.dumps(operation.args, sort_keys=True)))
+        waiting = self._answers.get(operation.name)
+        return Reply(waiting.pop(0) if waiting else None)
+
+    def log(self, line: LogLine) -> None:
+        raise AssertionError(f"nothing logs: {line}")
+
+
+async def test_every_step_asks_and_answers_the_same() -> None:
+    sandbox = JavaScriptRuntime(workers_max=1)
+    try:
+        for variant in (1, 2, 3, 101):
+            for case in STEPS:
+                assert await _did(sandbox, variant, *case) == await _did(Stub(), variant, *case), (variant, case)
+    finally:
+        await sandbox.close()
+
+
+async def _did(
+    runtime: Any, variant: int, handler: str, step: Step, args: list[Any], answers: dict[str, list[Any]],
+) -> list[Any]:
+    outside, recorder = Outside(0, Manners()), Recorder(answers)
+    job = Job(
+        script(variant), step, handler, tuple(None if arg is None else json.dumps(arg) for arg in args), None,
+        surface([kind(outside) for kind in (Orders, Rows, Mails, Hooks)]), frozenset(Kind), Limits(),
+    )
+    try:
+        ended = await runtime.run(job, recorder)
+    except ScriptThrew as error:
+        return [recorder.asked, error.message.splitlines()[0]]
+    mutation = ended.mutation and (ended.mutation.name, ended.mutation.kind, ended.mutation.args)
+    return [recorder.asked, ended.value and json.loads(ended.value), mutation]
