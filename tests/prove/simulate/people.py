@@ -42,8 +42,8 @@ class Person:
         """Look now and then, and act some time later on what was seen."""
         left = reprocesses
         while not over():
-            await asyncio.sleep(self._random.expovariate(1 / (10 * MINUTE)))
-            await self.turn(slow=self._random.choice([0.0, 5.0, 40 * MINUTE]))
+            await asyncio.sleep(self._random.expovariate(1 / (5 * MINUTE)))
+            await self.turn(slow=self._random.choice([0.0, 5.0, 10 * MINUTE]))
             if left and self._random.random() < 0.3:
                 left -= await self._reprocess()
 

@@ -89,7 +89,7 @@ def weather(seed: int) -> Weather:
     )
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
-        manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.3, 0.8, 2.5]),
+        manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.25, 0.5, 1.2]),
         kill_at_point=maybe(0.08), kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3),
         doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
     )
