@@ -30,6 +30,7 @@ RULES: Mapping[str, tuple[str, str]] = {
     "reserved_too_early": ("I12", "a run that reserved before it was prepared"),
     "outcome_missing": ("I16", "a run after its mutation without its outcome"),
     "committed_unresolved": ("I16", "a committed run with a mutation that is neither applied nor skipped"),
+    "applied_behind": ("I8", "a run that is still to send what was applied already"),
     "applied_and_skipped": ("I32", "a run that ended as skipped though its mutation happened"),
     "sent_once_more": ("I9", "an applied mutation whose lineage was sent once more"),
     "doubt_of_no_run": ("I6", "a mutation in flight or in doubt whose run is not open"),

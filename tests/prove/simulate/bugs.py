@@ -249,7 +249,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "exhausted_asks_nobody": lambda: [(questions, "_kind", _without_exhausted)],
     "approval_asks_nobody": lambda: [(questions, "_PERSON_KINDS", {}), (questions, "ACTIONS", {
         **questions.ACTIONS, "attention": ()})],
-    "act_without_version_check": lambda: [(acts, "judge", _nothing), (commands, "judge", _nothing)],
+    "act_without_version_check": lambda: [(acts, "judge", _nothing)],
     # What is recorded, and when.
     "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed_send)],
     "recorded_after_the_call": lambda: [(consumer_run.mutation, "perform", _record_after_call),

@@ -85,6 +85,7 @@ def _quiet(world: World, read: Reader) -> None:
     assert keep is not None
     cards = _now(world, keep.needs_you())
     asked = {card.run_id for card in cards}
+    world.problems += [f"{card.title!r} ({card.kind}) was asked, and no answer was of use" for card in cards]
     for row in read.all("run_open_all"):
         just_begun = row["status"] == "active" and world.clock.now_ms() - row["updated_at"] < 600_000
         if row["id"] not in asked and not just_begun:

@@ -43,7 +43,7 @@ class Person:
         left = reprocesses
         while not over():
             await asyncio.sleep(self._random.expovariate(1 / (5 * MINUTE)))
-            await self.turn(slow=self._random.choice([0.0, 5.0, 10 * MINUTE]))
+            await self.turn(slow=self._random.choice([0.0, 5.0, 2 * MINUTE, 10 * MINUTE]))
             if left and self._random.random() < 0.3:
                 left -= await self._reprocess()
 

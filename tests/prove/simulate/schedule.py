@@ -7,6 +7,7 @@ after enough time all work is done or stands as an explained question.
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import inspect
 import os
@@ -23,6 +24,9 @@ from typing import Any
 from keepai import Connector, Keep, Policy
 from keepai.connectors.base import surface
 from keepai.engine import agenda, deploy, host, mutation
+from keepai.ledger.invariants import check_invariants
+from keepai.ledger.sqlite.connection import Statements
+from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
 from keepai.model import points
@@ -36,6 +40,7 @@ from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
+CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, not at the end alone
 POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2)
 
 
@@ -70,6 +75,7 @@ class Weather:
     asks: tuple[str, ...]  # capabilities that need approval
     reprocesses: int
     tabs: int
+    queues: float  # chance that a commit has to wait for its turn
 
 
 def weather(seed: int) -> Weather:
@@ -91,7 +97,8 @@ def weather(seed: int) -> Weather:
     return Weather(
         manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.25, 0.5, 1.2]),
         kill_at_point=maybe(0.08), kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3),
-        doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3), tabs=r.choice([1, 1, 2]),
+        doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3),
+        tabs=r.choice([1, 2, 3]), queues=maybe(0.5),
     )
 
 
@@ -112,8 +119,8 @@ class World:
     number: int = 0
     lives: int = 0
     quiet: bool = False
+    powerless: bool = False
     problems: list[str] = field(default_factory=list)
-    after_commit: Callable[[World], None] | None = None
     connectors: list[Connector] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -128,6 +135,9 @@ class World:
         self.loop.create_task(coroutine, context=context)  # type: ignore[arg-type]
 
     def _new(self) -> Keep:
+        if self.powerless:
+            self.memory.cut()
+        self.powerless = False
         return Keep(
             self.folder / "keep.db", policy=POLICY, clock=self.clock,
             connectors=self.connectors,
@@ -169,7 +179,17 @@ class World:
     def lose_power(self) -> None:
         """The process dies, and what was not on disk is lost."""
         self.die()
-        self.memory.cut()
+        self.powerless = True  # before the next host starts: this one may be in the middle of a commit
+
+    def in_turn(self, write: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """A ledger's `write` that sometimes waits in the writer's queue, so that others commit before it."""
+
+        async def written(ledger: Any, verb: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.random.random() < self.weather.queues:
+                await asyncio.sleep(self.random.choice([0.0, 0.0, 0.002, 2.0]))
+            return await write(ledger, verb, *args, **kwargs)
+
+        return written
 
     def at_point(self, name: str) -> None:
         """The process may die at any named point."""
@@ -179,10 +199,14 @@ class World:
         if dying != self.host:
             raise Crashed(name)  # clean-up of the dead does nothing
         if not self.quiet and self.random.random() < self.weather.kill_at_point:
-            self.die()
+            if self.weather.cuts and self.random.random() < 0.5:
+                self.lose_power()
+            else:
+                self.die()
             raise Crashed(name)
-        if name.startswith("after:") and self.after_commit is not None:
-            self.after_commit(self)
+        if name.startswith("after:") and self.seed % CHECKED_EVERY == 0:
+            found = check_invariants(Statements(self.memory.connection))
+            self.problems += [f"after {name.removeprefix('after:')}: {broken}" for broken in found]
 
     # -- what befalls ------------------------------------------------------------------------------
 
@@ -249,6 +273,7 @@ def patched(world: World) -> Iterator[None]:
         (clocks, "os", SimpleNamespace(urandom=ids.randbytes)),
         (mutation, "time", SimpleNamespace(monotonic=world.loop.time)),
         (Writer, "_alone", lambda self: True),
+        (SqliteLedger, "write", world.in_turn(SqliteLedger.write)),
         (deploy, "check", _checked),
         (agenda, "LONGEST_SLEEP_S", 1200.0),
         (host, "LONGEST_SLEEP_S", 1200.0),
@@ -289,7 +314,7 @@ def _memory() -> Memory:
     return Memory()
 
 
-def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: Any = None) -> World:
+def play(seed: int, folder: Path, judge: Callable[[World], None]) -> World:
     """Run one schedule; what is wrong is in `problems`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -299,7 +324,6 @@ def play(seed: int, folder: Path, judge: Callable[[World], None], after_commit: 
     memory = _memory()
     memory.reset()
     world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
-    world.after_commit = after_commit
     with patched(world):
         try:
             _play(world)

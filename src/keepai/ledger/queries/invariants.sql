@@ -89,6 +89,11 @@ select r.id, m.status from run r join mutation m on m.run_id = r.id
 where r.status = 'committed' and m.status not in ('applied', 'skipped')
   and not (m.status = 'failed' and r.outcome is not null and json_extract(r.outcome, '$.status') = 'skipped');
 
+-- name: never_applied_behind
+-- A run that is still to send what was applied already.
+select r.id, r.phase, m.id from run r join mutation m on m.run_id = r.id and m.status = 'applied'
+where r.kind = 'consumer' and r.status in ('active', 'paused', 'failed') and r.phase in ('prepared', 'mutating');
+
 -- name: never_applied_and_skipped
 -- A run that ended as skipped though its mutation happened.
 select r.id from run r join mutation m on m.run_id = r.id and m.status = 'applied'
