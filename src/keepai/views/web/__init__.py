@@ -16,6 +16,7 @@ A page is one module in pages/ and its template. Nothing else has to be touched:
 themselves. A module has
 
     LINKS = (Link("Runs", "/workflows/{wf}/runs", order=40),)   # its entries in the navigation, or ()
+    THINGS = {"run_": "/runs/{id}"}                             # where ids lead, for the macro `ref`; or {}
 
     def routes() -> list[Route]:
         return [Route("/workflows/{wf}/runs", _runs)]           # GET only: acts are forms to /act

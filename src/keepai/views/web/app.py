@@ -37,24 +37,29 @@ def links() -> tuple[Link, ...]:
     return tuple(sorted(every, key=lambda link: link.order))
 
 
+def things() -> dict[str, str]:
+    """The beginning of an id → the path of the page for whatever has such an id."""
+    return {prefix: path for module in modules() for prefix, path in module.THINGS.items()}
+
+
 def make(here: Site, names: Names, assets: Assets) -> Guard:
     """The whole page, guarded."""
-    app = Starlette(
-        routes=[*(route for module in modules() for route in module.routes()), *_routes(assets)],
-        exception_handlers={HTTPException: _http, KeepError: _keep, apsw.Error: _ledger},
-    )
+    handlers = {HTTPException: _http, KeepError: _keep, apsw.Error: _ledger}
+    app = Starlette(routes=app_routes(assets), exception_handlers=handlers)
     guard = Guard(app, here.door, names, lambda request, refusal: _refused(here, request, refusal))
     app.state.site, app.state.guard = here, guard
     return guard
 
 
-def _routes(assets: Assets) -> list[Route]:
+def app_routes(assets: Assets | None = None) -> list[Route]:
+    """Everything that can be asked for."""
     return [
+        *(route for module in modules() for route in module.routes()),
         Route("/live", _live),
         Route("/act", act, methods=["POST"]),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
         Route("/sign-out", _sign_out, methods=["POST"]),
-        Route("/static/{name}", assets.serve),
+        Route("/static/{name}", (assets or Assets()).serve),
     ]
 
 

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from ...connectors.visible import visible
 from ...model.clock import iso
-from ..cli.text import ago, count
+from ..cli.text import ago, clock, count
 from .assets import Assets
 
 #: What templates may use of Jinja's own: nothing that gives markup.
@@ -43,27 +43,35 @@ WORDS: Mapping[str, str] = MappingProxyType({
 })
 
 
+_DAY_MS = 86_400_000
+
+
 class Renderer:
     """Makes pages from templates."""
 
-    def __init__(self, assets: Assets) -> None:
-        self._environment = environment(assets)
+    def __init__(self, assets: Assets, things: Mapping[str, str]) -> None:
+        self._environment = environment(assets, things)
 
     def page(self, template: str, context: Mapping[str, Any]) -> str:
         """A whole page."""
         return self._environment.get_template(template).render(context)
 
 
-def environment(assets: Assets) -> Environment:
-    """The one environment, for whatever is shown in a browser."""
+def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
+    """The one environment, for whatever is shown in a browser; `things` says where what has an id has its page."""
+
+    def address(id: str) -> str | None:
+        path = things.get(id[:4])
+        return path.format(id=id) if path else None
+
     made = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, finalize=shown,
         undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )
     made.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | {
-        "as_json": as_json, "when": when, "iso": iso, "count": count, "word": word,
+        "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
     }
-    made.globals = {"static": assets.address, "tone": tone}
+    made.globals = {"static": assets.address, "tone": tone, "address": address}
     return made
 
 
@@ -84,6 +92,16 @@ def when(context: Context, then_ms: int | None) -> str | Markup:
         return "never"
     exact = iso(then_ms)
     return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, ago(then_ms, context["now_ms"]))
+
+
+@pass_context
+def at(context: Context, then_ms: int) -> Markup:
+    """A time of day here, with the date if it is older than a day; for stories, in which distances matter."""
+    exact = iso(then_ms)
+    day = "" if context["now_ms"] - then_ms < _DAY_MS else f"{exact[:10]} "
+    return Markup('<time datetime="{}" title="{}">{}{}.{:03}</time>').format(
+        exact, exact, day, clock(then_ms), then_ms % 1000,
+    )
 
 
 def tone(status: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ import uvicorn
 
 from ...config import Settings
 from ...model.errors import ConfigError
-from .app import links, make
+from .app import links, make, things
 from .assets import Assets
 from .door import Door
 from .guard import Guard, Names, is_loopback
@@ -80,7 +80,7 @@ class Web:
 
     def _app(self) -> Guard:
         assets = Assets()
-        here = Site(self._keep, self.looks, self.live, self.door, Renderer(assets), links())
+        here = Site(self._keep, self.looks, self.live, self.door, Renderer(assets, things()), links())
         return make(here, Names(self._host, self.port), assets)
 
     @property
@@ -118,6 +118,7 @@ def _listener(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()  # whoever comes before the server is ready waits for it
     except OSError:
         listener.close()
         raise

@@ -14,6 +14,7 @@ from ...overview import glances
 from ..site import Link, show
 
 LINKS = (Link("Home", "/", order=0),)
+THINGS: Mapping[str, str] = {}
 
 
 def routes() -> list[Route]:
