@@ -69,7 +69,9 @@ BANNED: dict[str, dict[str, str]] = {
     "time.clock_gettime_ns": {},
     "uuid.": {},
     "random.": {},
-    "secrets.": {},
+    "secrets.": {
+        "views/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
+    },
     "os.urandom": {
         "runtime/javascript/step.py": "chance for steps in which it is not fixed, inside the worker",
         "connectors/local/mail.py": "a name for a draft, which Maildir wants unique; nothing refers to it",

@@ -21,7 +21,7 @@ from .model.policy import settings as policy_settings
 
 FILE = "keep.toml"
 LEDGER = "keep.db"
-ENV_CONFIG, ENV_LEDGER, ENV_POLICY = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_"
+ENV_CONFIG, ENV_LEDGER, ENV_POLICY, ENV_PASSWORD = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_", "KEEP_PASSWORD"
 BYTES_MAX = 1 << 20
 
 #: Makes the connector of a table: its type, its name, its other settings, and the folder of keep.toml.
@@ -51,6 +51,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     connectors: tuple[Any, ...] = ()
     repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
+    password: str | None = field(default=None, repr=False)  # for the page; only ever from the environment
 
 
 def table() -> list[Setting]:
@@ -59,6 +60,8 @@ def table() -> list[Setting]:
         Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_LEDGER, "--db"),
         Setting("keep.repair", None, "The program that is given the evidence of a failed run as JSON and may print a "
                 "repaired script, as a list of words."),
+        Setting(ENV_PASSWORD, None, "The password of the page; without it the page is reached by a one-time address, "
+                "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
     ]
@@ -83,7 +86,7 @@ def load(
     repair = _repair(source)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors, repair)
+    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None)
 
 
 # -- the file --------------------------------------------------------------------------------------

@@ -218,11 +218,12 @@ def _understood(line: bytes) -> tuple[str, dict[str, Any]]:
     act, params = request["act"], request.get("params", {})
     if act not in ACTS:
         raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(ACTS)}.")
-    _check(act, params)
+    check(act, params)
     return act, params
 
 
-def _check(act: str, params: Any) -> None:
+def check(act: str, params: Any) -> None:
+    """Refuse parameters that an act does not take."""
     known = {**ACTS[act].needs, **ACTS[act].takes}
     if not isinstance(params, dict):
         raise Refused(f"The params of {act} must be an object.")

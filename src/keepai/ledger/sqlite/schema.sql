@@ -105,6 +105,8 @@ create table input (
   unique (workflow_id, source, type, external_id)
 );
 
+create index input_skipped on input (workflow_id, source, type) where status = 'skipped';
+
 create table event (
   workflow_id text not null references workflow (id),
   seq integer not null,
@@ -286,6 +288,7 @@ create index mutation_by_key on mutation (workflow_id, mutation_key);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
 create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;
 create index mutation_by_lineage on mutation (workflow_id, lineage, seq);
+create index mutation_ended on mutation (workflow_id, connector, status) where status in ('failed', 'skipped');
 create index mutation_by_time on mutation (workflow_id, connector, operation, first_sent_at);
 
 create table approval (

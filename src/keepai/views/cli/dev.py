@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
@@ -18,17 +19,25 @@ if TYPE_CHECKING:
 
     from ...app import Keep
     from ...config import Settings
+    from ..web.server import Web
     from .narrator import Narrator, Told
 
 POLL_S = 0.2
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Run what is due now and what it causes, then end.")
+@click.option("--once", is_flag=True, help="Run what is due now and what it causes, then end; without the page.")
+@click.option("--no-ui", is_flag=True, help="Only the host: no page, and no script is deployed by itself.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
+@click.option("--host", "address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="The page's address; one that others can reach needs a password in KEEP_PASSWORD.")
 @with_json
 @with_session
-def dev(session: Session, once: bool, as_json: bool) -> None:
-    """Run the workflows here, and tell what happens, until Ctrl-C.
+def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: str, as_json: bool) -> None:
+    """Run the workflows here with a page to look at, and tell what happens, until Ctrl-C.
+
+    The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the
+    new version of its workflow, if that is deployed already. What it newly asks for is not granted by that.
 
     With --once the exit code is 4 if a workflow waits for a person.
     """
@@ -36,8 +45,17 @@ def dev(session: Session, once: bool, as_json: bool) -> None:
 
     _crash_if_told()
     settings = session.settings(connectors=True)
-    needs_you = asyncio.run(_run(settings, once, as_json))
+    page = None if once or no_ui else _Page(address, port)
+    needs_you = asyncio.run(_run(settings, page, once, as_json))
     sys.exit(4 if once and needs_you else 0)
+
+
+@dataclass(frozen=True)
+class _Page:
+    """Where the page shall be."""
+
+    address: str
+    port: int | None
 
 
 def _crash_if_told() -> None:
@@ -48,7 +66,7 @@ def _crash_if_told() -> None:
         install_from_env()
 
 
-async def _run(settings: Settings, once: bool, as_json: bool) -> bool:
+async def _run(settings: Settings, page: _Page | None, once: bool, as_json: bool) -> bool:
     from ..control import Control
     from .narrator import Narrator
 
@@ -58,11 +76,48 @@ async def _run(settings: Settings, once: bool, as_json: bool) -> bool:
         async with host(settings) as keep, Control(keep, settings.path):
             look = opened.enter_context(open_look(settings, keep.known))
             _greet(settings, look, once)
-            await _work(keep, look, narrator, told_to_end, once, as_json)
+            async with AsyncExitStack() as shown:
+                if page:
+                    await _show(shown, keep, settings, page)
+                await _work(keep, look, narrator, told_to_end, once, as_json)
             _tell(narrator.news(look), as_json)
             needs_you = _waits_for_a_person(look)
     say("Nothing more is due now." if once else "Ended.")
     return needs_you
+
+
+async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: _Page) -> None:
+    """Open the page, and deploy what is saved, until `shown` is left."""
+    from ..web.server import Web
+    from .saved import Saved
+
+    web = await shown.enter_async_context(Web(keep, settings, page.address, page.port))
+    await shown.enter_async_context(Saved(keep, settings))
+    say(f"Open {web.address()}")
+    if web.door.has_password:
+        say("Sign in with the password in KEEP_PASSWORD." + ("" if web.is_private else
+            " Others on the network can read what they overhear: the page is not encrypted."))
+    else:
+        say("The address works once, in one browser." + _on_enter(shown, web))
+
+
+def _on_enter(shown: AsyncExitStack, web: Web) -> str:
+    """At a terminal, Enter asks for a new address."""
+    import asyncio
+
+    if not sys.stdin.isatty():
+        return ""
+    loop, number = asyncio.get_running_loop(), sys.stdin.fileno()
+
+    def entered() -> None:
+        if sys.stdin.readline():
+            say(f"Open {web.address()}")
+        else:
+            loop.remove_reader(number)
+
+    loop.add_reader(number, entered)
+    shown.callback(loop.remove_reader, number)
+    return " Enter prints a new one."
 
 
 async def _work(

@@ -38,7 +38,7 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
     if as_json:
         echo_json([{"file": file, **vars(finding)} for file, finding in findings])
     else:
-        echo(*(_shown(file, finding) for file, finding in findings))
+        echo(*(finding_line(file, finding) for file, finding in findings))
         warnings = len(findings) - errors
         say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
         if surface is None:
@@ -68,8 +68,8 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
         echo_json(done)
         return
     for finding in done["findings"]:
-        say(_shown(file, Finding(**finding)))
-    echo(*_deployed(done))
+        say(finding_line(file, Finding(**finding)))
+    echo(*deployed(done))
 
 
 @click.command()
@@ -100,7 +100,8 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     echo(f"The repair {done} waits for approval: keep approve {done}" if waits else f"The repair {done} is deployed.")
 
 
-def _deployed(done: dict[str, Any]) -> list[str]:
+def deployed(done: dict[str, Any]) -> list[str]:
+    """What a deploy did, and what is still to be granted."""
     name = plain(done["name"])
     word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
@@ -118,12 +119,13 @@ def _refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
         echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
         return
     for finding in error.findings:
-        say(_shown(file, finding))
+        say(finding_line(file, finding))
     errors = sum(1 for finding in error.findings if finding.severity == "error")
     say(f"Nothing was deployed: the script has {count(errors, 'error')}.")
 
 
-def _shown(file: str, finding: Finding) -> str:
+def finding_line(file: str, finding: Finding) -> str:
+    """A finding with its place."""
     place = f"{file}:{finding.line}:{finding.column}"
     told = plain(f"{finding.message} {finding.fix}".rstrip())
     return f"{place} {paint(finding.severity)} {finding.code}: {told}"

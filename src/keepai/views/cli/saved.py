@@ -1,0 +1,127 @@
+"""While `keep dev` runs: a script that is saved in its folder becomes the new version of its workflow.
+
+Only workflows that are deployed already: to deploy a new one, and to grant what a script newly asks for, stays a
+person's own act. A script with errors changes nothing; its findings are told, and the version before goes on. What
+was on disk at the start counts as seen: a file that differs from the active version is told once, not deployed, since
+it may be older.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ...model.errors import Finding, KeepError, ScriptInvalid
+from .. import control
+from .scripts import deployed, finding_line
+from .text import plain, say
+
+if TYPE_CHECKING:
+    from ...app import Keep
+    from ...config import Settings
+
+POLL_S = 0.5
+FILES_MAX = 200
+BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A script as it was last read; one that declares no workflow has no name."""
+
+    stamp: tuple[int, int]  # time and size, to see that it was saved
+    text: str
+    name: str | None
+
+
+class Saved:
+    """Watches while it is entered."""
+
+    def __init__(self, keep: Keep, settings: Settings) -> None:
+        self._keep = keep
+        self._folder = settings.file.parent if settings.file else Path()
+        self._seen: dict[Path, _Seen] = {}
+
+    async def __aenter__(self) -> Saved:
+        for path, seen in await asyncio.to_thread(self._changed):
+            self._seen[path] = seen
+            self._tell_difference(path, seen)
+        self._watching = asyncio.ensure_future(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
+    ) -> None:
+        self._watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._watching
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(POLL_S)
+            for path, seen in await asyncio.to_thread(self._changed):
+                before = self._seen.get(path)
+                self._seen[path] = seen
+                if before is None or seen.text != before.text:
+                    await self._take(path, seen, before)
+
+    def _changed(self) -> list[tuple[Path, _Seen]]:
+        """Scripts that were saved since they were last read."""
+        return [(path, seen) for path in sorted(self._folder.glob("*.js"))[:FILES_MAX] for seen in self._read(path)]
+
+    def _read(self, path: Path) -> Iterator[_Seen]:
+        from ...script.check import check
+
+        known = self._seen.get(path)
+        with suppress(OSError, UnicodeDecodeError):  # it is being saved, or is no text: the next look sees it whole
+            found = path.stat()
+            stamp = (found.st_mtime_ns, found.st_size)
+            if (known is None or known.stamp != stamp) and found.st_size <= BYTES_MAX:
+                text = path.read_bytes().decode("utf-8")
+                manifest = check(text, None).manifest
+                yield _Seen(stamp, text, manifest.name if manifest else None)
+
+    async def _take(self, path: Path, seen: _Seen, before: _Seen | None) -> None:
+        name = seen.name or (before.name if before else None)
+        if name is None or not seen.text.strip():
+            return  # no workflow, or a save that is not finished
+        if self._active(name) is None:
+            say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
+            return
+        try:
+            done = await control.perform(self._keep, "deploy", {"source": seen.text})
+        except ScriptInvalid as error:
+            for finding in error.findings:
+                say(finding_line(path.name, finding))
+            say(f"{path.name} was saved with errors and not deployed: version {self._active(name)} goes on.")
+        except KeepError as error:
+            say(f"{path.name} was saved and not deployed: {plain(error.message)}")
+        else:
+            if done["changed"]:
+                say("\n".join([*(finding_line(path.name, Finding(**f)) for f in done["findings"]), *deployed(done)]))
+
+    def _tell_difference(self, path: Path, seen: _Seen) -> None:
+        version = self._active(seen.name) if seen.name else None
+        if seen.name and version and self._source(seen.name) != seen.text:
+            say(f"{path.name} is not version {version} of {plain(seen.name)}, which is active. "
+                f"Type: keep deploy {path.name}, or save it once more.")
+
+    def _active(self, name: str) -> str | None:
+        """The active version of a workflow; None if it is not deployed."""
+        row = self._keep.parts.ledger.read().one("workflow_by_name", name=name)
+        return f"{row['major']}.{row['minor']}" if row else None
+
+    def _source(self, name: str) -> str:
+        read = self._keep.parts.ledger.read()
+        row = read.one("workflow_by_name", name=name)
+        assert row is not None, f"{name} is deployed"
+        script = read.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
+        assert script is not None, "a workflow has the version that is active"
+        return str(script["source"])
+
+

@@ -1,0 +1,137 @@
+"""Inputs and outputs a page at a time, newest first, with filters; as fast at the end of a long list as at its start.
+
+One page searches at most `SPAN` rows. If these do not fill it, the page says how far it has searched, and the next one
+goes on from there: a rare text in a long list costs several pages, never a long wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from ..ledger.base import Reader, Row
+from ..ledger.rows import mutation_record
+from ..model.records import Input, Mutation, Record
+from .overview import COUNTED_MAX
+from .standing import input_record
+
+T = TypeVar("T")
+
+ROWS = 50
+SPAN = 50_000
+FAN_MAX = 1_000  #: inputs of one output are counted so far
+_END = 1 << 62  #: behind every place
+
+#: How inputs can be asked for; "needs you" are those of the pending ones that wait for a person.
+INPUT_STATUSES = ("pending", "needs you", "done", "skipped")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a list shall show, and from which place on."""
+
+    status: str | None = None
+    since_ms: int | None = None
+    text: str | None = None
+    before: int | None = None
+
+    def params(self) -> dict[str, object]:
+        """For the statements; SQLite's `lower` knows only ASCII, so other letters are given both ways."""
+        text = self.text or None
+        return {
+            "since": self.since_ms, "text": text, "upper": text and text.upper(), "lower": text and text.lower(),
+            "before": _END if self.before is None else self.before, "status": self.status,
+        }
+
+
+@dataclass(frozen=True)
+class Listed(Generic[T]):
+    """One page of a list."""
+
+    rows: tuple[T, ...]
+    older: int | None  # from where the next page goes on
+    searched_to_at: int | None = None  # if it ended because it had searched enough
+
+
+@dataclass(frozen=True)
+class Came(Record):
+    """An input, and what went out because of it."""
+
+    input: Input
+    outputs: tuple[Mutation, ...]
+
+
+@dataclass(frozen=True)
+class Went(Record):
+    """An output, and how many inputs led to it."""
+
+    output: Mutation
+    inputs: int
+    more: bool  # there are more than were counted
+    first: Input | None
+
+
+def inputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Came]:
+    """What came in, each with what went out because of it."""
+    if wanted.status in ("pending", "needs you"):
+        waiting = read.all("look_inputs_waiting", workflow_id=workflow_id, limit=COUNTED_MAX)
+        if len(waiting) < COUNTED_MAX:
+            return _cut([(int(r["seq"]), _came(read, r)) for r in _few(read, waiting, wanted, rows + 1)], rows)
+    where = {"workflow_id": workflow_id, **wanted.params()}
+    floor = read.one("list_inputs_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
+    found = read.all("list_inputs", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    return _cut([(int(r["seq"]), _came(read, r)) for r in found], rows, floor)
+
+
+def outputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Went]:
+    """What went out, each with how many inputs led to it."""
+    where = {"workflow_id": workflow_id, **wanted.params()}
+    floor = read.one("list_mutations_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
+    found = read.all("list_mutations", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    return _cut([(int(row["seq"]), _went(read, row)) for row in found], rows, floor)
+
+
+def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -> Listed[Input]:
+    """The inputs that led to an output, oldest first."""
+    found = read.all("list_inputs_of_mutation", mutation_id=mutation.id, after=after, limit=rows + 1)
+    return _cut([(int(row["seq"]), input_record(row)) for row in found], rows)
+
+
+def fan_in(read: Reader, mutation_id: str) -> int:
+    """How many inputs led to an output; one more than `FAN_MAX` stands for any larger number."""
+    row = read.one("count_inputs_of_mutation", mutation_id=mutation_id, limit=FAN_MAX + 1)
+    assert row is not None, "a count has a row"
+    return int(row["number"])
+
+
+def _few(read: Reader, waiting: list[Row], wanted: Wanted, rows: int) -> Iterator[Row]:
+    """Of the few that wait, those that are wanted: each is looked at by itself, wherever in a long list it stands."""
+    before, left = wanted.params()["before"], rows
+    for seq in sorted((int(row["seq"]) for row in waiting if row["seq"] < before), reverse=True):
+        where = {**wanted.params(), "workflow_id": waiting[0]["workflow_id"], "before": seq + 1}
+        found = read.one("list_inputs", **where, floor=seq - 1, limit=1)
+        if found:
+            yield found
+            left -= 1
+            if not left:
+                return
+
+
+def _cut(found: list[tuple[int, T]], rows: int, floor: Row | None = None) -> Listed[T]:
+    """A page, and from where the next one goes on."""
+    shown = tuple(row for _, row in found[:rows])
+    if len(found) > rows:
+        return Listed(shown, found[rows - 1][0])
+    return Listed(shown, int(floor["seq"]) + 1, int(floor["created_at"])) if floor else Listed(shown, None)
+
+
+def _came(read: Reader, row: Row) -> Came:
+    sent = read.all("look_mutations_of_input", workflow_id=row["workflow_id"], input_id=row["id"])
+    return Came(input_record(row), tuple(mutation_record(each) for each in sent))
+
+
+def _went(read: Reader, row: Row) -> Went:
+    number = fan_in(read, row["id"])
+    first = read.one("list_inputs_of_mutation", mutation_id=row["id"], after=0, limit=1)
+    return Went(mutation_record(row), min(number, FAN_MAX), number > FAN_MAX, input_record(first) if first else None)

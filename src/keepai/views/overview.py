@@ -1,0 +1,116 @@
+"""How every workflow stands at a glance: what came in by source, what went out by connector, what it waits for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..ledger.base import Reader, Row
+from ..model.records import Escalation, Record, Workflow
+from .read import Views
+
+#: Of one workflow, no more of what waits than this is counted.
+COUNTED_MAX = 10_000
+
+
+@dataclass(frozen=True)
+class Arrived(Record):
+    """The inputs of one source and type."""
+
+    source: str
+    type: str
+    total: int
+    pending: int
+    skipped: int
+
+    @property
+    def done(self) -> int:
+        """Those of which nothing is left to do."""
+        return self.total - self.pending - self.skipped
+
+
+@dataclass(frozen=True)
+class Sent(Record):
+    """The outputs through one connector."""
+
+    connector: str
+    total: int
+    open: int  # being sent, or not known yet
+    failed: int
+    skipped: int
+
+    @property
+    def applied(self) -> int:
+        """Those that are known to have happened."""
+        return self.total - self.open - self.failed - self.skipped
+
+
+@dataclass(frozen=True)
+class Glance(Record):
+    """One workflow at a glance."""
+
+    workflow: Workflow
+    standing: str  # "needs you", "failed", "paused", "stopped", "running", "waiting" or "done"
+    because: str
+    questions: int
+    inputs: tuple[Arrived, ...]
+    more_pending: bool  # more waits than was counted
+    outputs: tuple[Sent, ...]
+    active_at: int | None  # when a run last did something
+
+
+def glances(read: Reader, views: Views, now_ms: int) -> list[Glance]:
+    """Every workflow, those that need somebody first."""
+    asked = views.needs_you(now_ms)
+    found = [_glance(read, workflow, [q for q in asked if q.workflow_id == workflow.id])
+             for workflow in views.workflows(now_ms)]
+    return sorted(found, key=lambda each: (not each.questions, each.workflow.name))
+
+
+def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Glance:
+    where = {"workflow_id": workflow.id}
+    last, open_run = read.one("look_runs", **where, limit=1), read.one("run_open", **where)
+    standing, because = _standing(workflow, asked, open_run)
+    pending = read.all("look_inputs_waiting", **where, limit=COUNTED_MAX)
+    return Glance(
+        workflow, standing, because, len(asked), tuple(_arrived(read, workflow.id, pending)),
+        len(pending) == COUNTED_MAX, tuple(_sent(read, workflow.id)), int(last["updated_at"]) if last else None,
+    )
+
+
+def _standing(workflow: Workflow, asked: Sequence[Escalation], run: Row | None) -> tuple[str, str]:
+    """One word for how a workflow stands, and the reason behind it."""
+    if asked:
+        failed = next((q for q in asked if q.kind in ("logic", "internal")), None)
+        first = failed or asked[0]
+        return "failed" if failed else "needs you", str(first.facts.get("why") or first.title)
+    if workflow.status.value != "active":
+        return workflow.status.value, "Nothing of it starts until somebody resumes it."
+    if run is not None and run["status"] == "active":
+        return "running", f"{run['handler']} is {run['phase']}."
+    if run is not None:
+        return "waiting", f"{run['handler']} stopped and goes on by itself."
+    if workflow.pending:
+        return "waiting", "Events wait for a consumer."
+    return "done", "Nothing is left to do."
+
+
+def _arrived(read: Reader, workflow_id: str, pending: Iterable[Row]) -> list[Arrived]:
+    waiting = Counter((r["source"], r["type"]) for r in pending)
+    skipped = {(r["source"], r["type"]): r["skipped"]
+               for r in read.all("look_inputs_skipped", workflow_id=workflow_id)}
+    return [
+        Arrived(*(kind := (r["source"], r["type"])), r["total"], waiting[kind], skipped.get(kind, 0))
+        for r in read.all("look_inputs_by_kind", workflow_id=workflow_id)
+    ]
+
+
+def _sent(read: Reader, workflow_id: str) -> list[Sent]:
+    ended = Counter({(r["connector"], r["status"]): r["number"]
+                     for r in read.all("look_mutations_ended", workflow_id=workflow_id)})
+    under_way = Counter(r["connector"] for r in read.all("look_mutation_open", workflow_id=workflow_id))
+    return [
+        Sent(c := r["connector"], r["total"], under_way[c], ended[c, "failed"], ended[c, "skipped"])
+        for r in read.all("look_mutations_by_connector", workflow_id=workflow_id)
+    ]

@@ -1,0 +1,57 @@
+"""/act: the one form that does anything. Its fields are an act of `control.ACTS` and that act's parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ...model.errors import KeepError, Refused
+from .. import control
+from .door import Note
+from .site import session, site
+
+PARAM = "p."  #: what the names of parameters begin with
+LOOKS = ("needs_you", "explain")  #: of ACTS, what is no act
+
+
+async def act(request: Request) -> Response:
+    """Do it, then go back to the page, which says what came of it."""
+    form: Mapping[str, str] = request.state.form
+    try:
+        await _perform(request, form)
+        note = Note("done", form.get("told") or "Done.")
+    except KeepError as error:
+        note = Note("refused", error.message)
+    session(request).notes.append(note)
+    return RedirectResponse(_local(form.get("back", "")), 303)
+
+
+async def _perform(request: Request, form: Mapping[str, str]) -> None:
+    name = form.get("act", "")
+    if name not in control.ACTS or name in LOOKS:
+        raise Refused(f"There is no act {name[:40]!r}.")
+    given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
+    params = {key: _typed(name, key, text) for key, text in given.items()}
+    control.check(name, params)
+    await control.perform(site(request).keep, name, params)
+
+
+def _typed(act: str, name: str, text: str) -> Any:
+    """A field as the act wants it; a form has only texts."""
+    known = control.ACTS[act].needs.get(name) or control.ACTS[act].takes.get(name) or (str,)
+    if str in known:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise Refused(f"{name} must be JSON, such as {{\"rowId\": 3}}. Nothing was done.") from None
+
+
+def _local(back: str) -> str:
+    """An address of ours, whatever the form says."""
+    fits = back.startswith("/") and not back.startswith("//") and "\\" not in back and back.isprintable()
+    return back if fits else "/"

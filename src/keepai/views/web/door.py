@@ -1,0 +1,110 @@
+"""Who may come in: a token that works once, or a password, becomes a session that lives as long as this process.
+
+Nothing of it is kept on disk. What is compared with a secret is compared in constant time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+SESSIONS_MAX = 32  #: the oldest one ends when one more begins
+NOTES_MAX = 8  #: of a session, that no page has shown yet
+WRONG_MAX = 5  #: passwords per WRONG_S; then nobody is listened to for a while
+WRONG_S = 60.0
+
+
+@dataclass(frozen=True)
+class Note:
+    """What became of an act, to be shown on the next page."""
+
+    kind: str  # "done" or "refused"
+    text: str
+
+
+@dataclass(frozen=True)
+class Session:
+    """One browser that was let in."""
+
+    csrf: str = field(repr=False)
+    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
+
+    def take_notes(self) -> list[Note]:
+        """What was not shown yet; it is now."""
+        taken = list(self.notes)
+        self.notes.clear()
+        return taken
+
+
+class Door:
+    """Keeps the sessions; `time` is a clock that only grows, in seconds."""
+
+    def __init__(self, password: str | None, time: Callable[[], float]) -> None:
+        self._password = _hash(password) if password else None
+        self._time = time
+        self._token: str | None = None
+        self._sessions: dict[str, Session] = {}
+        self._wrong: deque[float] = deque(maxlen=WRONG_MAX)
+        self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
+
+    @property
+    def has_password(self) -> bool:
+        """Whether people sign in with a password; then there is no token."""
+        return self._password is not None
+
+    def token(self) -> str:
+        """A new token; the one before no longer works."""
+        self._token = secrets.token_urlsafe(24)
+        return self._token
+
+    def enter_with_token(self, given: str) -> str | None:
+        """A new session's cookie for the right token, which is then spent."""
+        if self._token is None or not same(given, self._token):
+            return None
+        self._token = None
+        return self._begin()
+
+    def is_patient(self) -> bool:
+        """Whether a password may be tried now."""
+        return len(self._wrong) < WRONG_MAX or self._time() - self._wrong[0] > WRONG_S
+
+    def enter_with_password(self, given: str) -> str | None:
+        """A new session's cookie for the right password."""
+        if self._password is None or not self.is_patient():
+            return None
+        if not hmac.compare_digest(_hash(given), self._password):
+            self._wrong.append(self._time())
+            return None
+        return self._begin()
+
+    def session(self, cookie: str) -> Session | None:
+        """The session of a cookie."""
+        found = None
+        for known, session in self._sessions.items():
+            if same(cookie, known):
+                found = session
+        return found
+
+    def leave(self, session: Session) -> None:
+        """End a session."""
+        self._sessions = {cookie: each for cookie, each in self._sessions.items() if each is not session}
+
+    def _begin(self) -> str:
+        cookie = secrets.token_urlsafe(32)
+        while len(self._sessions) >= SESSIONS_MAX:
+            del self._sessions[next(iter(self._sessions))]
+        self._sessions[cookie] = Session(secrets.token_urlsafe(24))
+        return cookie
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+
+def same(given: str, wanted: str) -> bool:
+    """Whether two texts are the same, without telling by time how far they are."""
+    return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), wanted.encode())

@@ -1,0 +1,71 @@
+"""/live: tells every open page that something was committed, a few times a second at most.
+
+It says that something changed, never what: the page asks for itself again, with everything that this takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+
+PAUSE_S = 0.25  #: between two looks, and so between two events
+BEAT_S = 30.0  #: after which an event is sent though nothing changed, so that "3 min ago" stays true
+STREAMS_MAX = 64
+
+
+class Live:
+    """Watches a number that changes whenever somebody commits."""
+
+    def __init__(self, change: Callable[[], int]) -> None:
+        self._change, self.number = change, change()
+        self._news = asyncio.Condition()
+        self._watching: asyncio.Task[None] | None = None
+        self._closed = False
+        self.streams = 0
+
+    def start(self) -> None:
+        """Watch until `close`."""
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def close(self) -> None:
+        """End every stream: an open page must not hold up the end of the host."""
+        self._closed = True
+        if self._watching:
+            self._watching.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._watching
+        await self._tell()
+
+    async def events(self, seen: int) -> AsyncIterator[bytes]:
+        """What a page is sent that has seen the change `seen`."""
+        self.streams += 1
+        try:
+            yield b"retry: 1000\n\n"
+            while not self._closed:
+                if self.number == seen:
+                    await self._wait(seen)
+                if not self._closed:
+                    seen = self.number
+                    yield f"event: changed\ndata: {seen}\n\n".encode()
+        finally:
+            self.streams -= 1
+
+    async def _wait(self, seen: int) -> None:
+        try:
+            async with asyncio.timeout(BEAT_S), self._news:
+                await self._news.wait_for(lambda: self._closed or self.number != seen)
+        except TimeoutError:
+            return
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(PAUSE_S)
+            number = self._change()
+            if number != self.number:
+                self.number = number
+                await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._news:
+            self._news.notify_all()

@@ -1,0 +1,1 @@
+"""The pages, one module each; see the package above for what a page is."""

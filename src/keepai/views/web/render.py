@@ -1,0 +1,114 @@
+"""Jinja as pages use it: whatever is written into a page is made visible and escaped, and no filter can undo that.
+
+`finalize` sees every value before it is escaped; filters that give ready-made markup, such as `safe`, `escape` or
+`tojson`, would slip past it and do not exist here. A template that names one does not load.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
+from jinja2.filters import FILTERS
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from ...connectors.visible import visible
+from ...model.clock import iso
+from ..cli.text import ago, clock, count
+from .assets import Assets
+
+#: What templates may use of Jinja's own: nothing that gives markup.
+_PLAIN_FILTERS = ("capitalize", "default", "first", "last", "length", "list", "replace", "sort", "sum", "urlencode")
+
+#: A state's word → how it is shown beside the word: the tone that colours it, and a shape for those who see no colour.
+TONES: Mapping[str, tuple[str, str]] = MappingProxyType({
+    **dict.fromkeys(("done", "applied", "committed", "consumed", "allow", "approved", "deployed"), ("good", "✓")),
+    **dict.fromkeys(("running", "active", "in_flight", "processing"), ("busy", "●")),
+    **dict.fromkeys(("waiting", "pending", "reserved", "needs_reconcile", "asked", "ask"), ("wait", "○")),
+    **dict.fromkeys(("needs you", "needs_attention", "indeterminate"), ("ask", "!")),
+    **dict.fromkeys(("failed", "crashed", "deny", "rejected", "refused"), ("bad", "✕")),
+    **dict.fromkeys(("paused", "stopped"), ("quiet", "‖")),
+    **dict.fromkeys(("skipped", "superseded", "abandoned", "void", "expired", "declined"), ("quiet", "–")),
+})
+
+#: A stored word → what people read.
+WORDS: Mapping[str, str] = MappingProxyType({
+    "in_flight": "being sent", "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you",
+    "needs_attention": "needs you",
+})
+
+
+_DAY_MS = 86_400_000
+
+
+class Renderer:
+    """Makes pages from templates."""
+
+    def __init__(self, assets: Assets, things: Mapping[str, str]) -> None:
+        self._environment = environment(assets, things)
+
+    def page(self, template: str, context: Mapping[str, Any]) -> str:
+        """A whole page."""
+        return self._environment.get_template(template).render(context)
+
+
+def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
+    """The one environment, for whatever is shown in a browser; `things` says where what has an id has its page."""
+
+    def address(id: str) -> str | None:
+        path = things.get(id[:4])
+        return path.format(id=id) if path else None
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"), autoescape=True, finalize=shown,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+    )
+    made.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | {
+        "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
+    }
+    made.globals = {"static": assets.address, "tone": tone, "address": address}
+    return made
+
+
+def shown(value: Any) -> Any:
+    """A value as it goes into a page: text with nothing invisible in it."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON that people can read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+@pass_context
+def when(context: Context, then_ms: int | None) -> str | Markup:
+    """A time as people say it, with the exact one beside it."""
+    if then_ms is None:
+        return "never"
+    exact = iso(then_ms)
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(exact, exact, ago(then_ms, context["now_ms"]))
+
+
+@pass_context
+def at(context: Context, then_ms: int) -> Markup:
+    """A time of day here, with the date if it is older than a day; for stories, in which distances matter."""
+    exact = iso(then_ms)
+    day = "" if context["now_ms"] - then_ms < _DAY_MS else f"{exact[:10]} "
+    return Markup('<time datetime="{}" title="{}">{}{}.{:03}</time>').format(
+        exact, exact, day, clock(then_ms), then_ms % 1000,
+    )
+
+
+def tone(status: str) -> tuple[str, str]:
+    """The tone and the shape of a state; `paused:transient` is shown as `paused`."""
+    return TONES.get(status, TONES.get(status.partition(":")[0], ("quiet", "·")))
+
+
+def word(status: str) -> str:
+    """A state in a person's words."""
+    return WORDS.get(status, status.replace("_", " "))

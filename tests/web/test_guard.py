@@ -1,0 +1,253 @@
+"""The page keeps strangers out: other sites in the same browser, other names, other programs, forged forms."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from keepai.model.errors import ConfigError
+from keepai.views.web.app import app_routes
+from keepai.views.web.door import SESSIONS_MAX, WRONG_MAX
+from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Names
+from keepai.views.web.server import Web
+from tests.harness import Story
+
+from .conftest import Served, Settings, serve
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+ROUTES = app_routes()
+PATHS = sorted({route.path for route in ROUTES})
+POSTS = sorted(route.path for route in ROUTES if "POST" in (route.methods or ()))
+
+
+def filled(path: str) -> str:
+    """A route's path with something in its places."""
+    return re.sub(r"\{(\w+)\}", lambda found: {"name": "keep.css"}.get(found[1], "lines"), path)
+
+
+# Who may come in
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_without_a_session_every_route_says_how_to_get_in_and_nothing_else(standing: Served, path: str) -> None:
+    method, body = ("POST", b"") if path in POSTS else ("GET", None)
+    headers = {"Origin": standing.web.origin, "Content-Type": "application/x-www-form-urlencoded"}
+    answer = await standing.ask(method, filled(path), headers=headers, body=body, signed_in=False)
+    if path.startswith("/static/"):
+        assert answer.status == 200
+    elif path in PUBLIC:
+        assert answer.status == 403
+    else:
+        assert answer.status == 401
+        assert "How to get in" in answer.body
+        assert "keep dev" in answer.body
+    assert not any(word in answer.body for word in ("lines", "appendRow", "feed", "wf_", "inp_", "csrf"))
+
+
+async def test_what_is_public_is_style_and_the_way_in() -> None:
+    assert PUBLIC == ("/static/", "/sign-in")
+
+
+async def test_a_token_works_once_and_leaves_the_address(served: Served) -> None:
+    path = served.web.address().removeprefix(served.web.origin)
+    first = await served.ask("GET", path, signed_in=False)
+    assert (first.status, first.headers["location"]) == (303, "/")
+    cookie = first.headers["set-cookie"]
+    assert re.fullmatch(rf"keep_session_{served.web.port}=[\w-]{{40,}}; HttpOnly; Path=/; SameSite=strict", cookie)
+    again = await served.ask("GET", path, signed_in=False)
+    assert again.status == 401
+    assert "set-cookie" not in again.headers
+    assert "each works once" in again.body
+
+
+async def test_a_new_address_ends_the_one_before(served: Served) -> None:
+    old, new = served.web.address(), served.web.address()
+    assert (await served.get(old.removeprefix(served.web.origin), signed_in=False)).status == 401
+    assert (await served.get(new.removeprefix(served.web.origin), signed_in=False)).status == 303
+
+
+@pytest.mark.parametrize("cookie", ["", "x", "keep_session_1=abc", "{own}=", "{own}=abc", "{own}=ä"])
+async def test_a_made_up_cookie_opens_nothing(standing: Served, cookie: str) -> None:
+    name = standing.cookie.partition("=")[0]
+    given = cookie.format(own=name).encode().decode("latin-1")
+    answer = await standing.ask("GET", "/", headers={"Cookie": given}, signed_in=False)
+    assert answer.status == 401
+
+
+async def test_signing_out_ends_the_session(served: Served) -> None:
+    assert (await served.get("/")).status == 200
+    assert (await served.post("/sign-out")).status == 303
+    assert (await served.get("/")).status == 401
+
+
+async def test_too_many_sessions_end_the_oldest(served: Served) -> None:
+    first = served.cookie
+    for _ in range(SESSIONS_MAX):
+        await served.sign_in()
+    assert (await served.get("/")).status == 200
+    served.cookie = first
+    assert (await served.get("/")).status == 401
+
+
+# With a password
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def locked(tmp_path: Path) -> AsyncIterator[Served]:
+    """A page with a password."""
+    async for each in serve(tmp_path, password="correct horse"):
+        yield each
+
+
+async def test_a_password_opens_a_session_and_a_wrong_one_does_not(locked: Served) -> None:
+    form = await locked.get("/")
+    assert form.status == 401
+    assert '<input id="password" type="password"' in form.body
+    wrong = await locked.post("/sign-in", password="correct hors")
+    assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
+    right = await locked.post("/sign-in", password="correct horse")
+    assert right.status == 303
+    locked.cookie = right.headers["set-cookie"].partition(";")[0]
+    assert (await locked.get("/")).status == 200
+
+
+async def test_with_a_password_there_is_no_token(locked: Served) -> None:
+    assert "token" not in locked.web.address()
+    token = locked.web.door.token()
+    assert (await locked.get(f"/?token={token}")).status == 401
+
+
+async def test_guessing_a_password_is_stopped(locked: Served) -> None:
+    for _ in range(WRONG_MAX):
+        assert (await locked.post("/sign-in", password="guess")).status == 401
+    answer = await locked.post("/sign-in", password="correct horse")
+    assert answer.status == 429
+    assert "Wait a minute" in answer.body
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])
+async def test_an_address_that_others_reach_needs_a_password(tmp_path: Path, host: str) -> None:
+    async with Story(tmp_path) as story:
+        with pytest.raises(ConfigError, match="KEEP_PASSWORD"):
+            Web(story.keep, Settings(path=story.path), host=host)
+
+
+# Other names, other sites
+
+
+@pytest.mark.parametrize("host", [
+    "evil.example:{port}", "127.0.0.1.evil.example:{port}", "localhost.evil.example:{port}", "127.0.0.1", "localhost:1",
+    "192.0.2.1:{port}", "127.0.0.1:{port}@evil.example", "[::ffff:192.0.2.1]:{port}", "", "127.0.0.1:+{port}",
+])
+async def test_a_host_header_that_is_not_ours_is_refused(standing: Served, host: str) -> None:
+    answer = await standing.ask("GET", "/", headers={"Host": host.format(port=standing.web.port)})
+    assert answer.status in (400, 421)
+    assert "lines" not in answer.body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
+async def test_our_own_names_are_accepted(standing: Served, host: str) -> None:
+    assert (await standing.ask("GET", "/", headers={"Host": host.format(port=standing.web.port)})).status == 200
+
+
+async def test_on_the_network_addresses_are_ours_and_names_are_not() -> None:
+    names = Names("0.0.0.0", 7777)
+    assert names.fit("192.0.2.1:7777")
+    assert not names.fit("evil.example:7777")
+
+
+@pytest.mark.parametrize("headers", [
+    {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "https://127.0.0.1"}, {"Origin": "http://127.0.0.1:1"},
+    {"Origin": ""}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
+])
+@pytest.mark.parametrize("path", POSTS)
+async def test_a_form_from_elsewhere_is_refused_everywhere(
+    standing: Served, path: str, headers: dict[str, str],
+) -> None:
+    answer = await standing.post(filled(path), headers)
+    assert answer.status == 403
+    assert "Nothing was done" in answer.body
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_a_form_without_its_token_is_refused_everywhere(standing: Served, path: str) -> None:
+    for csrf in ("", "wrong", standing.csrf[:-1]):
+        answer = await standing.post(filled(path), csrf=csrf)
+        assert answer.status == 403
+        assert "earlier visit" in answer.body
+
+
+async def test_a_form_that_says_nothing_of_its_origin_is_refused(standing: Served) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    answer = await standing.ask("POST", "/act", headers=headers, body=f"csrf={standing.csrf}".encode())
+    assert answer.status == 403
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "multipart/form-data; boundary=x", ""])
+async def test_only_forms_are_understood(standing: Served, kind: str) -> None:
+    assert (await standing.post("/act", {"Content-Type": kind})).status == 415
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(standing: Served) -> None:
+    answer = await standing.post("/act", {"Content-Length": str(BODY_BYTES_MAX + 1)})
+    assert answer.status == 413
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+async def test_other_methods_are_refused(standing: Served, method: str) -> None:
+    assert (await standing.ask(method, "/")).status == 405
+
+
+@pytest.mark.parametrize("path", POSTS)
+async def test_what_changes_something_is_not_done_by_looking(standing: Served, path: str) -> None:
+    assert (await standing.get(filled(path))).status == 405
+
+
+# What every answer carries
+
+
+@pytest.mark.parametrize(("path", "signed_in"), [
+    (path, signed_in) for path in [*map(filled, PATHS), "/nowhere", "/?token=x"] for signed_in in (True, False)
+    if (path, signed_in) != ("/live", True)  # it lasts; test_live.py has it
+])
+async def test_every_answer_carries_the_headers_that_close_it(standing: Served, path: str, signed_in: bool) -> None:
+    answer = await standing.ask("GET", path, signed_in=signed_in)
+    assert answer.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    )
+    assert answer.headers["x-frame-options"] == "DENY"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "same-origin"
+    assert answer.headers["cross-origin-opener-policy"] == "same-origin"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "server" not in answer.headers
+    assert "access-control-allow-origin" not in answer.headers
+    if path.startswith("/static/"):
+        assert answer.headers["cache-control"] == "no-cache"
+    else:
+        assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_style_and_script_are_kept_for_ever_by_their_hash(standing: Served) -> None:
+    home = (await standing.get("/")).body
+    for address in re.findall(r'(?:href|src)="(/static/[^"]+)"', home):
+        answer = await standing.get(address)
+        assert answer.status == 200
+        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
+        again = await standing.ask("GET", address, headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status, again.body) == (304, "")
+    assert (await standing.get("/static/../app.py")).status == 404
+    assert (await standing.get("/static/nothing.js")).status == 404
+
+
+async def test_nothing_is_loaded_from_elsewhere(standing: Served) -> None:
+    for path in (await standing.get("/")).body, (await standing.get("/", signed_in=False)).body:
+        assert re.findall(r'(?:src|href|action)="(?!/|#|")', path) == []
+        assert "style=" not in path
+        assert re.findall(r"<script(?! src)", path) == []
