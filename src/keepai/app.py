@@ -33,17 +33,17 @@ class Keep:
 
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
-        clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None,
+        clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
     ) -> None:
         self._path, self._connectors = Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
-        self._repair = repair
+        self._repair, self._accept_older = repair, accept_older
         self._surface = surface(self._connectors)
         self._parts: Parts | None = None
         self._host: Host | None = None
 
     async def __aenter__(self) -> Keep:
-        ledger = SqliteLedger(self._path, self._clock)
+        ledger = SqliteLedger(self._path, self._clock, accept_older=self._accept_older)
         self._parts = Parts(
             ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
             connectors={c.name: c for c in self._connectors}, surface=self._surface, policy=self._policy,
@@ -51,6 +51,8 @@ class Keep:
         )
         self._host = Host(self._parts)
         try:
+            if self._accept_older:
+                await self.commands.accept_older(self._actor)
             await recover(self._parts)
         except BaseException:
             await self.close()

@@ -57,6 +57,10 @@ class Commands:
     def __init__(self, parts: Parts, host: Host) -> None:
         self._parts, self._host = parts, host
 
+    async def accept_older(self, actor: str) -> None:
+        """A person says that the ledger, which is older than it was, is the one to go on with."""
+        await self._parts.ledger.write(workflows.accept_older, actor, barrier=True)
+
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:
         """Start nothing more of a workflow; a run that is under way ends."""

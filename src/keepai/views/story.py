@@ -37,7 +37,7 @@ BROUGHT: Mapping[str, Collection[tuple[str, str]]] = {
 }
 
 #: Acts on a whole workflow; they belong to the story of everything that was open then.
-ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop")
+ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop", "accept_older")
 
 #: Machine → the moves whose own reason is told; the others are as the table of moves says.
 _OWN: Mapping[str, Collection[str]] = {

@@ -156,7 +156,6 @@ def _keep_state(tx: Any, run: Any, state: str | None) -> None:
 
 
 _commit_consumer = runs.commit_consumer
-_expect = runs._expect
 
 
 def _first_cause(tx: Any, run: Any, end: Any) -> None:
@@ -169,10 +168,6 @@ def _first_cause(tx: Any, run: Any, end: Any) -> None:
             return rows[:1] if query == "cause_of_run" else rows
 
     _commit_consumer(First(), run, end)
-
-
-def _no_guard(tx: Any, query: str, run: Any, **params: Any) -> None:
-    tx.one(query, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
 
 
 # -- who goes on, and from where ---------------------------------------------------------------------
@@ -258,8 +253,6 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "cursor_before_events": lambda: [(runner, "_EXECUTE", {
         **runner._EXECUTE, runner.HandlerKind.PRODUCER: _commit_in_two})],
     "first_cause_only": lambda: [(runs, "commit_consumer", _first_cause)],
-    "no_guard_on_runs": lambda: [(runs, "_expect", _no_guard)],
-    "no_guard_on_mutations": lambda: [_statement("mutation_move", " and status = :source", "")],
     "events_stay_pending": lambda: [
         _statement("event_end_reserved", "where reserved_by = :run_id", "where 0 and :run_id")],
     "ledger_not_consulted": lambda: [_statement("mutation_applied_by_key", "status = 'applied'", "0")],

@@ -76,8 +76,8 @@ class Memory:
         return transacted
 
     def _beginning(self, begin: Callable[..., int]) -> Callable[..., int]:
-        def begun(ledger: Any) -> int:
-            epoch = begin(ledger)
+        def begun(ledger: Any, accept_older: bool) -> int:
+            epoch = begin(ledger, accept_older)
             self._sync()
             return epoch
 

@@ -172,6 +172,11 @@ select * from action where workflow_id = :workflow_id order by seq;
 insert into host (epoch, id, machine, pid, started_at)
 values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :now) returning epoch;
 
+-- name: ledger_reached
+-- Which ledger this is, and how far it has come.
+select (select id from host order by epoch limit 1) as ledger, (select coalesce(max(epoch), 0) from host) as epoch,
+  (select coalesce(max(seq), 0) from transition) as moves;
+
 -- name: host_end
 -- A host let go of everything in order: what it left active was not interrupted.
 update host set ended_at = :now where epoch = :epoch;

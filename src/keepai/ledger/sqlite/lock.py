@@ -1,4 +1,8 @@
-"""One host per file: an OS lock that the kernel lets go of when the process is dead, and not before."""
+"""One host per file: an OS lock that the kernel lets go of when the process is dead, and not before.
+
+The lock's own file also tells how far the ledger had come when it was last synced. It stands beside the ledger and not
+in it, so a ledger that was put back from a backup, or whose log is gone, is noticed.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,23 @@ import fcntl
 import json
 import os
 import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ...model.errors import LedgerUnusable
+
+_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How far a ledger had come at some moment."""
+
+    ledger: str  # the id of its first host
+    epoch: int
+    moves: int  # rows of the account
+    at: str
 
 
 class HostLock:
@@ -35,11 +53,18 @@ class HostLock:
                 "One file serves one host: stop that one first, or talk to it with the keep command."
             ) from None
 
-    def name_holder(self, host: str, started_at: str) -> None:
-        """Write who holds the lock, for the sentence that a second host gets."""
-        entry = {"pid": os.getpid(), "machine": socket.gethostname(), "host": host, "since": started_at}
-        os.ftruncate(self.fd, 0)
-        os.pwrite(self.fd, json.dumps(entry).encode(), 0)
+    def left(self) -> Mark | None:
+        """How far the last holder had come; None if it left nothing that can be read."""
+        try:
+            mark = self._entry()["mark"]
+            return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["moves"]), str(mark["at"]))
+        except (ValueError, KeyError, TypeError):
+            return None
+
+    def tell(self, host: str, since: str, mark: Mark) -> None:
+        """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
+        entry = {"pid": os.getpid(), "machine": socket.gethostname(), "host": host, "since": since, "mark": asdict(mark)}
+        os.pwrite(self.fd, json.dumps(entry).encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
 
     def release(self) -> None:
         """Let go."""
@@ -47,7 +72,10 @@ class HostLock:
 
     def _holder(self) -> str:
         try:
-            entry = json.loads(os.pread(self.fd, 4096, 0))
+            entry = self._entry()
             return f"process {entry['pid']} on {entry['machine']} (host {entry['host']}, since {entry['since']})"
         except (ValueError, KeyError, TypeError):
             return "another process"
+
+    def _entry(self) -> Any:
+        return json.loads(os.pread(self.fd, _BYTES, 0))

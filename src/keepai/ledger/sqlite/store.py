@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import apsw
 
 from ...model.clock import Clock, Ids, SystemClock, iso
-from ...model.errors import LedgerStopped
+from ...model.errors import LedgerStopped, LedgerUnusable
 from ..base import Reader
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
-from .lock import HostLock
+from .lock import HostLock, Mark
 from .migrate import migrate
 from .writer import Work, Writer
 
@@ -26,7 +26,9 @@ T = TypeVar("T")
 class SqliteLedger:
     """The host's hold on one file."""
 
-    def __init__(self, path: str | Path, clock: Clock | None = None, *, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: str | Path, clock: Clock | None = None, *, vfs: str | None = None, accept_older: bool = False,
+    ) -> None:
         in_memory = str(path) == ":memory:"
         self.path = Path(path) if in_memory else Path(path).resolve()  # a link is the same file
         self._clock = clock or SystemClock()
@@ -36,7 +38,7 @@ class SqliteLedger:
         try:
             self._connection = open_file(self.path, vfs=vfs)
             try:
-                self.epoch = self._begin()
+                self.epoch = self._begin(accept_older)
                 self._reader = self._connection if in_memory else open_reader(self.path, vfs=vfs)
             except BaseException:
                 close_untouched(self._connection)
@@ -47,7 +49,7 @@ class SqliteLedger:
             raise
         self.lock_fd = self._lock.fd if self._lock else None
         tx = Transaction(self._connection, self._ids, self.host, self.epoch)
-        self._writer = Writer(self._connection, tx, self._clock, self.path)
+        self._writer = Writer(self._connection, tx, self._clock, self.path, self._acknowledge)
         self._reads = Statements(self._reader)
 
     @property
@@ -99,15 +101,38 @@ class SqliteLedger:
         else:
             self._connection.close()
 
-    def _begin(self) -> int:
+    def _begin(self, accept_older: bool) -> int:
         try:
             migrate(self._connection, self.path)
             statements = Statements(self._connection)
-            now = self._clock.now_ms()
-            row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
+            if self._lock and not accept_older:
+                _refuse_older(self.path, self._lock.left(), statements)
+            self._since = self._clock.now_ms()
+            row = statements.one(
+                "host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=self._since)
+            self._acknowledge()
         except apsw.Error as error:
             raise unusable(error, self.path) from None
         assert row is not None
-        if self._lock:
-            self._lock.name_holder(self.host, iso(now))
         return int(row["epoch"])
+
+    def _acknowledge(self) -> None:
+        """What is synced now must still be there when the file is opened again."""
+        if self._lock:
+            reached = Statements(self._connection).one("ledger_reached")
+            assert reached is not None
+            self._lock.tell(self.host, iso(self._since), Mark(**reached, at=iso(self._clock.now_ms())))
+
+
+def _refuse_older(path: Path, left: Mark | None, statements: Statements) -> None:
+    """A ledger that was put back does not know what was sent since: going on would send it again."""
+    reached = statements.one("ledger_reached")
+    assert reached is not None
+    if left is None or left.ledger != reached["ledger"]:
+        return
+    if (left.epoch, left.moves) > (reached["epoch"], reached["moves"]):
+        raise LedgerUnusable(
+            f"{path} is older than it was: it ends with move {reached['moves']:,}, and on {left.at} it had come to "
+            f"{left.moves:,}. What was sent since is not on record in it and would be sent again. Put the newer file "
+            "back (with its -wal); or look at the outside systems for what was sent, and say `keep db accept-older`."
+        )

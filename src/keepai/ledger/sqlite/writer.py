@@ -49,11 +49,13 @@ class Work:
 class Writer:
     """Owns the connection that writes."""
 
-    def __init__(self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path) -> None:
+    def __init__(
+        self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path, synced: Callable[[], None],
+    ) -> None:
         self.crew = 0
         self.log_pages_max = 8000  # of the write-ahead log, before it is brought into the file
         self.stopped: LedgerStopped | None = None
-        self._connection, self._tx, self._clock, self._path = connection, tx, clock, path
+        self._connection, self._tx, self._clock, self._path, self._synced = connection, tx, clock, path, synced
         self._owner = threading.Lock()
         self._ready = threading.Condition()
         self._queue: list[Work] = []
@@ -148,6 +150,8 @@ class Writer:
             return
         try:
             self._transact(batch)
+            if self._full:
+                self._synced()
             self._checkpoint()
         except apsw.Error as error:
             reason = unusable(error, self._path).message
