@@ -63,8 +63,9 @@ class HostLock:
 
     def tell(self, host: str, since: str, mark: Mark) -> None:
         """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
-        entry = {"pid": os.getpid(), "machine": socket.gethostname(), "host": host, "since": since, "mark": asdict(mark)}
-        os.pwrite(self.fd, json.dumps(entry).encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
+        holder = {"pid": os.getpid(), "machine": socket.gethostname(), "host": host, "since": since}
+        entry = json.dumps({**holder, "mark": asdict(mark)})
+        os.pwrite(self.fd, entry.encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
 
     def release(self) -> None:
         """Let go."""
