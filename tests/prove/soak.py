@@ -38,7 +38,7 @@ ENDING_S_MAX = 60.0
 
 
 def run(seconds: float, first: int, only: str | None) -> Result:
-    """One long life; one more seed only if there is time for a second life, which there never is."""
+    """One life, as long as there is time."""
     result = Result("soak", "runs")
     seed = next(rounds(0, first, only))
     folder = Path(tempfile.mkdtemp(prefix="keep-soak-"))
@@ -57,10 +57,9 @@ def live(folder: Path, seed: int, seconds: float, every: float | None = None) ->
     """What a host measured of itself in so many seconds, and whether it ended in order."""
     pace = every if every is not None else min(EVERY_S, seconds / 12)
     command = [sys.executable, "-m", "tests.prove.soak_host", str(folder), str(seed), str(seconds), str(pace)]
-    with (folder / "host.log").open("wb") as log:
-        ended = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, check=False)
-    (folder / "series.jsonl").write_bytes(ended.stdout)
-    samples = [Sample(**json.loads(line)) for line in ended.stdout.splitlines()]
+    with (folder / "host.log").open("wb") as log, (folder / "series.jsonl").open("wb") as series:
+        ended = subprocess.run(command, cwd=ROOT, stdout=series, stderr=log, check=False)
+    samples = [Sample(**json.loads(line)) for line in (folder / "series.jsonl").read_text().splitlines()]
     said = (folder / "host.log").read_text("utf-8", "replace").strip()
     broken = [] if ended.returncode == 0 else [f"the host ended with {ended.returncode}: {said[-500:]}"]
     return samples, broken + ([f"the host complained: {said[-500:]}"] if said and not broken else [])
@@ -72,6 +71,8 @@ def judge(samples: Sequence[Sample]) -> list[str]:
         return ["the host did not live long enough to be measured"]
     rest, worked = samples[0], samples[1:]
     found = [*_counts(rest, worked), *_files(worked)]
+    found += [f"nothing was committed from second {a.at_s:.0f} to {b.at_s:.0f}"
+              for a, b in pairwise(worked) if a.runs == b.runs][:1]
     warm = worked[int(len(worked) * WARM_UP):]
     return found + _memory(warm) if len(warm) >= SAMPLES_MIN else found
 
@@ -83,7 +84,7 @@ def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
         "descriptors": (lambda s: s.descriptors, rest.descriptors + 1 + workers),
         "children": (lambda s: s.children, 1 + workers),
         "threads": (lambda s: s.threads, rest.threads + 2),  # the writer's, and one that waited for a process
-        "tasks": (lambda s: s.tasks, rest.tasks + 2),  # the one that serves, and the fork server's listener
+        "tasks": (lambda s: s.tasks, rest.tasks + 3),  # what serves, the fork server's listener, a flush by the clock
         "log bytes": (lambda s: s.log, LOG_MAX),
         "bytes of memory per script process": (lambda s: s.workers_rss // max(s.children, 1), WORKER_MAX),
     }

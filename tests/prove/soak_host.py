@@ -247,7 +247,9 @@ class Soak:
                     await keep.resolve(question.mutation_id, "happened", found)
                 elif "did_not_happen" in question.actions:
                     await keep.resolve(question.mutation_id, "did_not_happen")
-            elif "skip" in question.actions:
+            elif "retry" in question.actions and (question.kind == "internal" or self._rng.random() < 0.5):
+                await keep.retry(question.run_id)
+            elif "skip_run" in question.actions:
                 await keep.skip_run(question.run_id)
             elif "finish" in question.actions:
                 await keep.finish(question.run_id)

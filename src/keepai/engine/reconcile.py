@@ -59,7 +59,7 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     if verdict.status == "unknown":
         await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
         return None
-    after = None if verdict.after is None else int(verdict.after * 1000)
+    after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
     await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
     return None
 
