@@ -45,8 +45,22 @@ POISON_RATIO_MAX = 15.0
 POISON_SLACK_S = 10.0
 
 #: Tables that grow with the work.
-GROWING = ("event", "event_cause", "event_revision", "input", "run", "reservation", "mutation", "trace", "transition",
-           "action", "item", "item_run", "approval", "repair")
+GROWING = (
+    "event",
+    "event_cause",
+    "event_revision",
+    "input",
+    "run",
+    "reservation",
+    "mutation",
+    "trace",
+    "transition",
+    "action",
+    "item",
+    "item_run",
+    "approval",
+    "repair",
+)
 
 
 @dataclass
@@ -69,10 +83,14 @@ def run(seconds: float, first: int, only: str | None) -> Result:
     seed = next(rounds(0, first, only))
     workflows, events = SIZES[max(least for least in SIZES if least <= seconds)]
     with tempfile.TemporaryDirectory(prefix="keep-load-") as folder:
-        parts = [asyncio.run(part(Path(folder))) for part in (
-            lambda home: many_workflows(home / "flows.db", workflows), lambda home: many_events(home / "events.db", events),
-            lambda home: poisoned(home, max(workflows // 20, 8)),
-        )]
+        parts = [
+            asyncio.run(part(Path(folder)))
+            for part in (
+                lambda home: many_workflows(home / "flows.db", workflows),
+                lambda home: many_events(home / "events.db", events),
+                lambda home: poisoned(home, max(workflows // 20, 8)),
+            )
+        ]
     result.tried = events
     result.note = "; ".join(f"{what}: {told}" for part in parts for what, told in part.figures.items())
     for part in parts:
@@ -86,8 +104,15 @@ def run(seconds: float, first: int, only: str | None) -> Result:
 
 def script(name: str) -> str:
     """Takes what the feed has and files it, one mutation each."""
-    return workflow(name, producers={"poll": producer(interval="1h")}, consumers={"take": consumer(
-        mutate='await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.messageId] });')})
+    return workflow(
+        name,
+        producers={"poll": producer(interval="1h")},
+        consumers={
+            "take": consumer(
+                mutate='await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.messageId] });'
+            )
+        },
+    )
 
 
 class Desk:
@@ -125,9 +150,10 @@ async def many_workflows(path: Path, count: int) -> Judged:
         ran = time.perf_counter()
         undone = [wf for wf in ids if [e.status for e in await keep.events(wf, "in")] != ["consumed"]]
         judged.broken += [f"{len(undone)} of {count} workflows did not file their event"] if undone else []
-        alone = statistics.median(_timed(lambda: keep.host._is_due(wf)) for wf in ids[:50])
+        alone = statistics.median(_timed(keep.host._is_due, wf) for wf in ids[:50])
     judged.figures |= {
-        f"{count:,} workflows": f"deploy {(deployed - began) / count * 1000:.1f} ms and run {(ran - deployed) / count * 1000:.1f} ms each",
+        f"{count:,} workflows, each": f"deployed in {(deployed - began) / count * 1000:.1f} ms",
+        "run once": f"in {(ran - deployed) / count * 1000:.1f} ms",
         "to decide about one": f"{alone * 1000:.2f} ms",
     }
     await _restarted(desk, judged, f"restart with {count:,} workflows")
@@ -144,8 +170,11 @@ async def _restarted(desk: Desk, judged: Judged, what: str) -> None:
         ready = time.perf_counter()
         before = {wf.id for wf in await keep.workflows()}
         serving = asyncio.create_task(keep.serve())
-        while not any(run.trigger != "deploy" and run.created_at >= desk.clock.now_ms() and run.status == "committed"
-                      for wf in list(before)[:1] for run in keep.views.runs(wf, last=1)):
+        while not any(
+            run.trigger != "deploy" and run.created_at >= desk.clock.now_ms() and run.status == "committed"
+            for wf in list(before)[:1]
+            for run in keep.views.runs(wf, last=1)
+        ):
             await asyncio.sleep(0.002)
             if time.perf_counter() - began > 120:
                 judged.broken.append(f"{what}: no run was committed within two minutes")
@@ -155,9 +184,13 @@ async def _restarted(desk: Desk, judged: Judged, what: str) -> None:
     judged.figures[what] = f"open in {ready - began:.2f} s, first run after {first - began:.2f} s"
 
 
-def _timed(what: Callable[[], object]) -> float:
+def _mebibytes(path: Path) -> str:
+    return f"{path.stat().st_size / (1 << 20):,.0f} MiB"
+
+
+def _timed(what: Callable[..., object], *args: object) -> float:
     began = time.perf_counter()
-    what()
+    what(*args)
     return time.perf_counter() - began
 
 
@@ -173,12 +206,14 @@ async def many_events(path: Path, count: int) -> Judged:
         few = await _measured(desk, keep, wf, min(FEW, count // 3), "few")
         began = time.perf_counter()
         many = await _measured(desk, keep, wf, count, "many")
-        judged.figures[f"{count:,} events put in by the ledger's verbs"] = f"{(time.perf_counter() - began) / count * 1e6:.0f} µs each"
+        judged.figures[f"{count:,} events put in by the ledger's verbs"] = (
+            f"{(time.perf_counter() - began) / count * 1e6:.0f} µs each"
+        )
         for what in few:
             judged.ratio(what, few[what], many[what])
         waiting = await keep.events(wf, "in", "pending")
         judged.broken += [f"{len(waiting)} events wait that were taken"] if waiting else []
-    judged.figures["file"] = f"{path.stat().st_size / (1 << 20):,.0f} MiB"
+    judged.figures["file"] = _mebibytes(path)
     await _restarted(desk, judged, f"restart with {count:,} events")
     began = time.perf_counter()
     judged.broken += unsound(path)
@@ -207,7 +242,7 @@ def bulk(tx: Tx, workflow_id: str, name: str, count: int) -> None:
     runs.commit_producer(tx, run, inputs, events, None, tx.now + 3_600_000, [])
     for first in range(0, count, 1000):
         taking = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
-        wanted = [("in", event.message_id) for event in events[first:first + 1000]]
+        wanted = [("in", event.message_id) for event in events[first : first + 1000]]
         prepared = runs.prepare(tx, taking, '{"data":{},"reservations":[]}', wanted, [])
         emitting = runs.advance(tx, prepared, Phase.EMITTING, '{"status":"none"}')
         runs.commit_consumer(tx, emitting, ConsumerEnd())
@@ -273,7 +308,9 @@ def _steps(connection: apsw.Connection, text: str, partial: set[str]) -> list[st
     return [step for step in through if step.split()[1] in growing and not partial.intersection(step.split())]
 
 
-_TABLES = re.compile(rf"\b(?:from|join|update|into)\s+({'|'.join(GROWING)})\b(?:\s+(?!where|set|on|cross|join|order|group)(\w+))?")
+_TABLES = re.compile(
+    rf"\b(?:from|join|update|into)\s+({'|'.join(GROWING)})\b(?:\s+(?!where|set|on|cross|join|order|group)(\w+))?"
+)
 
 
 # Poison
@@ -282,11 +319,14 @@ _WELL = producer(interval="1h")
 POISONS = {
     "throws": producer('throw new Error("poison");', interval="1s"),
     "loops": producer("for (;;) {}", interval="1s"),
-    "floods": producer("""
+    "floods": producer(
+        """
   const inputId = ctx.registerInput({ source: "feed", type: "item", id: "flood", title: "Flood" });
   for (let n = 0; n < 2000; n++) await ctx.publish("in", { messageId: `${state?.n ?? 0}-${n}`, inputId, payload: {} });
   return { n: (state?.n ?? 0) + 1 };
-""", interval="1s"),
+""",
+        interval="1s",
+    ),
 }
 
 
@@ -299,7 +339,9 @@ async def poisoned(home: Path, count: int) -> Judged:
         taken = await _others(home / f"{name}.db", count, poison)
         judged.figures[f"beside one that {name}"] = f"{taken:.2f} s" if taken is not None else "not done"
         if taken is None or alone is None or taken > POISON_RATIO_MAX * alone + POISON_SLACK_S:
-            judged.broken.append(f"beside a workflow that {name}, {count} others are not done in time ({taken} s, {alone} s alone)")
+            judged.broken.append(
+                f"beside a workflow that {name}, {count} others are not done in time ({taken} s, {alone} s alone)"
+            )
     return judged
 
 
@@ -311,7 +353,11 @@ async def _others(path: Path, count: int, poison: str | None) -> float | None:
     async with desk.keep() as keep:
         if poison is not None:
             takes = consumer(take_all("in"), next='ctx.log("taken");')
-            bad = (await keep.deploy(workflow("poison", producers={"poll": poison}, consumers={"take": takes}), grants="all")).workflow_id
+            bad = (
+                await keep.deploy(
+                    workflow("poison", producers={"poll": poison}, consumers={"take": takes}), grants="all"
+                )
+            ).workflow_id
         ids = [str((await keep.deploy(script(f"w{n}"), grants="all")).workflow_id) for n in range(count)]
         began, serving = time.perf_counter(), asyncio.create_task(keep.serve())
         while not all(len(keep.views.events(wf, "in", "consumed")) == 3 for wf in ids):

@@ -34,7 +34,7 @@ BYTES_PER_RUN_MAX = 1.25  # of the second half's runs, against the first half's
 RUNS_MIN = 500  # per half: with fewer, one checkpoint more or less decides
 SAMPLES_MIN = 8  # for a line
 EVERY_S = 5.0
-ENDING_S_MAX = 60.0
+STILL_S_MAX = 30.0
 
 
 def run(seconds: float, first: int, only: str | None) -> Result:
@@ -71,10 +71,18 @@ def judge(samples: Sequence[Sample]) -> list[str]:
         return ["the host did not live long enough to be measured"]
     rest, worked = samples[0], samples[1:]
     found = [*_counts(rest, worked), *_files(worked)]
-    found += [f"nothing was committed from second {a.at_s:.0f} to {b.at_s:.0f}"
-              for a, b in pairwise(worked) if a.runs == b.runs][:1]
-    warm = worked[int(len(worked) * WARM_UP):]
+    found += _stood_still(worked)
+    warm = worked[int(len(worked) * WARM_UP) :]
     return found + _memory(warm) if len(warm) >= SAMPLES_MIN else found
+
+
+def _stood_still(worked: Sequence[Sample]) -> list[str]:
+    """A host that does nothing holds nothing: that would prove nothing."""
+    for n, a in enumerate(worked):
+        later = next((b for b in worked[n:] if b.at_s - a.at_s >= STILL_S_MAX), None)
+        if later is not None and later.runs == a.runs:
+            return [f"nothing was committed from second {a.at_s:.0f} to {later.at_s:.0f}"]
+    return []
 
 
 def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
@@ -89,13 +97,19 @@ def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
         "bytes of memory per script process": (lambda s: s.workers_rss // max(s.children, 1), WORKER_MAX),
     }
     most = {name: max(map(of, worked)) for name, (of, _) in bounds.items()}
-    return [f"{most[name]:,} {name} at rest; there may be {bound:,}" for name, (_, bound) in bounds.items()
-            if most[name] > bound]
+    return [
+        f"{most[name]:,} {name} at rest; there may be {bound:,}"
+        for name, (_, bound) in bounds.items()
+        if most[name] > bound
+    ]
 
 
 def _memory(warm: Sequence[Sample]) -> list[str]:
     slope, start = linear_regression([s.at_s for s in warm], [float(s.rss) for s in warm])
-    grown, allowed = slope * (warm[-1].at_s - warm[0].at_s), max(GROWTH_MAX, GROWTH_RATIO_MAX * mean(s.rss for s in warm))
+    grown, allowed = (
+        slope * (warm[-1].at_s - warm[0].at_s),
+        max(GROWTH_MAX, GROWTH_RATIO_MAX * mean(s.rss for s in warm)),
+    )
     return [f"the host's memory grew by {grown / MIB:.1f} MiB, from {start / MIB:.1f}"] if grown > allowed else []
 
 
@@ -127,15 +141,18 @@ def told(samples: Sequence[Sample]) -> str:
     """The series in one line."""
     if len(samples) < 3:
         return ""
-    worked = samples[1 + int((len(samples) - 1) * WARM_UP):] or samples[1:]
+    worked = samples[1 + int((len(samples) - 1) * WARM_UP) :] or samples[1:]
     spans = {
         "host MiB": [s.rss / MIB for s in worked],
         "MiB per script process": [s.workers_rss / MIB / max(s.children, 1) for s in worked],
-        "descriptors": [s.descriptors for s in worked], "threads": [s.threads for s in worked],
-        "processes": [s.children for s in worked], "log MiB": [s.log / MIB for s in worked],
+        "descriptors": [s.descriptors for s in worked],
+        "threads": [s.threads for s in worked],
+        "processes": [s.children for s in worked],
+        "log MiB": [s.log / MIB for s in worked],
     }
     text = ", ".join(f"{name} {min(span):.4g}–{max(span):.4g}" for name, span in spans.items())
     early, late = _per_run(samples[1:])
     beside = f", bytes/run {early:,.0f} → {late:,.0f}" if early else ""
     longest = max((b.at_s - a.at_s for a, b in pairwise(samples)), default=0.0)
-    return f"{samples[-1].at_s:.0f} s; {text}{beside}, ledger {samples[-1].ledger / MIB:.0f} MiB, slowest round {longest:.0f} s"
+    ledger = f"ledger {samples[-1].ledger / MIB:.0f} MiB"
+    return f"{samples[-1].at_s:.0f} s; {text}{beside}, {ledger}, slowest round {longest:.0f} s"

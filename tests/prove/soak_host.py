@@ -3,7 +3,7 @@
 Five workflows: mails with a side effect each, items of a routine, fan-in without a side effect, a script that breaks in
 every way that a script can, and mails that only a person can look up. Script workers are killed, calls fail, hang and
 lose their answers. Every few seconds all workflows are paused, and when nothing is under way any more the process
-measures itself and prints one line of JSON. The world keeps no more than the last keys, so that what grows is Keep's own.
+measures itself and prints one line of JSON. The world keeps no more than the last keys: what grows is Keep's own.
 """
 
 from __future__ import annotations
@@ -46,9 +46,21 @@ _BATCH = 3  # new things per look
 _QUIET_S_MAX = 30.0
 
 POLICY = Policy(
-    producer_interval_s=0.2, script_s=0.5, script_memory_bytes=24 << 20, call_s=0.4, retry_first_s=0.05,
-    retry_longest_s=0.4, retries_max=4, settle_s=0.2, reconcile_s=0.4, reconcile_first_s=0.1, reconcile_longest_s=0.4,
-    reconciles_max=4, wake_soonest_s=0.2, recheck_s=5, workers_max=2,
+    producer_interval_s=0.2,
+    script_s=0.5,
+    script_memory_bytes=24 << 20,
+    call_s=0.4,
+    retry_first_s=0.05,
+    retry_longest_s=0.4,
+    retries_max=4,
+    settle_s=0.2,
+    reconcile_s=0.4,
+    reconcile_first_s=0.1,
+    reconcile_longest_s=0.4,
+    reconciles_max=4,
+    wake_soonest_s=0.2,
+    recheck_s=5,
+    workers_max=2,
 )
 
 _POLL = """
@@ -65,7 +77,8 @@ _TAKE = """
     async prepare(ctx) {
       const [first] = await ctx.peek("in");
       if (!first) return { reservations: [], data: {} };
-      return { reservations: [{ topic: "in", ids: [first.messageId] }], data: first.payload, ui: { title: first.messageId } };
+      const id = first.messageId;
+      return { reservations: [{ topic: "in", ids: [id] }], data: first.payload, ui: { title: id } };
     },
 """
 
@@ -76,7 +89,8 @@ def _mails(operation: str) -> str:
   consumers: {{ file: Keep.consumer({{ subscribe: ["in"], publishes: ["out"], {_TAKE}
     async mutate(ctx, prepared) {{ await ctx.sink.{operation}({{ id: prepared.data.id }}); }},
     async next(ctx, prepared, result) {{
-      if (result.status === "applied") await ctx.publish("out", {{ messageId: prepared.data.id, payload: result.result }});
+      if (result.status !== "applied") return;
+      await ctx.publish("out", {{ messageId: prepared.data.id, payload: result.result }});
     }},
   }}) }},
 """
@@ -279,10 +293,16 @@ class Soak:
         below = self._me.children(recursive=True)
         log = self._path.with_name(self._path.name + "-wal")
         return Sample(
-            at_s=round(time.monotonic() - self._began, 1), runs=self._committed, rss=self._me.memory_info().rss,
-            workers_rss=sum(_rss(child) for child in below), descriptors=self._me.num_fds(),
-            threads=self._me.num_threads(), children=len(below), ledger=self._path.stat().st_size,
-            log=log.stat().st_size if log.exists() else 0, tasks=len(asyncio.all_tasks()),
+            at_s=round(time.monotonic() - self._began, 1),
+            runs=self._committed,
+            rss=self._me.memory_info().rss,
+            workers_rss=sum(_rss(child) for child in below),
+            descriptors=self._me.num_fds(),
+            threads=self._me.num_threads(),
+            children=len(below),
+            ledger=self._path.stat().st_size,
+            log=log.stat().st_size if log.exists() else 0,
+            tasks=len(asyncio.all_tasks()),
         )
 
 

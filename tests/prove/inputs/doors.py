@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -29,19 +28,32 @@ from tests.prove.inputs.scripts import EXAMPLES, SOURCES, mutated
 _WORKFLOW = "email-to-sheets"
 _GIVEN = st.one_of(st.just(_WORKFLOW), TEXT, JSON, st.sampled_from(["allow", "ask", "deny", "all", "gmail.search"]))
 _PARAMS = st.one_of(
-    st.sampled_from(sorted(control.ACTS)).flatmap(lambda act: st.fixed_dictionaries({
-        "act": st.just(act),
-        "params": st.fixed_dictionaries(
-            {name: _GIVEN for name in control.ACTS[act].needs}, optional={name: _GIVEN for name in control.ACTS[act].takes},
-        ),
-    })),
-    st.fixed_dictionaries({"act": st.just("deploy"), "params": st.fixed_dictionaries(
-        {"source": mutated()}, optional={"grants": _GIVEN, "strand": _GIVEN})}),
-    st.dictionaries(TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(control.ACTS)), max_size=3),
+    st.sampled_from(sorted(control.ACTS)).flatmap(
+        lambda act: st.fixed_dictionaries(
+            {
+                "act": st.just(act),
+                "params": st.fixed_dictionaries(
+                    dict.fromkeys(control.ACTS[act].needs, _GIVEN),
+                    optional=dict.fromkeys(control.ACTS[act].takes, _GIVEN),
+                ),
+            }
+        )
+    ),
+    st.fixed_dictionaries(
+        {
+            "act": st.just("deploy"),
+            "params": st.fixed_dictionaries({"source": mutated()}, optional={"grants": _GIVEN, "strand": _GIVEN}),
+        }
+    ),
+    st.dictionaries(
+        TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(control.ACTS)), max_size=3
+    ),
 )
 _LINE = st.one_of(
-    _PARAMS.map(lambda request: json.dumps(request).encode()), st.binary(max_size=200), JSON.map(lambda v: json.dumps(v).encode()),
-    st.tuples(_PARAMS, st.integers(0, 200)).map(lambda drawn: json.dumps(drawn[0]).encode()[:drawn[1]]),
+    _PARAMS.map(lambda request: json.dumps(request).encode()),
+    st.binary(max_size=200),
+    JSON.map(lambda v: json.dumps(v).encode()),
+    st.tuples(_PARAMS, st.integers(0, 200)).map(lambda drawn: json.dumps(drawn[0]).encode()[: drawn[1]]),
 )
 
 
@@ -49,7 +61,9 @@ _LINE = st.one_of(
 def _listening() -> Iterator[Holds]:
     with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as runner:
         path, said = Path(folder) / "keep.db", list[str]()
-        runner.get_loop().set_exception_handler(lambda _, context: said.append(str(context.get("exception") or context)))
+        runner.get_loop().set_exception_handler(
+            lambda _, context: said.append(str(context.get("exception") or context))
+        )
         keep = Keep(path)
         runner.run(keep.__aenter__())
         door = control.Control(keep, path)
@@ -94,7 +108,12 @@ _ENDLESS = {"demo", "dev", "--follow", "-f"}
 
 
 def _options(group: click.Command) -> set[str]:
-    found = {name for param in group.params if isinstance(param, click.Option) for name in (*param.opts, *param.secondary_opts)}
+    found = {
+        name
+        for param in group.params
+        if isinstance(param, click.Option)
+        for name in (*param.opts, *param.secondary_opts)
+    }
     if isinstance(group, click.Group):
         context = click.Context(group)
         parts = [group.get_command(context, name) for name in group.list_commands(context)]
@@ -102,18 +121,61 @@ def _options(group: click.Command) -> set[str]:
     return found
 
 
-_FILES = ["flow.js", "broken.js", "bytes.bin", "folder", "none.js", "keep.db", "keep.toml", "other.db", "no/such/file", "."]
+_FILES = [
+    "flow.js",
+    "broken.js",
+    "bytes.bin",
+    "folder",
+    "none.js",
+    "keep.db",
+    "keep.toml",
+    "other.db",
+    "no/such/file",
+    ".",
+]
 _PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), max_size=12)
 _WORD = st.one_of(
-    st.sampled_from(sorted(set(NAMES) - _ENDLESS)), st.sampled_from(sorted(_options(command) - _ENDLESS)),
-    st.sampled_from([_WORKFLOW, "wf_", "run_1", "mut_1", "evt_", "inp_", "itm_", "apr_", "all", "allow", "happened", "1.0", "-1", "0",
-                     "9" * 30, "2026-01-05", "{}", '{"a":', "nan", "gmail.search=ask", "=", "--", "-", "db", "check"]),
-    st.sampled_from(_FILES), _PLAIN,
+    st.sampled_from(sorted(set(NAMES) - _ENDLESS)),
+    st.sampled_from(sorted(_options(command) - _ENDLESS)),
+    st.sampled_from(
+        [
+            _WORKFLOW,
+            "wf_",
+            "run_1",
+            "mut_1",
+            "evt_",
+            "inp_",
+            "itm_",
+            "apr_",
+            "all",
+            "allow",
+            "happened",
+            "1.0",
+            "-1",
+            "0",
+            "9" * 30,
+            "2026-01-05",
+            "{}",
+            '{"a":',
+            "nan",
+            "gmail.search=ask",
+            "=",
+            "--",
+            "-",
+            "db",
+            "check",
+        ]
+    ),
+    st.sampled_from(_FILES),
+    _PLAIN,
 )
 _ARGUMENTS = st.tuples(st.sampled_from(sorted(set(NAMES) - _ENDLESS)), st.lists(_WORD, max_size=4)).map(
-    lambda drawn: [drawn[0], *drawn[1]]) | st.lists(_WORD, max_size=5)
-_SETTINGS = '[connectors.gmail]\ntype = "local.mail"\npath = "mail"\ncreate = true\n' \
+    lambda drawn: [drawn[0], *drawn[1]]
+) | st.lists(_WORD, max_size=5)
+_SETTINGS = (
+    '[connectors.gmail]\ntype = "local.mail"\npath = "mail"\ncreate = true\n'
     '[connectors.sheets]\ntype = "local.sheets"\npath = "sheets"\ncreate = true\n'
+)
 
 
 @contextmanager

@@ -94,25 +94,48 @@ class Oracle(Connector):
 
 #: What only a script can return: written out in it.
 _EXPRESSIONS = (
-    "undefined", "() => 1", "Symbol('x')", "10n", "new Date(NaN)", "new Map([[1, 2]])", "NaN", "-Infinity",
-    "(() => { const a = {}; a.a = a; return a; })()", "({ toJSON() { throw new Error('no'); } })", "'\\ud800'",
-    "({ reservations: [], data: {}, get ui() { throw 1; } })", "({ reservations: [], data: undefined })",
-    "new Proxy({}, { ownKeys() { throw new Error('no'); } })", "'x'.repeat(5000)", "Promise.reject(null)",
+    "undefined",
+    "() => 1",
+    "Symbol('x')",
+    "10n",
+    "new Date(NaN)",
+    "new Map([[1, 2]])",
+    "NaN",
+    "-Infinity",
+    "(() => { const a = {}; a.a = a; return a; })()",
+    "({ toJSON() { throw new Error('no'); } })",
+    "'\\ud800'",
+    "({ reservations: [], data: {}, get ui() { throw 1; } })",
+    "({ reservations: [], data: undefined })",
+    "new Proxy({}, { ownKeys() { throw new Error('no'); } })",
+    "'x'.repeat(5000)",
+    "Promise.reject(null)",
     "({ reservations: Array.from({ length: 1001 }, (_, n) => ({ topic: 'in', ids: ['e' + n] })), data: {} })",
-    "({ reservations: [], data: { toJSON: () => 10n } })", "({ __proto__: { reservations: [], data: {} } })",
+    "({ reservations: [], data: { toJSON: () => 10n } })",
+    "({ __proto__: { reservations: [], data: {} } })",
 )
 _ID = st.sampled_from(_EVENTS) | st.sampled_from(["e9", "", "\0", "x" * 600]) | JSON
-_RESERVATION = st.fixed_dictionaries({}, optional={
-    "topic": st.sampled_from(["in", "in", "in", "other", "nowhere", "__proto__"]) | JSON,
-    "ids": st.lists(_ID, max_size=4) | JSON, "more": JSON,
-})
+_RESERVATION = st.fixed_dictionaries(
+    {},
+    optional={
+        "topic": st.sampled_from(["in", "in", "in", "other", "nowhere", "__proto__"]) | JSON,
+        "ids": st.lists(_ID, max_size=4) | JSON,
+        "more": JSON,
+    },
+)
 _RESULT = st.fixed_dictionaries(
     {"reservations": st.lists(_RESERVATION, max_size=3) | JSON, "data": JSON},
-    optional={"ui": st.fixed_dictionaries({"title": JSON}) | JSON,
-              "wakeAt": JSON | st.datetimes().map(str) | st.sampled_from(["9999-12-31T23:59:59Z", "0001-01-01", "+1", "2026-02-30"])},
+    optional={
+        "ui": st.fixed_dictionaries({"title": JSON}) | JSON,
+        "wakeAt": JSON
+        | st.datetimes().map(str)
+        | st.sampled_from(["9999-12-31T23:59:59Z", "0001-01-01", "+1", "2026-02-30"]),
+    },
 )
 _PREPARED = st.one_of(
-    st.tuples(st.just("json"), _RESULT), st.tuples(st.just("json"), JSON), st.tuples(st.just("js"), st.sampled_from(_EXPRESSIONS)),
+    st.tuples(st.just("json"), _RESULT),
+    st.tuples(st.just("json"), JSON),
+    st.tuples(st.just("js"), st.sampled_from(_EXPRESSIONS)),
 )
 
 
@@ -229,12 +252,34 @@ class Moody(Connector):
         return await self.plan.find.do()
 
 
-_BUILT_IN = [kind for kind in (
-    ValueError, TypeError, KeyError, OSError, ConnectionResetError, TimeoutError, MemoryError, RecursionError, StopIteration,
-    StopAsyncIteration, ArithmeticError, AssertionError, NotImplementedError, EOFError, BrokenPipeError, InterruptedError,
-    UnicodeError, asyncio.InvalidStateError, asyncio.IncompleteReadError, GeneratorExit, SystemExit, Exception, BaseException,
-)]
-_KEEPS = sorted((v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, KeepError)), key=lambda v: v.__name__)
+_BUILT_IN = (
+    ValueError,
+    TypeError,
+    KeyError,
+    OSError,
+    ConnectionResetError,
+    TimeoutError,
+    MemoryError,
+    RecursionError,
+    StopIteration,
+    StopAsyncIteration,
+    ArithmeticError,
+    AssertionError,
+    NotImplementedError,
+    EOFError,
+    BrokenPipeError,
+    InterruptedError,
+    UnicodeError,
+    asyncio.InvalidStateError,
+    asyncio.IncompleteReadError,
+    GeneratorExit,
+    SystemExit,
+    Exception,
+    BaseException,
+)
+_KEEPS = sorted(
+    (v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, KeepError)), key=lambda v: v.__name__
+)
 _MESSAGE = TEXT | st.just("") | st.just("x" * 100_000) | st.sampled_from(["\ud800", "\0", "a\nb"])
 
 
@@ -247,25 +292,33 @@ def _raised(kind: type[BaseException], message: str) -> BaseException:
 
 
 _ERROR = st.one_of(
-    st.builds(_raised, st.sampled_from(_BUILT_IN), _MESSAGE), st.builds(_raised, st.sampled_from(_KEEPS), _MESSAGE),
-    st.builds(_raised, st.sampled_from(list(DEFINITE)), _MESSAGE), st.builds(Nasty),
+    st.builds(_raised, st.sampled_from(_BUILT_IN), _MESSAGE),
+    st.builds(_raised, st.sampled_from(_KEEPS), _MESSAGE),
+    st.builds(_raised, st.sampled_from(list(DEFINITE)), _MESSAGE),
+    st.builds(Nasty),
     st.builds(lambda m: ExceptionGroup("several", [ValueError(m), errors.Rejected(m)]), _MESSAGE),
-    st.builds(lambda after: errors.Transient("later", retry_after=after), st.floats() | st.integers() | TEXT | st.none()),
+    st.builds(
+        lambda after: errors.Transient("later", retry_after=after), st.floats() | st.integers() | TEXT | st.none()
+    ),
 )
 _PAGE = st.builds(lambda items, field: Page(items, after=field), st.lists(ANYTHING, max_size=3), ANYTHING)
 _VALUE = ANYTHING | _PAGE | st.builds(Hostile) | st.builds(Nasty) | st.just(Nasty)
 _ACT = st.one_of(
-    st.builds(Act, st.just("return"), _VALUE), st.builds(Act, st.just("raise"), _ERROR), st.just(Act("cancel")),
+    st.builds(Act, st.just("return"), _VALUE),
+    st.builds(Act, st.just("raise"), _ERROR),
+    st.just(Act("cancel")),
     st.sampled_from([Act("hang")] + [Act("return", {"id": 1})] * 4),
 )
 _AFTER = st.none() | st.floats(0, allow_infinity=False, allow_nan=False) | st.integers(0)
 _VERDICT = st.one_of(
-    st.sampled_from([Verdict.failed(), Verdict.retry(), Verdict.unknown("nobody knows")]), st.builds(Verdict.applied, _VALUE),
+    st.sampled_from([Verdict.failed(), Verdict.retry(), Verdict.unknown("nobody knows")]),
+    st.builds(Verdict.applied, _VALUE),
     st.builds(Verdict, st.sampled_from(["applied", "failed", "retry", "unknown"]), _VALUE, _AFTER, TEXT),
 )
 _FIND = st.builds(Act, st.just("return"), _VERDICT) | _ACT
 _PLAN = st.one_of(
-    st.builds(Plan, read=_ACT), st.builds(Plan, send=_ACT, find=_FIND),
+    st.builds(Plan, read=_ACT),
+    st.builds(Plan, send=_ACT, find=_FIND),
     st.builds(Plan, send=st.just(Act("raise", OSError("cut"))), find=_FIND),
 )
 _LOOK = """
@@ -326,7 +379,9 @@ def _judge_send(plan: Plan, sent: Mutation) -> None:
 def _judge_end(plan: Plan, made: list[Mutation]) -> None:
     """An unknown outcome became `failed` only by the outside system's own word."""
     for sent in made:
-        absent = plan.find.does == "return" and isinstance(plan.find.what, Verdict) and plan.find.what.status == "failed"
+        absent = (
+            plan.find.does == "return" and isinstance(plan.find.what, Verdict) and plan.find.what.status == "failed"
+        )
         definite = plan.send.does == "raise" and isinstance(plan.send.what, DEFINITE)
         assert sent.status != "failed" or absent or definite, f"failed after {plan}"
         assert sent.status != "in_flight", f"still in flight after {plan}"

@@ -22,22 +22,68 @@ from tests.prove.inputs.pure import TEXT
 EXAMPLES = Path(__file__).parents[3] / "examples"
 CPU_S_MAX = 10.0  # for one script of a few kilobytes, where a hundredth of that is usual: it does not end
 SURFACE = Surface(
-    {"gmail": {"search": Kind.READ, "get": Kind.READ_BY_ID, "send": Kind.MUTATION},
-     "sheets": {"appendRow": Kind.MUTATION, "updateRow": Kind.MUTATION, "getRow": Kind.READ_BY_ID}},
+    {
+        "gmail": {"search": Kind.READ, "get": Kind.READ_BY_ID, "send": Kind.MUTATION},
+        "sheets": {"appendRow": Kind.MUTATION, "updateRow": Kind.MUTATION, "getRow": Kind.READ_BY_ID},
+    },
     {"gmail": ("email",), **SYSTEM_INPUTS},
 )
 SOURCES = [
-    *(path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.js"))), *torture_host.scripts(apart=True),
+    *(path.read_text("utf-8") for path in sorted(EXAMPLES.glob("*.js"))),
+    *torture_host.scripts(apart=True),
     *(f'export default Keep.workflow({{ name: "{name}", {body} }});' for name, body in soak_host.SCRIPTS.items()),
 ]
 _TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
 TOKENS = [_TOKEN.findall(source) for source in SOURCES]
 WORDS = sorted({token for tokens in TOKENS for token in tokens})
 ODD = [
-    "`${", "}`", "=>", "...", "/*", "*/", "//", "/(a+)+$/", "await", "async", "function*", "class A { #x = 1 }", "import('x')",
-    "import x from 'x';", "export", "default", "with", "eval", "new Function('')", "ctx", "ctx.peek", "Keep", "Keep.workflow",
-    "Keep.consumer", "__proto__", "[ctx.x]", "?.", "??=", "0x", "1n", "'\\u{110000}'", "\u2028", "\u202e", "\ud800", "\0", "for(;;)",
-    "const [a, ...b] =", "({ ...c })", "label:", "{", "}", "(", ")", "[", "]", "<!--", "#!x",
+    "`${",
+    "}`",
+    "=>",
+    "...",
+    "/*",
+    "*/",
+    "//",
+    "/(a+)+$/",
+    "await",
+    "async",
+    "function*",
+    "class A { #x = 1 }",
+    "import('x')",
+    "import x from 'x';",
+    "export",
+    "default",
+    "with",
+    "eval",
+    "new Function('')",
+    "ctx",
+    "ctx.peek",
+    "Keep",
+    "Keep.workflow",
+    "Keep.consumer",
+    "__proto__",
+    "[ctx.x]",
+    "?.",
+    "??=",
+    "0x",
+    "1n",
+    "'\\u{110000}'",
+    "\u2028",
+    "\u202e",
+    "\ud800",
+    "\0",
+    "for(;;)",
+    "const [a, ...b] =",
+    "({ ...c })",
+    "label:",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "<!--",
+    "#!x",
 ]
 
 
@@ -54,21 +100,21 @@ def mutated(draw: st.DrawFn) -> str:
 
 def _mutate(draw: st.DrawFn, tokens: list[str]) -> None:
     at = draw(st.integers(0, max(len(tokens) - 1, 0)))
-    piece = tokens[at:at + draw(st.sampled_from([1, 1, 2, 5, 20, 100]))]
+    piece = tokens[at : at + draw(st.sampled_from([1, 1, 2, 5, 20, 100]))]
     match draw(st.integers(0, 6)):
         case 0:
-            del tokens[at:at + len(piece)]
+            del tokens[at : at + len(piece)]
         case 1:
             tokens[at:at] = piece * draw(st.sampled_from([1, 2, 50]))
         case 2:
-            tokens[at:at + 1] = [draw(st.sampled_from(WORDS + ODD))]
+            tokens[at : at + 1] = [draw(st.sampled_from(WORDS + ODD))]
         case 3:
             tokens.insert(at, draw(st.sampled_from(ODD) | TEXT))
         case 4:
             to = draw(st.integers(0, max(len(tokens) - 1, 0)))
             tokens[to:to] = piece
         case 5:
-            tokens[at:at + len(piece)] = [*["("] * 40, *piece, *[")"] * 40]
+            tokens[at : at + len(piece)] = [*["("] * 40, *piece, *[")"] * 40]
         case _:
             del tokens[at:]
 

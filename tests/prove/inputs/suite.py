@@ -47,8 +47,13 @@ def attempt(each: Property, number: int, examples: int) -> tuple[int, str | None
         holds(value)
 
     drawn = settings(
-        max_examples=examples, database=None, deadline=None, suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink), report_multiple_bugs=False, print_blob=False,
+        max_examples=examples,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+        print_blob=False,
     )(given(each.strategy)(one))
     with each.opened() as holds:
         try:
