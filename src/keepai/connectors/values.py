@@ -74,6 +74,8 @@ class Verdict:
     why: str = ""
 
     def __post_init__(self) -> None:
+        if self.status not in ("applied", "failed", "retry", "unknown") or not isinstance(self.why, str):
+            raise ConfigError("A verdict is applied, failed, retry or unknown, and its `why` is a text.")
         after = self.after
         usable = isinstance(after, int | float) and not isinstance(after, bool) and 0 <= after < math.inf
         if after is not None and not usable:

@@ -17,6 +17,10 @@ class Closures:
         """A call has ended."""
         self.seen_ms.setdefault(mutation_id, steady_ms)
 
+    def forget(self, mutation_id: str) -> None:
+        """What became of a mutation is on record: nobody will ask for it again."""
+        self.seen_ms.pop(mutation_id, None)
+
     def settled(self, mutation: Mutation, settle_s: float, steady_ms: int) -> int | None:
         """Milliseconds until "not found" is a proof; None while the call may still be under way."""
         if mutation.closed_at is None:

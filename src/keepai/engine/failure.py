@@ -16,6 +16,7 @@ from ..model.errors import (
     NeedsAttention,
     NotGranted,
     Transient,
+    in_words,
 )
 from ..model.operations import Step
 from ..model.policy import Policy
@@ -63,7 +64,7 @@ def describe(error: KeepError, step: Step | None) -> str:
 
 def _evidence(error: KeepError) -> object:
     if isinstance(error, NotGranted):
-        return error.capability
+        return sound(error.capability)
     if isinstance(error, NeedsAttention):
         return error.differs
     cause = error.__cause__
@@ -75,7 +76,7 @@ def _evidence(error: KeepError) -> object:
 def as_fault(error: BaseException, what: str) -> KeepError:
     """An exception that nobody declared: a fault of the host or of the connector that raised it."""
     fault: KeepError = ConnectorBroke(
-        f"{what} raised {type(error).__name__}: {error}. This is a bug of the connector or the host; "
+        f"{what} raised {in_words(error)}. This is a bug of the connector or the host; "
         "the evidence is kept with the run. After mending it, retry the run."
     )
     fault.__cause__ = error

@@ -194,9 +194,11 @@ async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str |
         stepper.run = await ledger.write(
             mutations.apply, run, mutation, answer.result, outcome_of(run, answer.result), trace, barrier=True,
         )
+        stepper.parts.closures.forget(mutation.id)
         return answer.result
     if answer.refused is not None:
         await ledger.write(mutations.refuse, run, mutation, _stop(stepper, answer.refused), trace, barrier=True)
+        stepper.parts.closures.forget(mutation.id)
         return None
     assert answer.unknown is not None
     doubt = reconcile.doubt(stepper.parts, run, mutation, answer.unknown, closed=answer.closed)

@@ -8,7 +8,7 @@ system, or a person, can tell.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
@@ -16,13 +16,16 @@ from ..connectors.base import Call, OperationSpec, Page, Verdict
 from ..model.clock import SystemClock
 from ..model.codec import Json, encode
 from ..model.errors import (
+    ConnectorBroke,
     ConnectorError,
     KeepError,
     OutcomeUnknown,
     PermissionDenied,
     PreconditionFailed,
     Rejected,
+    ScriptError,
     Transient,
+    in_words,
 )
 from ..model.records import Run
 from ..runtime.base import Reply
@@ -46,16 +49,27 @@ T = TypeVar("T")
 #: What a connector raises to say: it did not happen.
 DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, PreconditionFailed, Rejected)
 
+#: What a read may raise to stop its run as that error says; any other error of ours is not a connector's to raise.
+_PASSED_ON = (ConnectorError, ConnectorBroke, ScriptError)
+
+
+async def _contained(method: Callable[[Json, Call], Awaitable[T]], params: Json, call: Call) -> T:
+    """A connector's own `sys.exit` must not end the host, as it would out of a task."""
+    try:
+        return await method(params, call)
+    except SystemExit as error:
+        raise RuntimeError(f"it wanted to end the process ({in_words(error)})") from error
+
 
 async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
     """Ask the outside world; a failure is raised as what it means."""
-    task = asyncio.ensure_future(spec.invoke(params, call))
+    task = asyncio.ensure_future(_contained(spec.invoke, params, call))
     if not await _in_time(task, seconds):
         raise Transient(f"{name} did not answer within {seconds:g} s.")
     error = _error_of(task)
     if isinstance(error, OutcomeUnknown):
         raise Transient(f"{name}: {error.message}") from error
-    if isinstance(error, KeepError):
+    if isinstance(error, _PASSED_ON):
         raise error
     if error is not None:
         raise as_fault(error, name) from error
@@ -101,7 +115,7 @@ async def mutate(
     spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Pending], None],
 ) -> Answer:
     """Make the call. `given_up` gets a call that did not end even when it was told to."""
-    task = asyncio.ensure_future(spec.invoke(params, call))
+    task = asyncio.ensure_future(_contained(spec.invoke, params, call))
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
     except asyncio.CancelledError:
@@ -130,9 +144,7 @@ def _answer(task: Pending, name: str) -> Answer:
         return Answer(refused=error)
     if isinstance(error, OutcomeUnknown):
         return Answer(unknown=error)
-    unknown = OutcomeUnknown(
-        f"{name} raised {type(error).__name__}: {error}. It may or may not have happened."
-    )
+    unknown = OutcomeUnknown(f"{name} raised {in_words(error)}. It may or may not have happened.")
     unknown.__cause__ = error
     return Answer(unknown=unknown)
 
@@ -149,7 +161,7 @@ def said_late(task: Pending) -> str:
     if task.cancelled():
         return "the call was cancelled"
     error = task.exception()
-    return f"the call raised {type(error).__name__}: {error}" if error else f"the call returned {task.result()!r}"
+    return f"the call raised {in_words(error)}" if error else f"the call returned {task.result()!r}"
 
 
 async def reconcile(
@@ -158,11 +170,11 @@ async def reconcile(
     """Ask what became of a mutation; whatever goes wrong with asking means: ask again later.
 
     `given_up` gets a question that did not end in time."""
-    task = asyncio.ensure_future(spec.reconcile(params, call))
+    task = asyncio.ensure_future(_contained(spec.reconcile, params, call))
     if not await _in_time(task, seconds):
         given_up(task)
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
     error = _error_of(task)
     if error is not None:
-        return Verdict("retry", why=f"asking {name} raised {type(error).__name__}: {error}")
+        return Verdict("retry", why=f"asking {name} raised {in_words(error)}")
     return task.result()

@@ -59,7 +59,7 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     if verdict.status == "unknown":
         await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
         return None
-    after = None if verdict.after is None else int(verdict.after * 1000)
+    after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
     await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
     return None
 
@@ -77,13 +77,16 @@ async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, 
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> Run | None:
     text = encode(result, what="the reconciled result")
-    return await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
+    resumed = await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
+    parts.closures.forget(mutation.id)
+    return resumed
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
     proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it.")
     why = failure.stop(proven, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     await parts.ledger.write(mutations.absent, run, mutation, why, barrier=True)
+    parts.closures.forget(mutation.id)
 
 
 async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | None, why: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
-from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken
+from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken, in_words
 from ..model.records import Mutation, Run
 from ..model.states import Status
 from ..script.manifest import HandlerKind
@@ -32,7 +32,7 @@ async def execute(parts: Parts, run: Run) -> None:
     except KeepError as error:
         await _stop(parts, stepper.run, stepper, error)
     except Exception as error:
-        fault = HostFault(f"The host failed in {run.handler!r}: {type(error).__name__}: {error}. The evidence is kept.")
+        fault = HostFault(f"The host failed in {run.handler!r}: {in_words(error)}. The evidence is kept.")
         fault.__cause__ = error
         await _stop(parts, stepper.run, stepper, fault)
 

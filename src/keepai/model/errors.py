@@ -34,6 +34,7 @@ The consequence is an attribute of the class and is read in one place, `engine/f
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -87,6 +88,11 @@ class KeepError(Exception):
     def message(self) -> str:
         """The sentence for people."""
         return str(self.args[0])
+
+
+def in_words(error: BaseException) -> str:
+    """What an exception is and says, also of one that breaks when it is asked for its message."""
+    return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _seconds(value: object) -> float | None:

@@ -51,13 +51,14 @@ where id = :item_id and status in ('processing', 'failed', 'needs_attention') re
 -- A lineage has ended: what it began and did not finish is left behind.
 update item set status = 'failed', updated_at = :now
 where status in ('processing', 'needs_attention') and id in
-  (select x.item_id from run r join item_run x on x.workflow_id = r.workflow_id and x.run_id = r.id
-    where r.workflow_id = :workflow_id and r.lineage = :lineage);
+  (select x.item_id from run r cross join item_run x
+    where r.workflow_id = :workflow_id and r.lineage = :lineage and x.workflow_id = r.workflow_id and x.run_id = r.id);
 
 -- name: item_pass_over
 -- A routine went through its whole list, and did not come to items that waited for it when it began.
 update item set status = 'failed', updated_at = :now
-where workflow_id = :workflow_id and status = 'processing' and handler = :handler and begun < :seq;
+where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention') and status = 'processing'
+  and handler = :handler and begun < :seq;
 
 -- name: item_reprocess
 -- A person has a finished item worked on once more.

@@ -23,7 +23,8 @@ select * from item_standing where input_id = :input_id;
 
 -- name: look_items_left
 -- Items that their routine began, did not finish, and no longer has in hand, oldest first.
-select * from item_standing where status = 'failed' and held_by is null
+select * from item_standing
+where status in ('processing', 'failed', 'needs_attention') and status = 'failed' and held_by is null
   and (:workflow_id is null or workflow_id = :workflow_id) order by updated_at, id;
 
 -- name: look_runs_of_item

@@ -90,8 +90,10 @@ values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation
 
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
-select (select count(*) from mutation where workflow_id = :workflow_id and
-    (mutation_key = :mutation_key or (:item_id is null and lineage = :lineage))) as attempts,
+select (select count(*) from (
+    select id from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key
+    union select id from mutation where workflow_id = :workflow_id and lineage = :lineage and :item_id is null
+  ) as sent) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
 
 -- name: mutation_keep
