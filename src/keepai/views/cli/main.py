@@ -15,7 +15,10 @@ OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
 #: Command → the module and the function that it is, in the order in which people meet them.
 COMMANDS = {
     "demo": "demo:demo",
+    "init": "init:init",
     "check": "scripts:check",
+    "types": "types:types",
+    "test": "cases:test",
     "deploy": "scripts:deploy",
     "fix": "scripts:fix",
     "dev": "dev:dev",

@@ -32,13 +32,13 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
     from ...script.check import check as check_script
 
     surface, by_id = _surface(session)
-    checked = {file: check_script(_read(file), surface, mutate_reads=by_id) for file in files}
+    checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
     findings = [(file, finding) for file in files for finding in checked[file].findings]
     errors = sum(len(each.errors) for each in checked.values())
     if as_json:
         echo_json([{"file": file, **vars(finding)} for file, finding in findings])
     else:
-        echo(*(_shown(file, finding) for file, finding in findings))
+        echo(*(shown(file, finding) for file, finding in findings))
         warnings = len(findings) - errors
         say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
         if surface is None:
@@ -60,7 +60,7 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
     """
     wanted = _grants(grants)
     try:
-        done = session.act("deploy", source=_read(file), grants=wanted, strand=strand)
+        done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand)
     except ScriptInvalid as error:
         _refused(file, error, as_json)
         sys.exit(3)
@@ -68,7 +68,7 @@ def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_
         echo_json(done)
         return
     for finding in done["findings"]:
-        say(_shown(file, Finding(**finding)))
+        say(shown(file, Finding(**finding)))
     echo(*_deployed(done))
 
 
@@ -89,7 +89,7 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
     try:
-        done = session.act("fix", wf=wf, source=_read(file), impact=impact, note=note)
+        done = session.act("fix", wf=wf, source=read_script(file), impact=impact, note=note)
     except ScriptInvalid as error:
         _refused(file, error, as_json)
         sys.exit(3)
@@ -118,12 +118,13 @@ def _refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
         echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
         return
     for finding in error.findings:
-        say(_shown(file, finding))
+        say(shown(file, finding))
     errors = sum(1 for finding in error.findings if finding.severity == "error")
     say(f"Nothing was deployed: the script has {count(errors, 'error')}.")
 
 
-def _shown(file: str, finding: Finding) -> str:
+def shown(file: str, finding: Finding) -> str:
+    """A finding on one line: its place, what it is, what to do."""
     place = f"{file}:{finding.line}:{finding.column}"
     told = plain(f"{finding.message} {finding.fix}".rstrip())
     return f"{place} {paint(finding.severity)} {finding.code}: {told}"
@@ -139,7 +140,8 @@ def _surface(session: Session) -> tuple[Surface | None, bool]:
     return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
 
 
-def _read(file: str) -> str:
+def read_script(file: str) -> str:
+    """The text of a script; `-` is standard input."""
     try:
         data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
         return data.decode("utf-8")
