@@ -21,6 +21,8 @@ COMMANDS = {
     "test": "cases:test",
     "deploy": "scripts:deploy",
     "fix": "scripts:fix",
+    "rollback": "rollback:rollback",
+    "graph": "graph:graph",
     "dev": "dev:dev",
     "status": "status:status",
     "todo": "todo:todo",

@@ -51,25 +51,36 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
 @click.option("--grant", "grants", multiple=True, metavar="all|CAPABILITY[=MODE]",
               help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny.")
 @click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
+@click.option("--dry-run", is_flag=True,
+              help="Deploy nothing: show what the script would do now, with real reads and nothing sent.")
 @with_json
 @with_session
-def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_json: bool) -> None:
+def deploy(
+    session: Session, file: str, grants: Sequence[str], strand: bool, dry_run: bool, as_json: bool,
+) -> None:
     """Store a script and make it the active version. Runs nothing.
 
     A script with the name of a workflow that exists is a new version of it.
+
+    With --dry-run the script runs on a copy of the ledger that is thrown away: producers and prepare read for real,
+    every mutation is shown and none is sent. Exit code 1 if it would stop.
     """
     wanted = _grants(grants)
+    if dry_run:
+        from .rehearse import rehearse
+
+        sys.exit(rehearse(session, file, wanted, strand, as_json))
     try:
         done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand)
     except ScriptInvalid as error:
-        _refused(file, error, as_json)
+        refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json(done)
         return
     for finding in done["findings"]:
         say(shown(file, Finding(**finding)))
-    echo(*_deployed(done))
+    echo(*deployed(done))
 
 
 @click.command()
@@ -91,7 +102,7 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     try:
         done = session.act("fix", wf=wf, source=read_script(file), impact=impact, note=note)
     except ScriptInvalid as error:
-        _refused(file, error, as_json)
+        refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
@@ -100,7 +111,8 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     echo(f"The repair {done} waits for approval: keep approve {done}" if waits else f"The repair {done} is deployed.")
 
 
-def _deployed(done: dict[str, Any]) -> list[str]:
+def deployed(done: dict[str, Any]) -> list[str]:
+    """What a deploy did, line by line."""
     name = plain(done["name"])
     word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
@@ -113,7 +125,8 @@ def _deployed(done: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
+def refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
+    """Say why a script was not deployed."""
     if as_json:
         echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
         return
