@@ -75,10 +75,10 @@ def sentences(graph: Graph, counts: Mapping[Vertex, str] | None = None) -> list[
         said = (counts or {}).get(vertex)
         note = f" ({said})" if said else ""
         into = [edge.target.name for edge in graph.edges if edge.source == vertex]
-        if vertex.kind == "topic":
-            told.append(f"Topic {vertex.name}{note} is taken by {' and '.join(into) or 'nobody'}.")
-        else:
-            told.append(f"{vertex.kind.capitalize()} {vertex.name}{note} publishes to {' and '.join(into) or 'no topic'}.")
+        of_topic = vertex.kind == "topic"
+        does = f"is taken by {' and '.join(into) or 'nobody'}" if of_topic else (
+            f"publishes to {' and '.join(into) or 'no topic'}")
+        told.append(f"{vertex.kind.capitalize()} {vertex.name}{note} {does}.")
     return told
 
 
@@ -158,13 +158,13 @@ def _walk(
 
 def _vertex(vertex: Vertex, box: Box, said: str | None) -> str:
     name = vertex.name if len(vertex.name) <= NAME_MAX else vertex.name[: NAME_MAX - 1] + "…"
-    first = box.middle + (-3 if said else 5)
-    count = f'<text class="count" x="{box.x + WIDE // 2}" y="{box.middle + 14}" text-anchor="middle">{_shown(said)}</text>'
+    first, center = box.middle + (-3 if said else 5), box.x + WIDE // 2
+    count = f'<text class="count" x="{center}" y="{box.middle + 14}" text-anchor="middle">{_shown(said)}</text>'
     return (
         f'<g class="{escape(vertex.kind)}"><title>{_shown(f"{vertex.kind} {vertex.name}")}</title>'
         f'<rect class="box" x="{box.x}" y="{box.y}" width="{WIDE}" height="{TALL}" '
         f'rx="{TALL // 2 if vertex.kind == "topic" else 6}"/>'
-        f'<text x="{box.x + WIDE // 2}" y="{first}" text-anchor="middle">{_shown(name)}</text>'
+        f'<text x="{center}" y="{first}" text-anchor="middle">{_shown(name)}</text>'
         f"{count if said else ''}</g>"
     )
 
@@ -172,7 +172,8 @@ def _vertex(vertex: Vertex, box: Box, said: str | None) -> str:
 def _edge(source: Box, target: Box) -> str:
     if target.x > source.x:
         half = (source.right + target.x) // 2
-        way = f"M{source.right},{source.middle} C{half},{source.middle} {half},{target.middle} {target.x},{target.middle}"
+        way = (f"M{source.right},{source.middle} C{half},{source.middle} {half},{target.middle} "
+               f"{target.x},{target.middle}")
     else:  # back to an earlier column, around below
         low = max(source.y, target.y) + TALL + GAP_Y // 2
         way = (f"M{source.right},{source.middle} C{source.right + GAP_X},{low} {target.x - GAP_X},{low} "

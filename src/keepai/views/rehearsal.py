@@ -7,6 +7,7 @@ is thrown away.
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -77,11 +78,15 @@ async def rehearse(
     """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
-        if path.exists() and path.stat().st_size:
-            copy(path, copied)
+        await asyncio.to_thread(_copy, path, copied)
         muted = [Muted(connector) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=policy) as keep:
             return await _rehearse(keep, source, grants, strand)
+
+
+def _copy(path: Path, target: Path) -> None:
+    if path.exists() and path.stat().st_size:
+        copy(path, target)
 
 
 async def _rehearse(keep: Keep, source: str, grants: Grants, strand: bool) -> Rehearsal:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...model.errors import ConfigError, ScriptInvalid
-from .scripts import read_script, shown
 from .session import Session, with_json, with_session
+from .source import read_script, shown
 from .text import count, echo, echo_json, plain, say
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import click
 
 from ...model.errors import ScriptInvalid
 from . import names
-from .scripts import read_script, refused
 from .session import Look, Session, with_json, with_session
+from .source import read_script, refused
 from .text import count, echo, echo_json, plain, table
 
 if TYPE_CHECKING:
@@ -91,7 +91,8 @@ def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
 
 def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
     yield plain(manifest.name)
-    rows = [(h.name, h.kind.value, _schedule(h), ", ".join(h.subscribe) or "–", _published(h)) for h in manifest.handlers]
+    rows = [(h.name, h.kind.value, _schedule(h), ", ".join(h.subscribe) or "–", _published(h))
+            for h in manifest.handlers]
     yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
     for topic in manifest.topics:
         if manifest.subscriber(topic) is None:

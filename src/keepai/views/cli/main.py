@@ -24,6 +24,7 @@ COMMANDS = {
     "rollback": "rollback:rollback",
     "graph": "graph:graph",
     "dev": "dev:dev",
+    "serve": "serve:serve",
     "status": "status:status",
     "todo": "todo:todo",
     "inputs": "accounts:inputs",
@@ -47,6 +48,7 @@ COMMANDS = {
     "finish": "acts:finish",
     "resolve": "acts:resolve",
     "db": "db:db",
+    "doctor": "doctor:doctor",
 }
 
 

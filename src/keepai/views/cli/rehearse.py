@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...model.errors import ScriptInvalid
-from .scripts import read_script, refused
 from .session import Session
+from .source import read_script, refused
 from .text import count, echo, echo_json, exact, field, plain, say
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def _told(done: Rehearsal) -> Iterator[str]:
     deployment = done.deployment
     yield f"{plain(deployment.name)} {deployment.version} would be deployed."
     yield from field("asks for", ", ".join(deployment.capabilities))
-    yield from field(f"new since {deployment.before}", ", ".join(deployment.new_capabilities) if deployment.before else "")
+    new = ", ".join(deployment.new_capabilities) if deployment.before else ""
+    yield from field(f"new since {deployment.before}", new)
     yield from field("not granted", ", ".join(deployment.not_granted))
     yield from field("came in", *(each.title for each in done.inputs))
     more = " and more" if done.more else ""

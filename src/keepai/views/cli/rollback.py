@@ -106,8 +106,8 @@ def _then(look: Look, run: Any, version: str) -> str:
     if sent and sent["status"] in {each.value for each in DOUBTFUL}:
         return f"waits until it is known whether its mutation happened; then it goes on with {version}"
     if from_text(script["manifest"]).handler(run.handler) is None:
-        return (f"belongs to {run.handler}, which {version} does not have: keep finish {run.id} ends it" if happened
-                else f"belongs to {run.handler}, which {version} does not have: it is given up, what it had waits again")
+        end = f"keep finish {run.id} ends it" if happened else "it is given up, and what it had waits again"
+        return f"belongs to {run.handler}, which {version} does not have: {end}"
     if run.reason is Reason.INTERNAL:
         return f"failed by the host or a connector, which no script mends: keep retry {run.id} has it go on"
     if happened:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...model.errors import ConfigError, Finding, ScriptInvalid
+from ...model.errors import Finding, ScriptInvalid
 from . import names
 from .session import Session, with_json, with_session
-from .text import count, echo, echo_json, paint, plain, say
+from .source import read_script, refused, shown
+from .text import count, echo, echo_json, plain, say
 
 if TYPE_CHECKING:
     from ...model.operations import Surface
@@ -125,24 +125,6 @@ def deployed(done: dict[str, Any]) -> list[str]:
     return lines
 
 
-def refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
-    """Say why a script was not deployed."""
-    if as_json:
-        echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
-        return
-    for finding in error.findings:
-        say(shown(file, finding))
-    errors = sum(1 for finding in error.findings if finding.severity == "error")
-    say(f"Nothing was deployed: the script has {count(errors, 'error')}.")
-
-
-def shown(file: str, finding: Finding) -> str:
-    """A finding on one line: its place, what it is, what to do."""
-    place = f"{file}:{finding.line}:{finding.column}"
-    told = plain(f"{finding.message} {finding.fix}".rstrip())
-    return f"{place} {paint(finding.severity)} {finding.code}: {told}"
-
-
 def _surface(session: Session) -> tuple[Surface | None, bool]:
     """What scripts may call here, and whether policy lets mutate read; without a keep.toml nobody knows."""
     settings = session.settings(connectors=True)
@@ -151,18 +133,6 @@ def _surface(session: Session) -> tuple[Surface | None, bool]:
     from ...connectors.base import surface
 
     return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
-
-
-def read_script(file: str) -> str:
-    """The text of a script; `-` is standard input."""
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the script as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
 
 
 def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:
