@@ -10,6 +10,7 @@ import click
 
 from ...model.errors import ScriptInvalid
 from . import names
+from .complete import WORKFLOW
 from .session import Look, Session, with_json, with_session
 from .source import read_script, refused
 from .text import count, echo, echo_json, plain, table
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", metavar="WORKFLOW|FILE")
+@click.argument("what", metavar="WORKFLOW|FILE", type=WORKFLOW)
 @click.option("--svg", "form", flag_value="svg", help="As an SVG picture.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="As a Mermaid flowchart.")
 @with_json

@@ -49,6 +49,7 @@ COMMANDS = {
     "resolve": "acts:resolve",
     "db": "db:db",
     "doctor": "doctor:doctor",
+    "completion": "complete:completion",
 }
 
 

@@ -8,6 +8,7 @@ import click
 
 from ...model.errors import NotFound, Refused
 from . import names
+from .complete import WORKFLOW
 from .scripts import deployed
 from .session import Look, Session, with_json, with_session
 from .text import ago, echo, echo_json, plain
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--list", "listed", is_flag=True, help="Only list the versions, the newest last.")
 @click.option("--strand", is_flag=True, help="Do it even if events wait in topics that nobody takes any more.")
