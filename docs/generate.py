@@ -189,7 +189,7 @@ def settings_page() -> str:
     return (
         "# Settings\n\nIn `keep.toml`; a flag wins over an environment variable, that over the file, and that over "
         "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is "
-        "seconds, `_bytes` bytes, `_max` a greatest number.\n\n"
+        "seconds, `_days` days, `_bytes` bytes, `_max` a greatest number.\n\n"
         + rows(("Setting", "Default", "Meaning", "Flag or variable"), body)
     )
 

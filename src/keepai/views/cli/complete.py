@@ -93,7 +93,7 @@ def _things(look: Look, listing: str) -> Iterator[tuple[str, str]]:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @with_json
 def completion(shell: str, as_json: bool) -> None:
-    """Print the code with which SHELL completes commands, workflows and ids.
+    """Print what a shell needs to complete workflows and ids.
 
     Put its output where your shell reads it: in bash and zsh by `eval "$(keep completion bash)"` in ~/.bashrc or
     ~/.zshrc, in fish in ~/.config/fish/completions/keep.fish.

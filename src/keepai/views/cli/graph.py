@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @with_json
 @with_session
 def graph(session: Session, what: str, form: str | None, as_json: bool) -> None:
-    """The topics of a workflow, and who publishes to them and takes from them.
+    """Who publishes to which topic, and who takes from it.
 
     Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
     """

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def rollback(
     session: Session, workflow: str, version: str | None, listed: bool, strand: bool, as_json: bool,
 ) -> None:
-    """Make an earlier version's text the active one; without VERSION, the one before the active.
+    """Make the text of an earlier version active again.
 
-    It becomes a new version with the old text: nothing is taken out of the record. It is deployed by the same rules as
+    Without VERSION it is the one before the active. It becomes a new version with the old text: nothing is taken out of the record. It is deployed by the same rules as
     any script, and granted nothing that is not granted now. What was done outside stays done.
     """
     with session.look() as look:
