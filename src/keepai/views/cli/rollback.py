@@ -29,8 +29,9 @@ def rollback(
 ) -> None:
     """Make the text of an earlier version active again.
 
-    Without VERSION it is the one before the active. It becomes a new version with the old text: nothing is taken out of the record. It is deployed by the same rules as
-    any script, and granted nothing that is not granted now. What was done outside stays done.
+    Without VERSION it is the one before the active. It becomes a new version with the old text: nothing is taken out of
+    the record. It is deployed by the same rules as any script, and granted nothing that is not granted now. What was
+    done outside stays done.
     """
     with session.look() as look:
         row = names.workflow(look, workflow)
