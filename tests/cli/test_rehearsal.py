@@ -147,3 +147,10 @@ def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> Non
     blocked.type("deploy", "flow.js")
     assert "belongs to processEmail, which 5.0 does not have" in blocked.json(
         "rollback", "email-to-sheets", "2.0")["run"]["then"]
+
+
+def test_a_dry_run_shows_warnings_too(place: Place) -> None:
+    from .conftest import ROOT
+
+    result = place.type("deploy", str(ROOT / "examples" / "chapter-06.js"), "--dry-run")
+    assert "warning" in result.stderr

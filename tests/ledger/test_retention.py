@@ -98,10 +98,12 @@ async def test_nothing_that_was_seen_is_taken_for_new(story: Story) -> None:
 async def test_a_pruned_event_is_processed_again_only_if_it_was_published_again(story: Story) -> None:
     await story.keep.prune(days=90)
     [event, _] = await story.keep.events("story", "in")
+    assert [m.acts for m in (await story.keep.explain(event.id)).moved_by] == [()]  # so it is not offered either
     with pytest.raises(Refused, match="was pruned"):
         await story.keep.reprocess(event.id)
     await story.keep.resume("story")
     await story.run(minutes=10)  # the producer publishes what it finds, as ever
+    assert ("reprocess",) in [m.acts for m in (await story.keep.explain(event.id)).moved_by]
     await story.keep.reprocess(event.id)
     await story.run()
     assert len(story.world.effects) == 3
