@@ -1,0 +1,73 @@
+"""How long the content of finished work is kept, by policy: when it is thrown away, and how much that would be."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+
+from ..ledger.base import Reader
+from ..ledger.transitions import retention as verbs
+from ..ledger.transitions.retention import Emptied
+from ..model.errors import LedgerStopped
+from ..model.records import Record
+from .parts import Parts
+
+DAY_MS = 86_400_000
+_AGAIN_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Pruned(Record):
+    """What was, or would be, thrown away of work that ended before a moment."""
+
+    before_at: int
+    runs: int = 0
+    events: int = 0
+    traces: int = 0
+    bytes: int = 0
+
+    def and_also(self, emptied: Emptied) -> Pruned:
+        """With another stretch."""
+        return replace(
+            self, runs=self.runs + len(emptied.runs), events=self.events + len(emptied.events),
+            traces=self.traces + emptied.traces, bytes=self.bytes + emptied.bytes,
+        )
+
+
+def before_ms(now_ms: int, days: int) -> int:
+    """The moment before which what ended is old enough; never before 1970, when there was nothing."""
+    return max(0, now_ms - days * DAY_MS)
+
+
+async def prune(parts: Parts, before: int, actor: str) -> Pruned:
+    """Throw it away, in short transactions, so that runs go on in between."""
+    done = Pruned(before)
+    if not before:
+        return done
+    for window in list(verbs.windows(parts.ledger.read(), before)):
+        found = verbs.to_prune(parts.ledger.read(), window)
+        if found.runs or found.events:
+            await parts.ledger.write(verbs.prune, window, found, actor)
+            done = done.and_also(found)
+        await asyncio.sleep(0)
+    await parts.ledger.barrier()
+    return done
+
+
+def measure(read: Reader, before: int) -> Pruned:
+    """How much that would be; nothing is changed."""
+    done = Pruned(before)
+    for window in verbs.windows(read, before):
+        done = done.and_also(verbs.to_prune(read, window))
+    return done
+
+
+async def tend(parts: Parts) -> None:
+    """Once a day, for as long as a host serves."""
+    while True:
+        before = before_ms(parts.clock.now_ms(), parts.policy.retention_days)
+        try:
+            await prune(parts, before, parts.ledger.host)
+        except LedgerStopped:
+            return  # whoever looks is told; nothing is written until the ledger is opened again
+        await asyncio.sleep(_AGAIN_S)
