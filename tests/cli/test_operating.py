@@ -168,3 +168,22 @@ def test_pruning_and_then_vacuum_makes_the_file_smaller(place: Place, monkeypatc
 def test_a_running_host_prunes_when_it_is_asked(worked: Place, hosts: Hosts) -> None:
     hosts()
     assert worked.json("db", "prune", "--days", "30")["runs"] == 0
+
+
+# -- a ledger that was put back -----------------------------------------------------------------------
+
+
+def test_a_ledger_that_was_put_back_is_refused_until_a_person_accepts_it(worked: Place) -> None:
+    assert worked.json("db", "accept-older")["was_older"] is False
+    worked.type("db", "backup", "old.db")
+    worked.deliver("Invoice 9")
+    worked.type("dev", "--once")
+    (worked.folder / "old.db").replace(worked.folder / "keep.db")
+    for left in ("keep.db-wal", "keep.db-shm"):
+        (worked.folder / left).unlink(missing_ok=True)
+    refused = worked.type("dev", "--once", code=1)
+    assert "is older than it was" in refused.stderr
+    assert "keep db accept-older" in refused.stderr
+    assert worked.json("status")["workflows"] != []  # looking is allowed
+    assert "is the ledger from now on" in worked.type("db", "accept-older").stdout
+    worked.type("dev", "--once")

@@ -21,6 +21,7 @@ KeepError                   what happened, to what, why, what to do
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
 │ ├ LedgerUnusable          the file cannot be used; says what to do
+│ │ └ LedgerOlder           it was put back, or lost its log: a person must accept that
 │ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
 ├ ScriptInvalid             `deploy` refused a script; carries the findings
 ├ Refused                   an act that does not fit the present state
@@ -244,6 +245,12 @@ class LedgerUnusable(LedgerError):
     """The ledger's file cannot be used."""
 
     code = "ledger_unusable"
+
+
+class LedgerOlder(LedgerUnusable):
+    """The ledger's file is older than it was; what was sent since is not on record in it."""
+
+    code = "ledger_older"
 
 
 class LedgerStopped(LedgerError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import apsw
 
 from ...model.clock import Clock, Ids, SystemClock, iso
-from ...model.errors import LedgerStopped, LedgerUnusable
+from ...model.errors import LedgerOlder, LedgerStopped
 from ..base import Reader
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
 from .lock import HostLock, Mark
@@ -131,7 +131,7 @@ def _refuse_older(path: Path, left: Mark | None, statements: Statements) -> None
     if left is None or left.ledger != reached["ledger"]:
         return
     if (left.epoch, left.moves) > (reached["epoch"], reached["moves"]):
-        raise LedgerUnusable(
+        raise LedgerOlder(
             f"{path} is older than it was: it ends with move {reached['moves']:,}, and on {left.at} it had come to "
             f"{left.moves:,}. What was sent since is not on record in it and would be sent again. Put the newer file "
             "back (with its -wal); or look at the outside systems for what was sent, and say `keep db accept-older`."

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .session import Session, with_json, with_session
+from ...model.errors import LedgerOlder
+from .session import Session, host, with_json, with_session
 from .text import count, echo, echo_json, field, plain, size
+
+if TYPE_CHECKING:
+    from ...config import Settings
 
 
 @click.group()
@@ -77,6 +81,38 @@ def vacuum(session: Session, as_json: bool) -> None:
         echo_json({"path": str(path), "bytes_before": before, "bytes": after})
     else:
         echo(f"{plain(str(path))}: {size(before)} before, {size(after)} now.")
+
+
+@db.command()
+@with_json
+@with_session
+def accept_older(session: Session, as_json: bool) -> None:
+    """Go on with a ledger that is older than it was.
+
+    Keep refuses a ledger that was put back from a backup, or that lost its log: what was sent since is not on record in
+    it and would be sent again. Put the newer file back if there is one. Otherwise look at the outside systems for what
+    was sent; after this command, and before a host runs, pause the workflows and skip what must not happen once more.
+    Every workflow's account keeps who accepted it.
+    """
+    import asyncio
+
+    settings = session.settings(connectors=True)
+    was_older = asyncio.run(_accepted(settings))
+    if as_json:
+        echo_json({"path": str(settings.path), "was_older": was_older})
+    elif was_older:
+        echo(f"{plain(str(settings.path))} is the ledger from now on. Nothing has run yet.")
+    else:
+        echo(f"{plain(str(settings.path))} has come as far as it ever had: there is nothing to accept.")
+
+
+async def _accepted(settings: Settings) -> bool:
+    try:
+        async with host(settings):
+            return False
+    except LedgerOlder:
+        async with host(settings, accept_older=True):
+            return True
 
 
 @db.command()

@@ -50,6 +50,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "db": ("keep db check",),
     "db check": ("keep db check",),
     "db backup": ("keep db backup keep-monday.db",),
+    "db accept-older": ("keep db accept-older",),
     "db vacuum": ("keep db vacuum",),
     "db prune": ("keep db prune --days 90 --dry-run",),
     "doctor": ("keep doctor",),

@@ -114,7 +114,7 @@ class Session:
             raise
 
 
-def host(settings: Settings) -> Keep:
+def host(settings: Settings, *, accept_older: bool = False) -> Keep:
     """A host with these settings, to be entered; what it does is done in the name of this user."""
     from ...app import Keep
     from ...engine.repair import by_command
@@ -122,6 +122,7 @@ def host(settings: Settings) -> Keep:
     repair = by_command(settings.repair) if settings.repair else None
     return Keep(
         settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
+        accept_older=accept_older,
     )
 
 

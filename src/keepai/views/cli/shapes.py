@@ -117,6 +117,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     )},
     "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
     "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},
+    "db accept-older": {"": {"path": TEXT, "was_older": YES}},
     "db vacuum": {"": {"path": TEXT, "bytes_before": NUMBER, "bytes": NUMBER}},
     "db prune": {"": {"dry_run": YES, **of(Pruned)}},
     "doctor": {"": [{"name": TEXT, "state": TEXT, "said": TEXT, "do": TEXT}]},
