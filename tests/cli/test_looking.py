@@ -224,3 +224,15 @@ def test_a_ledger_elsewhere_is_named_by_flag_or_variable(
     assert worked.json("status")["workflows"]
     monkeypatch.setenv("KEEP_DB", "nowhere.db")
     assert worked.json("--db", "other/x.db", "status")["workflows"]
+
+
+def test_where_there_is_one_workflow_it_need_not_be_named(worked: Place) -> None:
+    for command in ("inputs", "outputs", "runs", "items", "logs"):
+        assert worked.type(command).stdout == worked.type(command, "email-to-sheets").stdout
+
+
+def test_where_there_are_several_workflows_one_must_be_named(worked: Place) -> None:
+    script = (worked.folder / "flow.js").read_text("utf-8")
+    (worked.folder / "other.js").write_text(script.replace('name: "email-to-sheets"', 'name: "other"'), "utf-8")
+    worked.type("deploy", "other.js")
+    assert "There are several workflows: email-to-sheets, other. Say which." in worked.type("inputs", code=1).stderr

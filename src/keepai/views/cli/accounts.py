@@ -22,7 +22,7 @@ _LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["pending", "done", "skipped"]), help="Only these.")
 @click.option("--search", metavar="TEXT", help="Only those with this in their title.")
 @_LAST
@@ -30,7 +30,7 @@ _LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=
 @with_watch
 @with_session
 def inputs(
-    session: Session, workflow: str, status: str | None, search: str | None, last: int, as_json: bool,
+    session: Session, workflow: str | None, status: str | None, search: str | None, last: int, as_json: bool,
 ) -> None:
     """What came in, and what came of each."""
     with session.look() as look:
@@ -50,12 +50,12 @@ def inputs(
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @_LAST
 @with_json
 @with_watch
 @with_session
-def outputs(session: Session, workflow: str, last: int, as_json: bool) -> None:
+def outputs(session: Session, workflow: str | None, last: int, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
     with session.look() as look:
         found = look.views.outputs(names.workflow(look, workflow)["id"])
@@ -77,14 +77,14 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
               help="Only these.")
 @_LAST
 @with_json
 @with_watch
 @with_session
-def items(session: Session, workflow: str, status: str | None, last: int, as_json: bool) -> None:
+def items(session: Session, workflow: str | None, status: str | None, last: int, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
     with session.look() as look:
         every = look.views.items(names.workflow(look, workflow)["id"])
@@ -121,12 +121,12 @@ def _needs_you(look: Look, item: Item) -> bool:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @_LAST
 @with_json
 @with_watch
 @with_session
-def runs(session: Session, workflow: str, last: int, as_json: bool) -> None:
+def runs(session: Session, workflow: str | None, last: int, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
     with session.look() as look:
         found = look.views.runs(names.workflow(look, workflow)["id"], last)

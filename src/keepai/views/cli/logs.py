@@ -20,13 +20,13 @@ Entry = tuple[tuple[int, int], str, "Traced"]
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), default=200, show_default=True,
               help="Begin with at most so many lines, the newest.")
 @with_json
 @with_session
-def logs(session: Session, workflow: str, follow: bool, last: int, as_json: bool) -> None:
+def logs(session: Session, workflow: str | None, follow: bool, last: int, as_json: bool) -> None:
     """What a workflow's runs did, line by line."""
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]

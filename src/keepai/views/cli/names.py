@@ -29,9 +29,11 @@ ROWS_MAX = 100_000
 LISTED_MAX = 5
 
 
-def workflow(look: Look, typed: str) -> Row:
-    """The workflow of that name or id, or of which it is the only beginning."""
+def workflow(look: Look, typed: str | None) -> Row:
+    """The workflow of that name or id, or of which it is the only beginning; without any word, the only one."""
     rows = look.read.all("workflow_all")
+    if typed is None:
+        return _only(rows)
     exact = [row for row in rows if typed in (row["id"], row["name"])]
     found = exact or [row for row in rows if typed and row["name"].startswith(typed)]
     found = found or [row for row in rows if typed.startswith("wf_") and row["id"].startswith(typed)]
@@ -43,6 +45,14 @@ def workflow(look: Look, typed: str) -> Row:
     if not rows:
         raise NotFound(f"There is no workflow {typed!r}: none is deployed yet. `keep deploy FILE` deploys one.")
     raise NotFound(f"There is no workflow {typed!r}. {did_you_mean(typed, names)}")
+
+
+def _only(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
+    if not rows:
+        raise NotFound("No workflow is deployed yet. `keep deploy FILE` deploys one.")
+    raise NotFound(f"There are several workflows: {_listed([str(row['name']) for row in rows])}. Say which.")
 
 
 def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
