@@ -48,6 +48,8 @@ def _effects(world: World, read: Reader) -> None:
         for id, count in filed.items() if count > attempts.get(id, 0)
     ]
     acts = {act for (act,) in connection.execute("select distinct act from action")}
+    if world.weather.calm and acts - {"deploy", "reprocess"}:
+        world.problems.append(f"nothing went wrong, and somebody was asked: {sorted(acts)}")
     if not acts & {"skip_run", "skip_input", "reject", "skip_event", "finish"}:
         _complete(world, filed, attempts, items, done)
     keys = {e.key for e in world.outside.effects}
