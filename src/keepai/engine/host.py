@@ -83,7 +83,7 @@ class Host:
             await self._serve()
         finally:
             tending.cancel()
-            await asyncio.wait({tending})
+        await asyncio.wait({tending})
         if not tending.cancelled():
             tending.result()
 
