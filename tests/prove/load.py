@@ -347,7 +347,7 @@ async def poisoned(home: Path, count: int) -> Judged:
 
 async def _others(path: Path, count: int, poison: str | None) -> float | None:
     """Seconds until so many workflows have filed three things each; None if that takes far too long."""
-    desk = Desk(path, SystemClock(), script_s=0.3, retry_first_s=0.05)
+    desk = Desk(path, SystemClock(), script_s=2, retry_first_s=0.05)
     for n in range(3):
         desk.feed.put(f"t{n}", {})
     async with desk.keep() as keep:

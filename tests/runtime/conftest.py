@@ -19,5 +19,10 @@ async def runtime() -> AsyncIterator[JavaScriptRuntime]:
 
 
 @pytest.fixture
+def quick_servers() -> None:
+    """Here servers start as they do for everybody."""
+
+
+@pytest.fixture
 def host() -> FakeHost:
     return FakeHost()
