@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
+
+import pytest
 
 from .conftest import Place
 
@@ -173,3 +176,15 @@ def test_a_repair_that_is_no_script_is_refused_with_its_findings(place: Place) -
     place.type("dev", "--once", code=None)
     (place.folder / "bad.js").write_text(BAD)
     assert "bad.js:5:" in place.type("fix", "email-to-sheets", "bad.js", code=3).stderr
+
+
+def test_without_a_file_every_script_here_is_checked(place: Place) -> None:
+    (place.folder / "broken.js").write_text("export default 1;\n", "utf-8")
+    found = place.json("check", code=3)
+    assert {each["file"] for each in found} == {"broken.js"}
+    assert "2 files: " in place.type("check", code=3).stderr
+
+
+def test_where_there_is_no_script_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "keep init" in Place(tmp_path).type("check", code=2).stderr

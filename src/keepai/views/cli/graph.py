@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", metavar="WORKFLOW|FILE", type=WORKFLOW)
+@click.argument("what", metavar="[WORKFLOW|FILE]", type=WORKFLOW, required=False)
 @click.option("--svg", "form", flag_value="svg", help="As an SVG picture.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="As a Mermaid flowchart.")
 @with_json
 @with_session
-def graph(session: Session, what: str, form: str | None, as_json: bool) -> None:
+def graph(session: Session, what: str | None, form: str | None, as_json: bool) -> None:
     """Who publishes to which topic, and who takes from it.
 
     Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
     """
-    if what.endswith(".js") and not Path(what).exists():
+    if what and what.endswith(".js") and not Path(what).exists():
         raise click.BadParameter(f"there is no file {what}.", param_hint="WORKFLOW|FILE")
-    if what == "-" or Path(what).is_file():
+    if what and (what == "-" or Path(what).is_file()):
         manifest, waiting = _of_file(what), dict[str, int]()
     else:
         with session.look() as look:
@@ -56,7 +56,7 @@ def _of_file(file: str) -> Manifest:
     return checked.manifest
 
 
-def _of_workflow(look: Look, typed: str) -> tuple[Manifest, dict[str, int]]:
+def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
     from ...script.manifest import from_text
 
     row = names.workflow(look, typed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,16 +23,17 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
 
 @click.command()
-@click.argument("files", metavar="FILE…", nargs=-1, required=True, type=_FILE)
+@click.argument("files", metavar="[FILE…]", nargs=-1, type=_FILE)
 @with_json
 @with_session
 def check(session: Session, files: Sequence[str], as_json: bool) -> None:
-    """Find mistakes in scripts without running anything.
+    """Find mistakes in scripts without running anything; without a FILE, in every *.js here.
 
     With a keep.toml, calls of connectors are judged too. Exit code 3 if there are errors.
     """
     from ...script.check import check as check_script
 
+    files = files or _here()
     surface, by_id = _surface(session)
     checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
     findings = [(file, finding) for file in files for finding in checked[file].findings]
@@ -124,6 +126,13 @@ def deployed(done: dict[str, Any]) -> list[str]:
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
     lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
     return lines
+
+
+def _here() -> list[str]:
+    found = sorted(str(path) for path in Path().glob("*.js"))
+    if not found:
+        raise click.UsageError("There is no *.js file here. Name a FILE, or make a first one with `keep init`.")
+    return found
 
 
 def _surface(session: Session) -> tuple[Surface | None, bool]:
