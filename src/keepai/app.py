@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .connectors.base import Connector, surface
-from .engine import reconcile
+from .engine import reconcile, retention
 from .engine.commands import Commands
 from .engine.deploy import Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
@@ -16,6 +16,7 @@ from .engine.host import Host
 from .engine.parts import Parts
 from .engine.recovery import recover
 from .engine.repair import RepairHook
+from .engine.retention import Pruned
 from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
@@ -219,6 +220,13 @@ class Keep:
     async def reject(self, id: str, *, shown: int | None = None) -> None:
         """Refuse the call that was shown."""
         await self.commands.reject(id, self._actor, shown)
+
+    async def prune(self, *, days: int | None = None, dry_run: bool = False) -> Pruned:
+        """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
+        before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)
+        if dry_run:
+            return retention.measure(self.parts.ledger.read(), before)
+        return await retention.prune(self.parts, before, self._actor)
 
     # -- parts -------------------------------------------------------------------------------------
 

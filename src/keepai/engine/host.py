@@ -14,7 +14,7 @@ from ..ledger.transitions.runs import Begin
 from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import approval, permission, reconcile, repair, runner, scheduler
+from . import approval, permission, reconcile, repair, retention, runner, scheduler
 from .agenda import LONGEST_SLEEP_S, Agenda
 from .approval import Standing
 from .parts import Parts
@@ -65,7 +65,17 @@ class Host:
         await self._parts.ledger.barrier()
 
     async def serve(self) -> None:
-        """Run what becomes due, for ever; between that, sleep."""
+        """Run what becomes due, for ever; between that, sleep. Beside it, content that is old enough is thrown away."""
+        tending = asyncio.ensure_future(retention.tend(self._parts))
+        try:
+            await self._serve()
+        finally:
+            tending.cancel()
+            await asyncio.wait({tending})
+        if not tending.cancelled():
+            tending.result()
+
+    async def _serve(self) -> None:
         while not self._closing:
             self._woken.clear()
             clock = self._parts.clock.now_ms()

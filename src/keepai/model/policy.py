@@ -49,6 +49,7 @@ class Policy:
     wake_latest_s: float = _setting(86_400, "How late wakeAt may be.")  # type: ignore[assignment]
     recheck_s: float = _setting(3_600, "How long to wait before asking a consumer again that reserved nothing.")  # type: ignore[assignment]
     stale_s: float = _setting(7 * 86_400, "How long an event may be pending before it is flagged stale.")  # type: ignore[assignment]
+    retention_days: int = _setting(36_500, "How many days the content of finished work is kept (see keep db prune).")  # type: ignore[assignment]
     runs_at_once_max: int = _setting(64, "How many workflows run at the same time.")  # type: ignore[assignment]
     workers_max: int = _setting(4, "How many sandbox processes run at the same time.")  # type: ignore[assignment]
 

@@ -126,6 +126,7 @@ class Event(Record):
     revision: int
     revisions_held: int  # later payloads that arrived after this one was frozen
     created_at: int
+    pruned: bool = False  # whether its payload was thrown away, long after its end
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,7 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "approve": _act(_ID, shown=_SHOWN),
     "reject": _act(_ID, shown=_SHOWN),
     "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY, shown=_SHOWN),
+    "prune": _act({}, days=(int, type(None))),
     "needs_you": _act({}, wf=_TEXT),
     "explain": _act(_ID),
 })

@@ -210,9 +210,11 @@ def _matches(row: Row, search: str) -> bool:
 def _event(row: Row) -> Event:
     return Event(
         id=row["id"], workflow_id=row["workflow_id"], topic=row["topic"], message_id=row["message_id"],
-        payload=stored(row["payload"]), status=EventStatus(row["status"]), reserved_by=row["reserved_by"],
+        payload=stored(row["payload"]) if row["payload"] else None, status=EventStatus(row["status"]),
+        reserved_by=row["reserved_by"],
         created_by=row["created_by"], caused_by=tuple(sorted(row["causes"].split(","))) if row["causes"] else (),
         attempt=row["attempt"], revision=row["revision"], revisions_held=row["held"], created_at=row["created_at"],
+        pruned=not row["payload"],
     )
 
 

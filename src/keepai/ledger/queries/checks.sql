@@ -8,6 +8,10 @@ select integrity_check as found from pragma_integrity_check;
 -- Rows that refer to a row which is not there.
 select "table" as referring, rowid as row, parent as missing from pragma_foreign_key_check limit :limit;
 
+-- name: account_newest
+-- When the newest row of the account was written.
+select at from transition order by seq desc limit 1;
+
 -- name: account_page
 -- The account from one row on, in its order.
 select seq, workflow_id, machine, subject, source, target, at, why, actor, chain from transition

@@ -144,6 +144,10 @@ select a.id from approval a where a.status = 'consumed' and not exists (
 select t.id, m.id from item t join mutation m on m.item_id = t.id
 where t.status in ('done', 'skipped') and m.status in ('in_flight', 'needs_reconcile', 'indeterminate');
 
+-- name: never_pruned_unfinished
+-- An event that waits and whose payload was pruned.
+select id from event where status = 'pending' and payload = '';
+
 -- name: never_open_run_of_no_host
 -- An active run of a host that the ledger does not know.
 select r.id, r.host from run r where r.status = 'active'

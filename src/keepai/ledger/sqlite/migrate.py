@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
@@ -11,6 +10,7 @@ import apsw
 
 from ...model.errors import LedgerUnusable
 from .connection import APPLICATION_ID
+from .copies import copy_through, sync
 from .triggers import statements
 
 
@@ -48,9 +48,8 @@ def _backup(connection: apsw.Connection, path: Path, version: int) -> None:
         return
     part = target.with_name(target.name + ".part")  # a backup that was cut off must not count as one
     part.unlink(missing_ok=True)
-    connection.execute("vacuum into ?", (str(part),))
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
+    copy_through(connection, part)
+    sync(part)
     part.replace(target)
 
 

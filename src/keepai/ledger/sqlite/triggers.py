@@ -2,8 +2,9 @@
 
 They are derived when a file is opened, so the file and the code cannot disagree. They also append every move,
 every act and what else was decided to `transition`, which is the account (see ledger/account.py), keep committed
-runs and applied mutations as they are, and forbid deleting. Two functions that they call are given to a connection
-by `connection.teach`: a program that has not got them cannot write what the account would not tell.
+runs, reservations and applied mutations as they are but for what retention empties, and forbid deleting. Two functions
+that they call are given to a connection by `connection.teach`: a program that has not got them cannot write what the
+account would not tell.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ _HOST = "(select id from host order by epoch desc limit 1)"
 
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
                   "mutation", "approval", "repair", "transition", "action")
-_NEVER_CHANGED = ("transition", "action", "reservation", "script")
+_NEVER_CHANGED = ("transition", "action", "script")
 
 
 def statements() -> dict[str, str]:
@@ -155,14 +156,34 @@ def _append(*values: str) -> str:
     ))
 
 
+#: Table → all its columns but the one whose content retention may throw away.
+_REST = {
+    "run": ("workflow_id", "seq", "id", "handler", "kind", "major", "minor", "trigger", "retry_of", "lineage",
+            "attempt", "phase", "status", "reason", "prepared_at", "outcome", "error", "retry_at", "failures",
+            "exhausted", "observed", "host", "epoch", "created_at", "updated_at"),
+    "reservation": ("workflow_id", "run_id", "position", "event_id", "topic", "message_id", "attempt"),
+}
+
+
+def _only_pruned(table: str, column: str) -> str:
+    """Whether an update empties one column and leaves the others as they are."""
+    old, new = (", ".join(f"{row}.{name}" for name in _REST[table]) for row in ("old", "new"))
+    return f"new.{column} = '' and ({old}) is ({new})"
+
+
 def _frozen() -> Iterator[tuple[str, str]]:
     for table in _NEVER_DELETED:
         yield f"{table}_stays", f"before delete on {table} begin select raise(abort, '{table} is never deleted'); end"
     for table in _NEVER_CHANGED:
         yield f"{table}_final", f"before update on {table} begin select raise(abort, '{table} is never changed'); end"
     yield "run_committed_final", (
-        "before update on run when old.status = 'committed' "
+        f"before update on run when old.status = 'committed' and not ({_only_pruned('run', 'prepare_result')}) "
         "begin select raise(abort, 'a committed run never changes'); end"
+    )
+    ended = "exists (select 1 from event e where e.id = old.event_id and e.status <> 'pending')"
+    yield "reservation_final", (
+        f"before update on reservation when not ({_only_pruned('reservation', 'payload')} and {ended}) "
+        "begin select raise(abort, 'reservation is never changed'); end"
     )
     yield "mutation_params_final", (
         "before update of params, mutation_key, idempotency_key, connector, operation, target, identity, payload, "

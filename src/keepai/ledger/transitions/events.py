@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...model.errors import RuleBroken
+from ...model.errors import Refused, RuleBroken
 from ..base import Row, Tx
 
 
@@ -129,11 +129,24 @@ def release(tx: Tx, workflow_id: str, run_id: str) -> None:
 
 def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
     """Have an ended event processed once more, as a new attempt; False if it has not ended."""
+    _check_content(tx, workflow_id, event_id)
     event = tx.one("event_reprocess", event_id=event_id, now=tx.now)
     if event is None:
         return False
     _offer_again(tx, workflow_id, event_id, event["topic"])
     return True
+
+
+def _check_content(tx: Tx, workflow_id: str, event_id: str) -> None:
+    """What a script would be given must still be there."""
+    event = tx.one("event_by_id", event_id=event_id)
+    if event is None or event["payload"]:
+        return
+    if tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id) is None:
+        raise Refused(
+            f"The payload of event {event_id} was pruned, so it cannot be processed once more. "
+            "If its producer publishes it again, it can."
+        )
 
 
 def _offer_again(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
 from .session import Session, with_json, with_session
-from .text import echo, echo_json, field, plain
+from .text import count, echo, echo_json, field, plain, size
 
 
 @click.group()
@@ -34,3 +36,80 @@ def check(session: Session, as_json: bool) -> None:
         said = [(each.name, f"{'ok' if each.sound else 'BROKEN'}: {each.said}") for each in found]
         echo(plain(str(look.path)), *(line for name, text in said for line in field(name, text)))
     sys.exit(0 if sound else 1)
+
+
+@db.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@with_json
+@with_session
+def backup(session: Session, file: str, as_json: bool) -> None:
+    """Copy the ledger into a new FILE, as it is at one moment.
+
+    A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
+    nothing. A restored backup does not know what happened since: look at the outside systems before you let it run.
+    """
+    from ...ledger.sqlite.copies import backup as backed_up
+
+    with session.look() as look:
+        path = look.path
+    found = backed_up(path, Path(file))
+    taken = Path(file).stat().st_size
+    if as_json:
+        echo_json({"path": str(path), "file": file, "bytes": taken, "checks": [each.to_json() for each in found]})
+    else:
+        echo(f"{plain(file)} is a copy of {plain(str(path))}: {size(taken)}, checked and whole.")
+
+
+@db.command()
+@with_json
+@with_session
+def vacuum(session: Session, as_json: bool) -> None:
+    """Write the file anew without its gaps, such as `keep db prune` leaves. No host may run meanwhile.
+
+    It needs as much free space on the disk as the ledger takes.
+    """
+    from ...ledger.sqlite.copies import vacuum as vacuumed
+
+    with session.look() as look:
+        path = look.path
+    before, after = vacuumed(path)
+    if as_json:
+        echo_json({"path": str(path), "bytes_before": before, "bytes": after})
+    else:
+        echo(f"{plain(str(path))}: {size(before)} before, {size(after)} now.")
+
+
+@db.command()
+@click.option("--days", type=click.IntRange(min=1), metavar="N",
+              help="Throw away what ended more than N days ago, instead of what policy.retention_days says.")
+@click.option("--dry-run", is_flag=True, help="Throw nothing away; say how much it would be.")
+@with_json
+@with_session
+def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> None:
+    """Throw away the content of work that ended long ago; a host does it by itself once a day.
+
+    Traces, PrepareResults and the payloads of ended events go. Every input, event, run and mutation stays on record,
+    with what was sent outside and the whole account, and nothing that was done is done again. An event whose payload is
+    gone cannot be reprocessed.
+    """
+    done = _measured(session, days) if dry_run else session.act("prune", days=days)
+    if as_json:
+        echo_json({"dry_run": dry_run, **done})
+        return
+    verb = "Would throw away" if dry_run else "Threw away"
+    traces = f"{count(done['traces'], 'line')} of traces"
+    what = f"{count(done['runs'], 'run')}, {count(done['events'], 'event')} and {traces}"
+    if done["before_at"].startswith("1970"):
+        echo("The policy retention_days keeps everything. --days N says otherwise for once.")
+    elif not done["runs"] and not done["events"]:
+        echo(f"Nothing that ended before {done['before_at']} has content left to throw away.")
+    else:
+        echo(f"{verb} the content of {what}, {size(done['bytes'])}: all ended before {done['before_at']}.")
+
+
+def _measured(session: Session, days: int | None) -> dict[str, Any]:
+    from ...engine.retention import before_ms, measure
+
+    kept = days or session.settings().policy.retention_days
+    with session.look() as look:
+        return dict(measure(look.read, before_ms(look.now_ms, kept)).to_json())

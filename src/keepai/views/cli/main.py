@@ -15,10 +15,16 @@ OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
 #: Command → the module and the function that it is, in the order in which people meet them.
 COMMANDS = {
     "demo": "demo:demo",
+    "init": "init:init",
     "check": "scripts:check",
+    "types": "types:types",
+    "test": "cases:test",
     "deploy": "scripts:deploy",
     "fix": "scripts:fix",
+    "rollback": "rollback:rollback",
+    "graph": "graph:graph",
     "dev": "dev:dev",
+    "serve": "serve:serve",
     "status": "status:status",
     "todo": "todo:todo",
     "inputs": "accounts:inputs",
@@ -42,6 +48,7 @@ COMMANDS = {
     "finish": "acts:finish",
     "resolve": "acts:resolve",
     "db": "db:db",
+    "doctor": "doctor:doctor",
 }
 
 

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from .. import control
-from .scripts import deployed, finding_line
+from .scripts import deployed
+from .source import shown
 from .text import plain, say
 
 if TYPE_CHECKING:
@@ -97,13 +98,13 @@ class Saved:
             done = await control.perform(self._keep, "deploy", {"source": seen.text})
         except ScriptInvalid as error:
             for finding in error.findings:
-                say(finding_line(path.name, finding))
+                say(shown(path.name, finding))
             say(f"{path.name} was saved with errors and not deployed: version {self._active(name)} goes on.")
         except KeepError as error:
             say(f"{path.name} was saved and not deployed: {plain(error.message)}")
         else:
             if done["changed"]:
-                say("\n".join([*(finding_line(path.name, Finding(**f)) for f in done["findings"]), *deployed(done)]))
+                say("\n".join([*(shown(path.name, Finding(**f)) for f in done["findings"]), *deployed(done)]))
 
     def _tell_difference(self, path: Path, seen: _Seen) -> None:
         version = self._active(seen.name) if seen.name else None

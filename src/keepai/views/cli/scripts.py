@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...model.errors import ConfigError, Finding, ScriptInvalid
+from ...model.errors import Finding, ScriptInvalid
 from . import names
 from .session import Session, with_json, with_session
-from .text import count, echo, echo_json, paint, plain, say
+from .source import read_script, refused, shown
+from .text import count, echo, echo_json, plain, say
 
 if TYPE_CHECKING:
     from ...model.operations import Surface
@@ -32,13 +32,13 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
     from ...script.check import check as check_script
 
     surface, by_id = _surface(session)
-    checked = {file: check_script(_read(file), surface, mutate_reads=by_id) for file in files}
+    checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
     findings = [(file, finding) for file in files for finding in checked[file].findings]
     errors = sum(len(each.errors) for each in checked.values())
     if as_json:
         echo_json([{"file": file, **vars(finding)} for file, finding in findings])
     else:
-        echo(*(finding_line(file, finding) for file, finding in findings))
+        echo(*(shown(file, finding) for file, finding in findings))
         warnings = len(findings) - errors
         say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
         if surface is None:
@@ -51,24 +51,35 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
 @click.option("--grant", "grants", multiple=True, metavar="all|CAPABILITY[=MODE]",
               help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny.")
 @click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
+@click.option("--dry-run", is_flag=True,
+              help="Deploy nothing: show what the script would do now, with real reads and nothing sent.")
 @with_json
 @with_session
-def deploy(session: Session, file: str, grants: Sequence[str], strand: bool, as_json: bool) -> None:
+def deploy(
+    session: Session, file: str, grants: Sequence[str], strand: bool, dry_run: bool, as_json: bool,
+) -> None:
     """Store a script and make it the active version. Runs nothing.
 
     A script with the name of a workflow that exists is a new version of it.
+
+    With --dry-run the script runs on a copy of the ledger that is thrown away: producers and prepare read for real,
+    every mutation is shown and none is sent. Exit code 1 if it would stop.
     """
     wanted = _grants(grants)
+    if dry_run:
+        from .rehearse import rehearse
+
+        sys.exit(rehearse(session, file, wanted, strand, as_json))
     try:
-        done = session.act("deploy", source=_read(file), grants=wanted, strand=strand)
+        done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand)
     except ScriptInvalid as error:
-        _refused(file, error, as_json)
+        refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json(done)
         return
     for finding in done["findings"]:
-        say(finding_line(file, Finding(**finding)))
+        say(shown(file, Finding(**finding)))
     echo(*deployed(done))
 
 
@@ -89,9 +100,9 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
     try:
-        done = session.act("fix", wf=wf, source=_read(file), impact=impact, note=note)
+        done = session.act("fix", wf=wf, source=read_script(file), impact=impact, note=note)
     except ScriptInvalid as error:
-        _refused(file, error, as_json)
+        refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
@@ -114,23 +125,6 @@ def deployed(done: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
-    if as_json:
-        echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
-        return
-    for finding in error.findings:
-        say(finding_line(file, finding))
-    errors = sum(1 for finding in error.findings if finding.severity == "error")
-    say(f"Nothing was deployed: the script has {count(errors, 'error')}.")
-
-
-def finding_line(file: str, finding: Finding) -> str:
-    """A finding with its place."""
-    place = f"{file}:{finding.line}:{finding.column}"
-    told = plain(f"{finding.message} {finding.fix}".rstrip())
-    return f"{place} {paint(finding.severity)} {finding.code}: {told}"
-
-
 def _surface(session: Session) -> tuple[Surface | None, bool]:
     """What scripts may call here, and whether policy lets mutate read; without a keep.toml nobody knows."""
     settings = session.settings(connectors=True)
@@ -139,17 +133,6 @@ def _surface(session: Session) -> tuple[Surface | None, bool]:
     from ...connectors.base import surface
 
     return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
-
-
-def _read(file: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the script as UTF-8.") from None
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
 
 
 def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:

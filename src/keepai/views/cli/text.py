@@ -174,6 +174,14 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def size(count_of_bytes: int) -> str:
+    """`812 bytes`, `1.4 MB`."""
+    for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
+        if count_of_bytes >= least:
+            return f"{count_of_bytes / least:.1f} {unit}"
+    return count(count_of_bytes, "byte")
+
+
 def short(ids: Iterable[str]) -> dict[str, str]:
     """Each id by as many characters as tell it from the others here, and two more."""
     every = sorted(set(ids))

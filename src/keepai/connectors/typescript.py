@@ -1,0 +1,204 @@
+"""What scripts may call, as TypeScript: the declarations that editors and language models read.
+
+They are made from the params and results that connectors declare and from the table of phases, so they say what
+the host will check. `script.d.ts` holds what does not depend on the connectors.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from typing import Any
+
+from ..model.operations import Kind, Step, Surface, allowed
+from .base import Connector, OperationSpec, surface
+
+HEAD = "// What a script may call here. Made by `keep types`: run it again when the connectors change.\n"
+
+_PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+_NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
+_DEPTH_MAX = 12  #: of one type; what lies deeper, or in itself, is any JSON
+
+#: A built-in operation → how it is declared.
+_BUILT_IN: Mapping[Kind, str] = {
+    Kind.PEEK: "/** Pending events of a subscribed topic, oldest first. */\n"
+               "peek(topic: string, options?: { limit?: number }): Promise<TopicEvent[]>;",
+    Kind.GET_BY_IDS: "/** Pending events of a subscribed topic by their messageId. */\n"
+                     "getByIds(topic: string, ids: string[]): Promise<TopicEvent[]>;",
+    Kind.REGISTER_INPUT: "/** Tell what came in, in words for people; gives the inputId at once. */\n"
+                         "registerInput(input: ExternalInput): string;",
+    Kind.WITH_ITEM: "/** One unit of work. The id is the same each time; the function begins with "
+                    "`if (ctx.item.isDone) return;`. */\n"
+                    "withItem<T>(id: string, title: string, work: (ctx: ItemContext) => Promise<T>): Promise<T>;",
+    Kind.LOG: "/** Keep a line with the run. */\nlog(...values: any[]): void;",
+}
+_PUBLISH = "publish(topic: string | string[], event: {{ messageId: string{}; payload?: any }}): Promise<void>;"
+_CONTEXTS = {
+    Step.PRODUCER: "ProducerContext", Step.PREPARE: "PrepareContext", Step.MUTATE: "MutateContext",
+    Step.NEXT: "NextContext", Step.ROUTINE: "RoutineContext",
+}
+
+
+def declare(connectors: Iterable[Connector], *, mutate_reads: bool = False) -> str:
+    """The whole of `keep.d.ts`."""
+    known = list(connectors)
+    offered = surface(known)
+    fixed = files("keepai.connectors").joinpath("script.d.ts").read_text("utf-8")
+    parts = [HEAD, fixed, _inputs(offered)]
+    parts += [text for connector in known for text in _connector(connector)]
+    parts += [_context(step, known, mutate_reads) for step in Step]
+    return "\n".join([*parts, _item_context(known)])
+
+
+# -- types -----------------------------------------------------------------------------------------
+
+
+def type_of(schema: Mapping[str, Any] | None) -> str:
+    """A JSON schema as a type; what it does not say is any JSON."""
+    return _type(schema, (schema or {}).get("$defs", {}), 0)
+
+
+def _type(schema: Mapping[str, Any] | None, defs: Mapping[str, Any], depth: int) -> str:
+    if not schema or depth > _DEPTH_MAX:
+        return "Json"
+    if "$ref" in schema:
+        return _type(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
+    for word in ("anyOf", "oneOf"):
+        if word in schema:
+            return _joined((_type(each, defs, depth + 1) for each in schema[word]), " | ")
+    if "allOf" in schema:
+        return _joined((_type(each, defs, depth + 1) for each in schema["allOf"]), " & ")
+    if "enum" in schema or "const" in schema:
+        return _joined((json.dumps(each) for each in schema.get("enum", [schema.get("const")])), " | ")
+    return _of_kind(schema, defs, depth)
+
+
+def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return _joined((_type({**schema, "type": each}, defs, depth + 1) for each in kind), " | ")
+    if kind == "array":
+        several = [_type(each, defs, depth + 1) for each in schema.get("prefixItems", ())]
+        return f"[{', '.join(several)}]" if several else f"{_closed(_type(schema.get('items'), defs, depth + 1))}[]"
+    if kind == "object":
+        return _object(schema, defs, depth)
+    return _PLAIN.get(str(kind), "Json")
+
+
+def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
+    needed = schema.get("required", ())
+    members = [f"{_key(name)}{'' if name in needed else '?'}: {_type(each, defs, depth + 1)}"
+               for name, each in schema.get("properties", {}).items()]
+    more = schema.get("additionalProperties")
+    if more or (not members and more is None):
+        # Members of other types must fit the index as well, so beside such it can only be any.
+        other = "any" if members or not isinstance(more, dict) else _type(more, defs, depth + 1)
+        members.append(f"[key: string]: {other}")
+    return f"{{ {'; '.join(members)} }}" if members else "{}"
+
+
+def _joined(types: Iterator[str], by: str) -> str:
+    found = list(dict.fromkeys(types))
+    return found[0] if len(found) == 1 else by.join(_closed(each) if by == " & " else each for each in found)
+
+
+def _closed(text: str) -> str:
+    return f"({text})" if " | " in text or " & " in text else text
+
+
+def _key(name: str) -> str:
+    return name if _NAME.fullmatch(name) else json.dumps(name)
+
+
+# -- connectors and contexts -----------------------------------------------------------------------
+
+
+def _inputs(offered: Surface) -> str:
+    kinds = [(source, " | ".join(json.dumps(each) for each in types))
+             for source, types in offered.input_types.items() if types]
+    told = "".join(f"\n  | {{ source: {json.dumps(s)}; type: {kind}; id: string; title: string }}" for s, kind in kinds)
+    return f"/** What can come in here. */\ntype ExternalInput ={told};\n"
+
+
+def _connector(connector: Connector) -> Iterator[str]:
+    for kinds, word in _PARTS:
+        specs = [spec for spec in connector.operations.values() if spec.kind in kinds]
+        if specs:
+            body = "\n".join(_indented(_operation(spec)) for spec in specs)
+            yield f"interface {_part(connector, word)} {{\n{body}\n}}\n"
+
+
+_PARTS: tuple[tuple[frozenset[Kind], str], ...] = (
+    (frozenset({Kind.READ}), "Reads"), (frozenset({Kind.READ_BY_ID}), "ReadsById"),
+    (frozenset({Kind.MUTATION}), "Mutations"),
+)
+
+
+def _part(connector: Connector, word: str) -> str:
+    return f"{connector.name[:1].upper()}{connector.name[1:]}{word}"
+
+
+def _operation(spec: OperationSpec) -> str:
+    params, result = type_of(spec.params_schema), type_of(spec.result_schema)
+    if spec.params_schema is None:
+        params = "{ [key: string]: Json }"
+    if spec.returns_page:
+        items = (spec.result_schema or {}).get("items")
+        result = f"Page<{_type(items, (spec.result_schema or {}).get('$defs', {}), 0) if items else 'any'}>"
+    elif spec.result_schema is None:
+        result = "any"
+    needed = (spec.params_schema or {}).get("required") or "$ref" in (spec.params_schema or {})
+    first = f"params{'' if needed or spec.kind is Kind.MUTATION else '?'}"
+    return f"{_comment(spec.doc)}{spec.name}({first}: {params}): Promise<{result}>;"
+
+
+def _comment(doc: str) -> str:
+    lines = doc.replace("*/", "* /").strip().splitlines()
+    if len(lines) < 2:
+        return f"/** {lines[0]} */\n" if lines else ""
+    return "/**\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
+
+
+def _context(step: Step, connectors: list[Connector], mutate_reads: bool) -> str:
+    def may(kind: Kind) -> bool:
+        return allowed(step, kind, mutate_reads=mutate_reads)
+
+    members = [text for kind, text in _BUILT_IN.items() if may(kind)]
+    if may(Kind.PUBLISH):
+        members.append(_PUBLISH.format("; inputId: string" if step is Step.PRODUCER else ""))
+    if step is Step.NEXT:
+        members.append("/** The state as it was; what `next` returns takes its place. */\nstate: any;")
+    words = [word for kinds, word in _PARTS if any(may(kind) for kind in kinds)]
+    if step is Step.ROUTINE:
+        words.remove("Mutations")  # only an item has them
+    members += _members(connectors, {word: f"{'Terminal<{}>' if word == 'Mutations' else '{}'}" for word in words})
+    return _interface(_CONTEXTS[step], members)
+
+
+def _item_context(connectors: list[Connector]) -> str:
+    item = "/** Whether this item is done or skipped: then no mutation is allowed in it. */\n"
+    members = [_BUILT_IN[Kind.LOG], f"{item}item: {{ isDone: boolean }};"]
+    forms = {"Reads": "{}", "ReadsById": "{}", "Mutations": "InItem<{}>"}
+    return _interface("ItemContext", members + _members(connectors, forms))
+
+
+def _members(connectors: list[Connector], forms: Mapping[str, str]) -> list[str]:
+    """One member for each connector that offers something of these parts."""
+    found = []
+    for connector in connectors:
+        kinds = {spec.kind for spec in connector.operations.values()}
+        parts = [forms[word].format(_part(connector, word)) for of, word in _PARTS if word in forms and of & kinds]
+        if parts:
+            found.append(f"{connector.name}: {' & '.join(parts)};")
+    return found
+
+
+def _interface(name: str, members: list[str]) -> str:
+    body = "\n".join(_indented(each) for each in members)
+    return f"interface {name} {{\n{body}\n}}\n"

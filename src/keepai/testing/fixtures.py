@@ -1,0 +1,171 @@
+"""The cases of a workflow, as its author writes them in `NAME.test.toml` beside `NAME.js`.
+
+A case says what the outside world answers, what goes wrong, and what must come of it. Everything that is wrong
+with a file is told at once, in its own words.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict, cast
+
+from ..connectors.shapes import Misfit, Shape
+from ..model.codec import Json
+from ..model.errors import BadValue, ConfigError
+from ..script.duration import BadDuration, parse_duration
+
+SUFFIX = ".test.toml"
+LASTS = "10m"  #: how long a case's world goes on if it does not say
+LASTS_MAX_MS = 31 * 86_400_000
+BYTES_MAX = 4 << 20
+
+What = Literal[
+    "rate_limited", "denied", "missing", "rejected", "answer_lost", "request_lost", "crash_before", "crash_after",
+]
+#: Faults that leave it open whether something happened, so that only a mutation can have them.
+OF_MUTATIONS = frozenset({"answer_lost", "request_lost", "crash_before", "crash_after"})
+_STATUS = Literal["applied", "failed", "in_flight", "needs_reconcile", "indeterminate", "skipped"]
+_KIND = Literal[
+    "unknown_outcome", "approval", "permission", "precondition", "logic", "attention", "exhausted", "internal",
+]
+
+
+class Answer(TypedDict):
+    """What an operation answers; without `answer`, null."""
+
+    call: str
+    params: NotRequired[dict[str, Any]]  # only calls that have these
+    answer: NotRequired[Any]
+    page: NotRequired[dict[str, Any]]  # members beside the list
+
+
+class Fault(TypedDict):
+    """What goes wrong at the next calls of an operation."""
+
+    call: str
+    what: What
+    times: NotRequired[int]
+
+
+class Output(TypedDict):
+    """A mutation that must be on record."""
+
+    call: str
+    params: NotRequired[dict[str, Any]]
+    status: NotRequired[_STATUS]  # applied, if it does not say
+
+
+class Came(TypedDict):
+    """An input that must be there."""
+
+    title: NotRequired[str]
+    source: NotRequired[str]
+    type: NotRequired[str]
+    id: NotRequired[str]
+    status: NotRequired[Literal["pending", "done", "skipped"]]
+
+
+class Published(TypedDict):
+    """An event that must be there."""
+
+    topic: str
+    messageId: NotRequired[str]
+    payload: NotRequired[Any]
+    status: NotRequired[Literal["pending", "consumed", "skipped"]]
+
+
+class Expect(TypedDict):
+    """What must come of a case."""
+
+    output: NotRequired[list[Output]]  # exactly these, in this order
+    needs_you: NotRequired[list[_KIND]]  # exactly these kinds of questions
+    input: NotRequired[list[Came]]  # exactly these, if it is written
+    event: NotRequired[list[Published]]  # the same
+
+
+class Case(TypedDict):
+    """One case."""
+
+    name: str
+    lasts: NotRequired[str]
+    grant: NotRequired[dict[str, Literal["allow", "ask", "deny"]]]  # all are allowed, except as it says
+    answer: NotRequired[list[Answer]]
+    fault: NotRequired[list[Fault]]
+    expect: NotRequired[Expect]
+
+
+class _File(TypedDict):
+    """A whole file."""
+
+    script: NotRequired[str]  # NAME.js, if it does not say
+    case: list[Case]
+
+
+@dataclass(frozen=True)
+class Fixtures:
+    """A file of cases that was read."""
+
+    file: Path
+    script: Path
+    cases: tuple[Case, ...]
+
+
+def read(file: Path) -> Fixtures:
+    """A file of cases; `ConfigError` tells everything that is wrong with it."""
+    data = _parsed(file)
+    try:
+        Shape(_File, "a file of cases").build(data)
+    except Misfit as misfit:
+        raise ConfigError("\n".join(f"{file}: {_place(each)}" for each in misfit.problems)) from None
+    except BadValue as error:
+        raise ConfigError(f"{file}: {error.message} Write it as a string.") from None
+    read = cast(_File, data)
+    named = read.get("script") or file.name.removesuffix(SUFFIX) + ".js"
+    cases = tuple(read["case"])
+    wrong = [f"{file}: {told}" for case in cases for told in _wrong(case)]
+    wrong += [f"{file}: two cases are called {name!r}." for name in _twice([case["name"] for case in cases])]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return Fixtures(file, file.parent / named, cases)
+
+
+def lasts_ms(case: Case) -> int:
+    """How long the case's world goes on."""
+    return parse_duration(case.get("lasts", LASTS))
+
+
+def _parsed(file: Path) -> Json:
+    try:
+        raw = file.read_bytes()
+        if len(raw) > BYTES_MAX:
+            raise ConfigError(f"{file} has {len(raw):,} bytes; a file of cases has at most {BYTES_MAX:,}.")
+        return cast(Json, tomllib.loads(raw.decode("utf-8")))
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{file} is not UTF-8. Save it as UTF-8.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file} is not TOML: {error}.") from None
+
+
+def _place(problem: str) -> str:
+    """A problem without the word that params begin with elsewhere."""
+    return problem.removeprefix("params.").removeprefix("params") + "."
+
+
+def _wrong(case: Case) -> list[str]:
+    """What the types cannot say."""
+    told = []
+    try:
+        if lasts_ms(case) > LASTS_MAX_MS:
+            told.append(f"the case {case['name']!r} lasts longer than 31 days.")
+    except BadDuration as error:
+        told.append(f"the case {case['name']!r}: lasts: {error}")
+    never = any(fault.get("times", 1) < 1 for fault in case.get("fault", ()))
+    return [*told, *([f"the case {case['name']!r}: times must be above zero."] if never else [])]
+
+
+def _twice(names: list[str]) -> list[str]:
+    return sorted({name for name in names if names.count(name) > 1})

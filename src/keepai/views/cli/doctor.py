@@ -1,0 +1,207 @@
+"""`keep doctor`: whether everything is there that Keep needs, line by line, with what to do about the rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ConfigError, KeepError, LedgerUnusable, NotFound
+from .session import Look, Session, open_look, with_json, with_session
+from .text import ago, count, echo, echo_json, field, plain, size
+
+if TYPE_CHECKING:
+    from ...config import Settings
+    from ...connectors.base import Connector
+
+PYTHON_OLDEST = (3, 11)
+FREE_FAIL, FREE_WARN = 64 << 20, 1 << 30  #: bytes of the ledger's disk
+CHECKED_MAX = 64 << 20  #: a larger ledger is left to `keep db check`
+CLOCK_BACK_MS = 60_000
+CONNECTOR_S = 10.0
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+
+
+@dataclass(frozen=True)
+class Found:
+    """One line."""
+
+    name: str
+    state: str
+    said: str
+    do: str = ""
+
+
+@click.command()
+@with_json
+@with_session
+def doctor(session: Session, as_json: bool) -> None:
+    """Look at everything that Keep needs here, and say what to do about what is wrong. Exit code 1 if something fails.
+
+    Python, SQLite, the sandbox, keep.toml, each connector, the ledger, the host, the disk and the clock. It changes
+    nothing.
+    """
+    import asyncio
+
+    found = asyncio.run(_examined(session))
+    if as_json:
+        echo_json([vars(each) for each in found])
+    else:
+        echo(*(line for each in found for line in _told(each)))
+    sys.exit(1 if any(each.state == FAIL for each in found) else 0)
+
+
+def _told(found: Found) -> Iterator[str]:
+    colour = {OK: "green", WARN: "yellow", FAIL: "red"}[found.state]
+    said = f"{found.said} {found.do}".rstrip()
+    first, *rest = field(found.name, said)
+    yield click.style(f"{found.state:<4}", fg=colour) + first
+    yield from (" " * 4 + each for each in rest)
+
+
+async def _examined(session: Session) -> list[Found]:
+    found = [_python(), _sqlite(), *await _sandbox()]
+    try:
+        settings = session.settings(connectors=True)
+    except ConfigError as error:
+        told, *_ = plain(error.message).split("\n")
+        return [*found, Found("keep.toml", FAIL, told, "Mend it; `keep check` lists everything that is wrong.")]
+    found.append(_config(settings))
+    found += [await _connector(each) for each in settings.connectors]
+    return [*found, *_ledger(settings), _disk(settings)]
+
+
+# -- this machine ----------------------------------------------------------------------------------
+
+
+def _python() -> Found:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < PYTHON_OLDEST:
+        return Found("Python", FAIL, f"{version} is too old.", "Install Python 3.11 or newer.")
+    return Found("Python", OK, version)
+
+
+def _sqlite() -> Found:
+    import apsw
+
+    from ...ledger.sqlite.connection import check_library
+
+    try:
+        check_library()
+    except LedgerUnusable as error:
+        return Found("SQLite", FAIL, error.message)
+    return Found("SQLite", OK, f"{apsw.sqlite_lib_version()}, which apsw brings")
+
+
+async def _sandbox() -> list[Found]:
+    """A worker is started, and says which locks hold."""
+    from ...runtime.javascript.runtime import JavaScriptRuntime
+
+    runtime = JavaScriptRuntime(workers_max=1)
+    try:
+        locks = await runtime.protections()
+    except (KeepError, OSError) as error:
+        do = "Install Keep again (make setup, or pip install --force-reinstall keepai)."
+        return [Found("sandbox", FAIL, f"no script can run: {error}.", do)]
+    finally:
+        await runtime.close()
+    missing = [lock for lock in locks if not lock.active]
+    held = f"{len(locks) - len(missing)} of {len(locks)}"
+    return [
+        Found("sandbox", OK, f"WebAssembly, and {held} protections of the system"),
+        *(Found("sandbox", WARN, f"without “{lock.name}”: {lock.why}.", "Scripts still run in WebAssembly.")
+          for lock in missing),
+    ]
+
+
+def _disk(settings: Settings) -> Found:
+    import shutil
+
+    folder = settings.path.resolve().parent
+    if not folder.is_dir():
+        return Found("disk", FAIL, f"there is no folder {folder}.", "Make it, or name another ledger with --db.")
+    free = shutil.disk_usage(folder).free
+    if free < FREE_FAIL:
+        return Found("disk", FAIL, f"{size(free)} free.", "Free some space: without it the host stops.")
+    if free < FREE_WARN:
+        return Found("disk", WARN, f"{size(free)} free.", "`keep db prune` and then `keep db vacuum` make some.")
+    return Found("disk", OK, f"{size(free)} free")
+
+
+# -- what is configured ----------------------------------------------------------------------------
+
+
+def _config(settings: Settings) -> Found:
+    if settings.file is None:
+        return Found("keep.toml", WARN, "there is none here, so no connectors either.", "`keep init FOLDER` makes one.")
+    names = ", ".join(each.name for each in settings.connectors) or "none"
+    return Found("keep.toml", OK, f"{settings.file}; connectors: {names}")
+
+
+async def _connector(connector: Connector) -> Found:
+    """What a connector says of itself; it may raise anything, and that is its answer."""
+    import asyncio
+
+    name = f"ctx.{connector.name}"
+    [answer] = await asyncio.gather(asyncio.wait_for(connector.check(), CONNECTOR_S), return_exceptions=True)
+    if isinstance(answer, TimeoutError):
+        return Found(name, FAIL, f"did not answer within {CONNECTOR_S:g} s.", "Is its system reachable from here?")
+    if isinstance(answer, BaseException):
+        told = answer.message if isinstance(answer, KeepError) else f"{type(answer).__name__}: {answer}"
+        return Found(name, FAIL, plain(told), f"Look at [connectors.{connector.name}] in keep.toml.")
+    account = f" ({plain(connector.account)})" if connector.account else ""
+    return Found(name, OK, f"answers{account}")
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+
+def _ledger(settings: Settings) -> list[Found]:
+    import apsw
+
+    from ...ledger.sqlite.connection import unusable
+
+    try:
+        with open_look(settings) as look:
+            return [*_content(look), _host(look), _clock(look)]
+    except NotFound as error:
+        return [Found("ledger", WARN, error.message)]
+    except KeepError as error:
+        return [Found("ledger", FAIL, plain(error.message))]
+    except apsw.Error as error:
+        return [Found("ledger", FAIL, unusable(error, settings.path).message)]
+
+
+def _content(look: Look) -> Iterator[Found]:
+    from ...ledger.checks import check
+
+    bytes_ = look.path.stat().st_size
+    workflows = count(len(look.read.all("workflow_all")), "workflow")
+    said = f"{look.path}: {workflows}, {size(bytes_)}"
+    if bytes_ > CHECKED_MAX:
+        yield Found("ledger", OK, f"{said}; it is large and was not checked.", "`keep db check` checks it.")
+        return
+    wrong = [each for each in check(look.read) if not each.sound]
+    yield Found("ledger", OK, f"{said}; checked and whole") if not wrong else (
+        Found("ledger", FAIL, f"{said}. {wrong[0].name}: {plain(wrong[0].said)}", "`keep db check` lists everything."))
+
+
+def _host(look: Look) -> Found:
+    from ..control import is_running
+
+    if is_running(look.path):
+        return Found("host", OK, "one is running")
+    return Found("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")
+
+
+def _clock(look: Look) -> Found:
+    row: Any = look.read.one("account_newest")
+    newest = int(row["at"]) if row and row["at"] is not None else 0
+    if newest > look.now_ms + CLOCK_BACK_MS:
+        told = f"it was set back: the newest row of the ledger is of {ago(newest, look.now_ms)}."
+        return Found("clock", WARN, told, "Set it right. Nothing is lost meanwhile: order does not go by the clock.")
+    return Found("clock", OK, "not behind the ledger")

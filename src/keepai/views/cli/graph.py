@@ -1,0 +1,124 @@
+"""`keep graph`: who publishes what to whom, as text, as a picture, or as Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ScriptInvalid
+from . import names
+from .session import Look, Session, with_json, with_session
+from .source import read_script, refused
+from .text import count, echo, echo_json, plain, table
+
+if TYPE_CHECKING:
+    from ...script.graph import Vertex
+    from ...script.manifest import Handler, Manifest
+
+
+@click.command()
+@click.argument("what", metavar="WORKFLOW|FILE")
+@click.option("--svg", "form", flag_value="svg", help="As an SVG picture.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="As a Mermaid flowchart.")
+@with_json
+@with_session
+def graph(session: Session, what: str, form: str | None, as_json: bool) -> None:
+    """The topics of a workflow, and who publishes to them and takes from them.
+
+    Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
+    """
+    if what == "-" or Path(what).is_file():
+        manifest, waiting = _of_file(what), dict[str, int]()
+    else:
+        with session.look() as look:
+            manifest, waiting = _of_workflow(look, what)
+    if as_json:
+        echo_json(_data(manifest, waiting))
+    elif form:
+        click.echo(_picture(manifest, waiting, form), nl=False)
+    else:
+        echo(*_lines(manifest, waiting))
+
+
+def _of_file(file: str) -> Manifest:
+    from ...script.check import check
+
+    checked = check(read_script(file))
+    if checked.manifest is None:
+        refused(file, ScriptInvalid(checked.findings), False)
+        raise SystemExit(3)
+    return checked.manifest
+
+
+def _of_workflow(look: Look, typed: str) -> tuple[Manifest, dict[str, int]]:
+    from ...script.manifest import from_text
+
+    row = names.workflow(look, typed)
+    script = look.read.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
+    assert script is not None, "a workflow has the version that is active"
+    waiting = {str(r["topic"]): int(r["pending"]) for r in look.read.all("topic_stranded", workflow_id=row["id"])}
+    return from_text(script["manifest"]), waiting
+
+
+def _picture(manifest: Manifest, waiting: dict[str, int], form: str) -> str:
+    from ...script.graph import as_mermaid
+    from ...script.graph import graph as made
+
+    drawn = made(manifest)
+    if form == "mermaid":
+        return as_mermaid(drawn)
+    from ..graph import svg
+
+    return svg(drawn, counts(drawn.vertices, waiting))
+
+
+def counts(vertices: tuple[Vertex, ...], waiting: dict[str, int]) -> dict[Vertex, str]:
+    """What stands below a topic's name."""
+    return {v: f"{waiting[v.name]:,} waiting" for v in vertices if v.kind == "topic" and waiting.get(v.name)}
+
+
+def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
+    handlers = [{"name": h.name, "kind": h.kind.value, "subscribe": list(h.subscribe),
+                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": _schedule(h) or None}
+                for h in manifest.handlers]
+    topics = [{"name": t, "subscriber": s.name if (s := manifest.subscriber(t)) else None, "waiting": waiting.get(t, 0)}
+              for t in manifest.topics]
+    return {"workflow": manifest.name, "handlers": handlers, "topics": topics}
+
+
+def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
+    yield plain(manifest.name)
+    rows = [(h.name, h.kind.value, _schedule(h), ", ".join(h.subscribe) or "–", _published(h))
+            for h in manifest.handlers]
+    yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
+    for topic in manifest.topics:
+        if manifest.subscriber(topic) is None:
+            yield f"Nobody takes events of {plain(topic)}: they are results."
+        if waiting.get(topic):
+            yield f"{count(waiting[topic], 'event')} {'waits' if waiting[topic] == 1 else 'wait'} in {plain(topic)}."
+
+
+def _published(handler: Handler) -> str:
+    return "any topic" if handler.publishes is None else ", ".join(handler.publishes) or "–"
+
+
+def _schedule(handler: Handler) -> str:
+    schedule = handler.schedule
+    if schedule is None:
+        return "when events wait" if handler.kind == "consumer" else "every so often"
+    if schedule.interval_ms is not None:
+        return f"every {_span(schedule.interval_ms)}"
+    return f"{schedule.cron} {schedule.tz or 'UTC'}"
+
+
+def _span(ms: int) -> str:
+    from ...script.duration import UNITS_MS
+
+    told = ""
+    for unit, size in UNITS_MS.items():
+        number, ms = divmod(ms, size)
+        told += f"{number}{unit}" if number else ""
+    return told

@@ -1,0 +1,67 @@
+"""`keep deploy --dry-run`: what a script would do, shown and not done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ...model.errors import ScriptInvalid
+from .session import Session
+from .source import read_script, refused
+from .text import count, echo, echo_json, exact, field, plain, say
+
+if TYPE_CHECKING:
+    from ...engine.deploy import Grants
+    from ..rehearsal import Held, Rehearsal
+
+_GRANTS = {
+    "allow": "it may do this", "ask": "it would ask you first", "deny": "it may not: it would stop here",
+    None: "not granted: it would stop here",
+}
+
+
+def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
+    """Show what a script would do; gives the exit code."""
+    import asyncio
+
+    from ..rehearsal import rehearse as tried
+
+    settings = session.settings(connectors=True)
+    source = read_script(file)
+    try:
+        done = asyncio.run(tried(settings.path, source, grants, settings.connectors, settings.policy, strand))
+    except ScriptInvalid as error:
+        refused(file, error, as_json)
+        return 3
+    if as_json:
+        echo_json({"dry_run": True, **done.to_json(), "deployment": done.deployment.to_json()})
+    else:
+        echo(*_told(done))
+        say("Nothing was deployed, nothing was sent, nothing was stored.")
+    return 1 if done.stops else 0
+
+
+def _told(done: Rehearsal) -> Iterator[str]:
+    deployment = done.deployment
+    yield f"{plain(deployment.name)} {deployment.version} would be deployed."
+    yield from field("asks for", ", ".join(deployment.capabilities))
+    new = ", ".join(deployment.new_capabilities) if deployment.before else ""
+    yield from field(f"new since {deployment.before}", new)
+    yield from field("not granted", ", ".join(deployment.not_granted))
+    yield from field("came in", *(each.title for each in done.inputs))
+    more = " and more" if done.more else ""
+    yield f"It would make {count(len(done.mutations), 'mutation')}{more}." if done.mutations else (
+        "It would make no mutation now.")
+    for held in done.mutations:
+        yield from _held(held)
+    for stop in done.stops:
+        yield click.style(f"It would stop: {plain(stop.kind)}: {plain(stop.why)}", fg="red")
+
+
+def _held(held: Held) -> Iterator[str]:
+    yield f"{plain(held.handler)} → {held.connector}.{held.operation}"
+    yield from field("title", f"{held.title} (the script's word)" if held.title else "")
+    yield from exact("preview", held.preview)
+    yield from field("grant", _GRANTS[held.grant])

@@ -1,0 +1,120 @@
+"""`keep rollback`: the text of an earlier version becomes a new one, by the same rules as any deploy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import NotFound, Refused
+from . import names
+from .scripts import deployed
+from .session import Look, Session, with_json, with_session
+from .text import ago, echo, echo_json, plain
+
+if TYPE_CHECKING:
+    from ...ledger.base import Row
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("version", metavar="[VERSION]", required=False)
+@click.option("--list", "listed", is_flag=True, help="Only list the versions, the newest last.")
+@click.option("--strand", is_flag=True, help="Do it even if events wait in topics that nobody takes any more.")
+@with_json
+@with_session
+def rollback(
+    session: Session, workflow: str, version: str | None, listed: bool, strand: bool, as_json: bool,
+) -> None:
+    """Make an earlier version's text the active one; without VERSION, the one before the active.
+
+    It becomes a new version with the old text: nothing is taken out of the record. It is deployed by the same rules as
+    any script, and granted nothing that is not granted now. What was done outside stays done.
+    """
+    with session.look() as look:
+        row = names.workflow(look, workflow)
+        versions = look.read.all("script_all", workflow_id=row["id"])
+        if listed:
+            _list(look, row, versions, as_json)
+            return
+        chosen = _chosen(row, versions, version)
+    done = session.act("deploy", source=chosen["source"], strand=strand)
+    with session.look() as look:
+        run = _stopped(look, done["workflow_id"], done["version"])
+    if as_json:
+        echo_json({**done, "rolled_back_to": _number(chosen), "run": run})
+        return
+    echo(*deployed(done), f"  its text     is that of {_number(chosen)}")
+    if run:
+        echo(f"  a run        {run['id']} {run['then']}")
+
+
+def _chosen(row: Row, versions: list[Row], wanted: str | None) -> Row:
+    """The version that is meant, which must have another text than the active one."""
+    active = next(each for each in versions if (each["major"], each["minor"]) == (row["major"], row["minor"]))
+    others = [each for each in versions if each["hash"] != active["hash"]]
+    if wanted is None:
+        before = [each for each in others if (each["major"], each["minor"]) < (row["major"], row["minor"])]
+        if not before:
+            raise Refused(f"{plain(row['name'])} {_number(active)} has no earlier version with another text.")
+        return before[-1]
+    found = next((each for each in versions if _number(each) == wanted), None)
+    if found is None:
+        raise NotFound(f"{plain(row['name'])} has no version {wanted!r}. "
+                       f"{names.did_you_mean(wanted, [_number(each) for each in versions])}")
+    if found["hash"] == active["hash"]:
+        raise Refused(f"The text of {wanted} is active already, as {_number(active)}. Nothing was changed.")
+    return found
+
+
+def _number(script: Row) -> str:
+    return f"{script['major']}.{script['minor']}"
+
+
+def _list(look: Look, row: Row, versions: list[Row], as_json: bool) -> None:
+    from ...model.clock import iso
+
+    active = f"{row['major']}.{row['minor']}"
+    if as_json:
+        echo_json([{"version": _number(each), "active": _number(each) == active, "author": each["author"],
+                    "hash": each["hash"], "activated_at": iso(each["activated_at"])} for each in versions])
+        return
+    for each in versions:
+        mark = "  active" if _number(each) == active else ""
+        echo(f"{_number(each):<6} {ago(each['activated_at'], look.now_ms):<12} by {each['author']}{mark}")
+
+
+def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | None:
+    """The run that is open, and what becomes of it under the new version: the table of engine/relaunch.py in words."""
+    from ...ledger.rows import run_record
+
+    row = look.read.one("run_open", workflow_id=workflow_id)
+    if row is None:
+        return None
+    run = run_record(row)
+    return {"id": run.id, "status": run.status, "then": _then(look, run, version)}
+
+
+def _then(look: Look, run: Any, version: str) -> str:
+    from ...model.states import DOUBTFUL, Phase, Reason
+    from ...script.manifest import from_text
+
+    script = look.read.one("script_get", workflow_id=run.workflow_id, **_parts(version))
+    assert script is not None, "it was just deployed"
+    sent = look.read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    happened = run.phase in (Phase.MUTATED, Phase.EMITTING)
+    if sent and sent["status"] in {each.value for each in DOUBTFUL}:
+        return f"waits until it is known whether its mutation happened; then it goes on with {version}"
+    if from_text(script["manifest"]).handler(run.handler) is None:
+        end = f"keep finish {run.id} ends it" if happened else "it is given up, and what it had waits again"
+        return f"belongs to {run.handler}, which {version} does not have: {end}"
+    if run.reason is Reason.INTERNAL:
+        return f"failed by the host or a connector, which no script mends: keep retry {run.id} has it go on"
+    if happened:
+        return f"goes on with {version}: its mutation happened, so only next runs"
+    return f"begins again with {version}; what it had reserved is looked at afresh"
+
+
+def _parts(version: str) -> dict[str, int]:
+    major, _, minor = version.partition(".")
+    return {"major": int(major), "minor": int(minor)}

@@ -1,0 +1,118 @@
+"""`keep serve`: a host for a service manager. It says one line per happening on stderr and ends when it is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from .session import Look, Session, host, open_look, with_json, with_session
+from .text import count, line, say
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from ...app import Keep
+    from ...config import Settings
+    from .narrator import Narrator, Told
+
+POLL_S = 0.5
+
+
+@click.command()
+@with_json
+@with_session
+def serve(session: Session, as_json: bool) -> None:
+    """Run the workflows here for a service manager such as systemd, until SIGTERM or SIGINT.
+
+    It prints nothing; on stderr it says one line per happening, with --json as JSON. At the first signal runs under
+    way may finish; at the second it ends at once, and loses nothing. Exit code 1 if the ledger cannot be written.
+    """
+    import asyncio
+
+    settings = session.settings(connectors=True)
+    why = asyncio.run(_serve(settings, _Log(as_json)))
+    sys.exit(1 if why else 0)
+
+
+class _Log:
+    """Lines on stderr, each with its time and its kind."""
+
+    def __init__(self, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def news(self, news: list[Told]) -> None:
+        """What happened."""
+        import json
+
+        for told in news:
+            data = told.to_json()
+            where = f"{data['workflow']}/{data['handler']}"
+            plain = f"{data['at']} {data['kind']} {where} {data['run_id']} {line(str(data['text']))}"
+            say(json.dumps(data, ensure_ascii=False) if self._as_json else plain)
+
+    def note(self, kind: str, text: str) -> None:
+        """What the host itself has to say."""
+        import json
+
+        from ...model.clock import SystemClock, iso
+
+        at = iso(SystemClock().now_ms())
+        say(json.dumps({"at": at, "kind": kind, "text": text}) if self._as_json else f"{at} {kind} {line(text)}")
+
+
+async def _serve(settings: Settings, log: _Log) -> str | None:
+    """Serve until a signal; gives why the ledger could not be written any more, if so."""
+    from ..control import Control
+    from .narrator import Narrator
+
+    narrator, told_to_end = Narrator(), _on_signals()
+    with ExitStack() as opened:
+        async with host(settings) as keep, Control(keep, settings.path):
+            look = opened.enter_context(open_look(settings, keep.known))
+            narrator.catch_up(look)
+            log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
+            why = await _work(keep, look, narrator, told_to_end, log)
+    log.note("host", "ended")
+    return why
+
+
+async def _work(
+    keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
+) -> str | None:
+    """Let the host work until it is told to end, or cannot write any more: then a service manager starts it anew."""
+    import asyncio
+
+    work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
+    why = None
+    while not work.done() and not ending.done() and why is None:
+        log.news(narrator.news(look))
+        why = keep.parts.ledger.stopped()
+        await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    if why:
+        log.note("host", why)
+    ending.cancel()
+    await keep.host.close()
+    await work
+    log.news(narrator.news(look))
+    return why
+
+
+def _on_signals() -> asyncio.Event:
+    """The first signal asks to end, the second does not ask: the ledger is made for that."""
+    import asyncio
+
+    told_to_end = asyncio.Event()
+
+    def end() -> None:
+        if told_to_end.is_set():
+            os._exit(130)
+        told_to_end.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, end)
+    return told_to_end

@@ -1,0 +1,39 @@
+"""A script's text as commands read it, and what is wrong with it as they show it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ...model.errors import ConfigError, Finding, ScriptInvalid
+from .text import count, echo_json, paint, plain, say
+
+
+def read_script(file: str) -> str:
+    """The text of a script; `-` is standard input."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise ConfigError(f"{file}:{line}: this is not UTF-8. Save the script as UTF-8.") from None
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def shown(file: str, finding: Finding) -> str:
+    """A finding on one line: its place, what it is, what to do."""
+    place = f"{file}:{finding.line}:{finding.column}"
+    told = plain(f"{finding.message} {finding.fix}".rstrip())
+    return f"{place} {paint(finding.severity)} {finding.code}: {told}"
+
+
+def refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
+    """Say why a script was not deployed."""
+    if as_json:
+        echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
+        return
+    for finding in error.findings:
+        say(shown(file, finding))
+    errors = sum(1 for finding in error.findings if finding.severity == "error")
+    say(f"Nothing was deployed: the script has {count(errors, 'error')}.")

@@ -1,0 +1,55 @@
+"""`keep types`: what a script may call here, as TypeScript."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...model.errors import ConfigError
+from .session import Session, with_json, with_session
+from .text import echo, echo_json, say
+
+if TYPE_CHECKING:
+    from ...config import Settings
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@with_json
+@with_session
+def types(session: Session, file: str | None, as_json: bool) -> None:
+    """Declare `ctx` as TypeScript, for editors and language models.
+
+    It is made from the connectors of keep.toml: each of their operations with its parameters and its result, and what
+    each phase may call. With FILE it is written there; without, it is printed.
+    """
+    settings = session.settings(connectors=True)
+    text = declared(settings)
+    names = [connector.name for connector in settings.connectors]
+    if file is not None:
+        write(Path(file), text)
+    if as_json:
+        echo_json({"file": file, "connectors": names, "text": text})
+    elif file is None:
+        echo(text)
+    else:
+        echo(f"{file}: ctx with {', '.join(names) or 'no connector'}.")
+    if settings.file is None:
+        say("Without a keep.toml no connector is known, so ctx has none.")
+
+
+def declared(settings: Settings) -> str:
+    """The declarations for these connectors."""
+    from ...connectors.typescript import declare
+
+    return declare(settings.connectors, mutate_reads=settings.policy.mutate_reads == "by_id")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that was made; a place that cannot be written is the user's to mend."""
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None

@@ -1,0 +1,149 @@
+"""`keep deploy --dry-run` and `keep rollback`: before a version is active, and when it should not have been."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import Place
+
+
+def change(place: Place, old: str, new: str, name: str = "flow.js") -> None:
+    source = (place.folder / name).read_text()
+    assert old in source
+    (place.folder / name).write_text(source.replace(old, new))
+
+
+def test_a_dry_run_shows_every_mutation_and_leaves_nothing(place: Place) -> None:
+    place.deliver("Invoice 1")
+    place.deliver("Invoice 2")
+    before = place.files()
+    result = place.type("deploy", "flow.js", "--dry-run")
+    assert "It would make 2 mutations." in result.stdout
+    assert 'values=["Ann <ann@example.com>","Invoice 2"]' in result.stdout
+    assert "Nothing was deployed, nothing was sent, nothing was stored." in result.stderr
+    assert place.rows() == []
+    after = place.files()
+    changed = {name for name in {*before, *after} if before.get(name) != after.get(name)}
+    assert all(name.startswith("mail/") for name in changed), changed  # the mail folder's own index
+
+
+def test_a_dry_run_as_json_tells_inputs_mutations_and_grants(place: Place) -> None:
+    place.deliver("Invoice 1")
+    done = place.json("deploy", "flow.js", "--dry-run", "--grant", "sheets.appendRow=ask")
+    assert (done["dry_run"], done["deployment"]["version"], done["stops"], done["more"]) == (True, "1.0", [], False)
+    [came] = done["inputs"]
+    assert set(came) == {"source", "type", "external_id", "title"}
+    [held] = done["mutations"]
+    assert (held["connector"], held["operation"], held["grant"]) == ("sheets", "appendRow", "ask")
+    assert held["params"]["values"] == ["Ann <ann@example.com>", "Invoice 1"]
+
+
+def test_a_dry_run_goes_on_from_where_the_ledger_stands_and_does_not_touch_it(worked: Place) -> None:
+    worked.deliver("Invoice 3")
+    change(worked, "Add row for", "Add a row for")
+    before = (worked.folder / "keep.db").read_bytes(), worked.rows(), worked.json("status", code=0)["workflows"]
+    done = worked.json("deploy", "flow.js", "--dry-run")
+    assert done["deployment"]["version"] == "2.0"
+    assert [held["title"] for held in done["mutations"]] == ["Add a row for Ann <ann@example.com>"]
+    assert ((worked.folder / "keep.db").read_bytes(), worked.rows(), worked.json("status")["workflows"]) == before
+
+
+def test_a_dry_run_does_not_wait_for_the_schedule_nor_for_a_paused_workflow(worked: Place) -> None:
+    worked.type("pause", "email-to-sheets")
+    worked.deliver("Invoice 3")
+    assert len(worked.json("deploy", "flow.js", "--dry-run")["mutations"]) == 1
+    assert worked.json("status")["workflows"][0]["status"] == "paused"
+
+
+def test_a_dry_run_works_beside_a_running_host(place: Place, hosts) -> None:  # type: ignore[no-untyped-def]
+    place.type("deploy", "flow.js", "--grant", "all")
+    place.type("pause", "email-to-sheets")
+    hosts()
+    place.deliver("Invoice 1")
+    assert len(place.json("deploy", "flow.js", "--dry-run")["mutations"]) == 1
+    assert place.rows() == []
+
+
+def test_a_dry_run_says_where_the_script_would_fail(place: Place) -> None:
+    place.deliver("Invoice 1")
+    change(place, "= pending[0];", "= pending[0].no.such;")
+    result = place.type("deploy", "flow.js", "--dry-run", code=1)
+    assert "It would stop: logic: TypeError" in result.stdout
+    assert "(at 44:" in result.stdout
+
+
+def test_a_dry_run_of_a_script_with_errors_says_what_check_says(place: Place) -> None:
+    change(place, "gmail.search", "gmail.serch")
+    assert "unknown-operation" in place.type("deploy", "flow.js", "--dry-run", code=3).stderr
+    assert place.json("deploy", "flow.js", "--dry-run", code=3)["findings"][0]["code"] == "unknown-operation"
+
+
+def test_a_dry_run_of_a_routine_shows_its_first_mutation_of_every_item(place: Place) -> None:
+    from .conftest import ROOT
+
+    place.deliver("invoice 1")
+    place.deliver("invoice 2")
+    done = place.json("deploy", str(ROOT / "examples" / "routine-invoices.js"), "--dry-run")
+    assert [held["operation"] for held in done["mutations"]] == ["appendRow", "appendRow"]
+
+
+# -- rollback --------------------------------------------------------------------------------------
+
+
+def test_an_earlier_text_becomes_a_new_version(worked: Place) -> None:
+    change(worked, "Add row for", "Add a row for")
+    worked.type("deploy", "flow.js")
+    told = worked.type("rollback", "email-to-sheets").stdout
+    assert "email-to-sheets 3.0 deployed" in told
+    assert "its text     is that of 1.0" in told
+    versions = worked.json("rollback", "email-to-sheets", "--list")
+    assert [each["version"] for each in versions] == ["1.0", "2.0", "3.0"]
+    assert versions[0]["hash"] == versions[2]["hash"] != versions[1]["hash"]
+    assert [each["active"] for each in versions] == [False, False, True]
+    assert "3.0" in worked.type("rollback", "email-to-sheets", "--list").stdout
+
+
+def test_rolling_back_twice_goes_to_the_text_before(worked: Place) -> None:
+    change(worked, "Add row for", "Add a row for")
+    worked.type("deploy", "flow.js")
+    assert worked.json("rollback", "email-to-sheets")["rolled_back_to"] == "1.0"
+    assert worked.json("rollback", "email-to-sheets")["rolled_back_to"] == "2.0"
+    assert worked.json("rollback", "email-to-sheets", "1.0")["rolled_back_to"] == "1.0"
+
+
+def test_a_rollback_grants_nothing(place: Place) -> None:
+    place.type("deploy", "flow.js")
+    change(place, "Add row for", "Add a row for")
+    place.type("deploy", "flow.js")
+    assert place.json("rollback", "email-to-sheets")["not_granted"] == ["gmail.search", "sheets.appendRow"]
+
+
+@pytest.mark.parametrize(("version", "told"), [
+    ("1.0", "The text of 1.0 is active already"), ("7.0", "has no version '7.0'"), (None, "has no earlier version"),
+])
+def test_a_rollback_that_changes_nothing_is_refused(worked: Place, version: str | None, told: str) -> None:
+    assert told in worked.type("rollback", "email-to-sheets", *([version] if version else []), code=1).stderr
+
+
+def test_a_rollback_says_what_becomes_of_the_run_that_stopped(worked: Place) -> None:
+    change(worked, "= pending[0];", "= pending[0].no.such;")
+    worked.type("deploy", "flow.js")
+    worked.deliver("Invoice 3")
+    worked.type("run-now", "email-to-sheets")
+    worked.type("dev", "--once", code=4)
+    told = worked.json("rollback", "email-to-sheets")
+    assert told["run"]["status"] == "failed:logic"
+    assert told["run"]["then"].startswith("begins again with 3.0")
+    worked.type("dev", "--once")
+    assert len(worked.rows()) == 3
+
+
+def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> None:
+    change(blocked, "processEmail:", "fileEmail:")
+    blocked.type("deploy", "flow.js")
+    told = blocked.json("rollback", "email-to-sheets")
+    assert "begins again with 3.0" in told["run"]["then"]
+    change(blocked, "fileEmail:", "otherEmail:")
+    blocked.type("deploy", "flow.js")
+    assert "belongs to processEmail, which 5.0 does not have" in blocked.json(
+        "rollback", "email-to-sheets", "2.0")["run"]["then"]
