@@ -63,12 +63,13 @@ class Glance(Record):
 def glances(read: Reader, views: Views, now_ms: int) -> list[Glance]:
     """Every workflow, those that need somebody first."""
     asked = views.needs_you(now_ms)
-    found = [_glance(read, workflow, [q for q in asked if q.workflow_id == workflow.id])
+    found = [glance(read, workflow, [q for q in asked if q.workflow_id == workflow.id])
              for workflow in views.workflows(now_ms)]
     return sorted(found, key=lambda each: (not each.questions, each.workflow.name))
 
 
-def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Glance:
+def glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Glance:
+    """One workflow, of which these are the questions."""
     where = {"workflow_id": workflow.id}
     last, open_run = read.one("look_runs", **where, limit=1), read.one("run_open", **where)
     standing, because = _standing(workflow, asked, open_run)

@@ -43,6 +43,10 @@ class Views:
         """Every workflow and how it stands."""
         return [self._workflow(row, now_ms) for row in self._read.all("workflow_all")]
 
+    def workflow(self, name_or_id: str, now_ms: int) -> Workflow:
+        """One workflow and how it stands."""
+        return self._workflow(self.workflow_row(name_or_id), now_ms)
+
     def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
         """What came in, oldest first."""
         rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
