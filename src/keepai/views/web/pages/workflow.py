@@ -48,7 +48,7 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
         "glance": glance(look.read, look.views.workflow(row["id"], look.now_ms), asked),
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
         "handlers": workflow.timed(look.read, row, manifest), "versions": workflow.versions(look.read, row),
-        "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
+        "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN, "held": run is not None,
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
 
