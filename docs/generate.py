@@ -21,7 +21,10 @@ from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.script.findings import CODES
+from keepai.views.cli.examples import EXAMPLES
 from keepai.views.cli.main import keep
+from keepai.views.cli.shapes import SHAPES, Shape
+from keepai.views.cli.shapes import shown as shown_shape
 
 HERE = Path(__file__).parent
 HEAD = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
@@ -186,7 +189,7 @@ def settings_page() -> str:
     return (
         "# Settings\n\nIn `keep.toml`; a flag wins over an environment variable, that over the file, and that over "
         "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is "
-        "seconds, `_bytes` bytes, `_max` a greatest number.\n\n"
+        "seconds, `_days` days, `_bytes` bytes, `_max` a greatest number.\n\n"
         + rows(("Setting", "Default", "Meaning", "Flag or variable"), body)
     )
 
@@ -222,7 +225,8 @@ def commands_page() -> str:
 def _command(command: click.Command, context: click.Context, name: str) -> Iterator[str]:
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     options = rows(("Option", "Meaning"), _options(command, context))
-    yield f"## {name}\n\n```\n{usage}\n```\n\n{_help(command)}\n\n{options}"
+    example = "\n".join(f"$ {each}" for each in EXAMPLES[name.removeprefix("keep ")])
+    yield f"## {name}\n\n```\n{usage}\n```\n\n{_help(command)}\n\n```\n{example}\n```\n\n{options}"
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):
             found = command.get_command(context, inner)
@@ -242,6 +246,23 @@ def _options(command: click.Command, context: click.Context) -> Iterator[tuple[s
             yield f"`{record[0]}`", record[1]
 
 
+def json_page() -> str:
+    """What every command prints for programs."""
+    head = (
+        "# JSON\n\nWhat each command prints with `--json`. `text?` may be null; `time` is ISO 8601 in UTC. A list is "
+        "one JSON document; where it says lines, each is one. Messages for people are on stderr. New members may come; "
+        "none of these goes.\n"
+    )
+    parts = [f"## keep {name}\n\n" + "\n".join(_shape(case, shape) for case, shape in cases.items())
+             for name, cases in SHAPES.items()]
+    return "\n".join([head, *parts])
+
+
+def _shape(case: str, shape: Shape) -> str:
+    lead = f"{case[:1].upper()}{case[1:]}:\n\n".replace("; with", "With") if case else ""
+    return f"{lead}```\n{shown_shape(shape)}\n```\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "concepts/states.md": states_page,
     "reference/phases.md": phases_page,
@@ -250,6 +271,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/settings.md": settings_page,
     "reference/statements.md": statements_page,
     "reference/commands.md": commands_page,
+    "reference/json.md": json_page,
 }
 
 

@@ -19,6 +19,8 @@ from click.testing import CliRunner, Result
 
 from keepai.views.cli.main import keep
 
+from . import shapes
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "email-to-sheets.js"
 COMMAND = (sys.executable, "-m", "keepai.views.cli.main")
@@ -51,8 +53,10 @@ class Place:
         return result
 
     def json(self, *args: str, code: int = 0) -> Any:
-        """What a command prints for programs."""
-        return json.loads(self.type(*args, "--json", code=code).stdout)
+        """What a command prints for programs; it has the shape that the reference says."""
+        printed = json.loads(self.type(*args, "--json", code=code).stdout)
+        shapes.check(args, printed)
+        return printed
 
     def spawn(self, *args: str, **env: str) -> subprocess.Popen[str]:
         """Type a command in a process of its own."""

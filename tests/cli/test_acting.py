@@ -284,7 +284,7 @@ def test_a_run_whose_next_is_broken_is_finished(unknown: Place) -> None:
     stopped = question(unknown)
     assert stopped["status"] == "failed:logic"
     assert "its mutation has happened" in unknown.type("skip", stopped["run_id"], code=1).stderr
-    unknown.type("finish", stopped["run_id"])
+    assert unknown.json("finish", stopped["run_id"])["act"] == "finish"
     assert unknown.json("inputs", "blind")[0]["status"] == "done"
 
 

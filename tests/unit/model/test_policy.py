@@ -47,7 +47,7 @@ def test_every_setting_has_a_unit_or_count_in_its_name_and_a_sentence() -> None:
     for name, default, meaning in settings():
         assert meaning.endswith("."), name
         assert meaning[0].isupper(), name
-        assert isinstance(default, str) or name.endswith(("_s", "_max", "_bytes", "_default")), name
+        assert isinstance(default, str) or name.endswith(("_s", "_days", "_max", "_bytes", "_default")), name
     assert [name for name, _, _ in settings()] == [field.name for field in fields(Policy)]
 
 

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from . import names
+from .complete import WORKFLOW
 from .session import Look, Session, with_json, with_session
 from .text import ago, cells, count, cut, echo, echo_json, line, paint, say, short, table, width
+from .watch import with_watch
 
 if TYPE_CHECKING:
     from ...ledger.base import Row
@@ -20,11 +22,12 @@ _LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.option("--status", type=click.Choice(["pending", "done", "skipped"]), help="Only these.")
 @click.option("--search", metavar="TEXT", help="Only those with this in their title.")
 @_LAST
 @with_json
+@with_watch
 @with_session
 def inputs(
     session: Session, workflow: str, status: str | None, search: str | None, last: int, as_json: bool,
@@ -47,9 +50,10 @@ def inputs(
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @_LAST
 @with_json
+@with_watch
 @with_session
 def outputs(session: Session, workflow: str, last: int, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
@@ -73,11 +77,12 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
               help="Only these.")
 @_LAST
 @with_json
+@with_watch
 @with_session
 def items(session: Session, workflow: str, status: str | None, last: int, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
@@ -116,9 +121,10 @@ def _needs_you(look: Look, item: Item) -> bool:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @_LAST
 @with_json
+@with_watch
 @with_session
 def runs(session: Session, workflow: str, last: int, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""

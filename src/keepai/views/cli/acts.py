@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import names
+from .complete import WORKFLOW, Kind, Thing
 from .session import Look, Session, with_json, with_session, with_shown
 from .text import count, echo, echo_json, plain, progress, say
 
@@ -48,12 +49,15 @@ def _on_run(act: str, sentence: Callable[[str, Any], str], doc: str) -> click.Co
         result = session.act(act, run_id=run_id, shown=shown)
         _done(as_json, act, run_id, sentence(run_id, result), result)
 
-    return _command(act, run, doc, "run")
+    return _command(act, run, doc, "run", Thing("run"))
 
 
-def _command(name: str, function: Callable[..., None], doc: str, argument: str = "workflow") -> click.Command:
+def _command(
+    name: str, function: Callable[..., None], doc: str, argument: str = "workflow", kind: Kind = WORKFLOW,
+) -> click.Command:
     function.__doc__ = doc
-    wrapped = click.argument(argument, metavar=argument.upper())(with_shown(with_json(with_session(function))))
+    takes = click.argument(argument, metavar=argument.upper(), type=kind)
+    wrapped = takes(with_shown(with_json(with_session(function))))
     return click.command(name)(wrapped)
 
 
@@ -76,7 +80,7 @@ def _on_id(act: str, kinds: tuple[str, ...], sentence: str, doc: str) -> click.C
         session.act(act, id=whole, shown=shown)
         _done(as_json, act, whole, f"{whole} {sentence}")
 
-    return _command(act, run, doc, "id")
+    return _command(act, run, doc, "id", Thing(*kinds))
 
 
 approve = _on_id("approve", ("approval", "repair"), "is approved: exactly what was shown is done, once.",
@@ -88,7 +92,7 @@ reprocess = _on_id("reprocess", ("event", "item"), "waits again. What came of it
 
 
 @click.command("run-now")
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @with_shown
 @with_json
 @with_session
@@ -102,7 +106,7 @@ def run_now(session: Session, workflow: str, shown: int | None, as_json: bool) -
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("capability")
 @click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True,
               help="Let it, have every single call approved by you, or never let it.")
@@ -152,7 +156,7 @@ def _limited(rule: dict[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", type=Thing(*_SKIPS, "item"))
 @with_shown
 @with_json
 @with_session
@@ -181,7 +185,7 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("mutation", metavar="MUTATION")
+@click.argument("mutation", metavar="MUTATION", type=Thing("mutation"))
 @click.argument("answer", type=click.Choice(_ANSWERS))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
 @click.option("--no-wait", is_flag=True, help="With did_not_happen: give up at once if the request may still arrive.")

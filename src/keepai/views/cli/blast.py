@@ -8,6 +8,7 @@ import click
 
 from . import names
 from .accounts import block, leaf, outcome, print_items
+from .complete import WORKFLOW
 from .session import Look, Session, with_json, with_session
 from .text import ago, count, echo, echo_json, plain, say, short
 
@@ -26,7 +27,7 @@ def _time(ctx: click.Context, option: click.Parameter, given: str | None) -> int
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.option("--version", metavar="V", help="What the runs of this script version touched, such as 1.3.")
 @click.option("--since", metavar="T", callback=_time,
               help="What runs touched that began at this time or later, such as 2026-01-05T09:00:00Z.")

@@ -29,7 +29,7 @@ SUFFIX = ".test.toml"
 @with_json
 @with_session
 def test(session: Session, files: Sequence[str], wanted: str, as_json: bool) -> None:
-    """Run the cases of workflows against a world that answers what they say. Exit code 1 if one fails.
+    """Run the workflows' own cases. Exit code 1 if one fails.
 
     A case stands in NAME.test.toml beside NAME.js. FILE is such a file, a script, or a folder; without, it is all that
     are here. The real engine runs on a ledger of its own: nothing outside is called, and nobody waits.

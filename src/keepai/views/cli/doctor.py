@@ -42,10 +42,10 @@ class Found:
 @with_json
 @with_session
 def doctor(session: Session, as_json: bool) -> None:
-    """Look at everything that Keep needs here, and say what to do about what is wrong. Exit code 1 if something fails.
+    """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
-    Python, SQLite, the sandbox, keep.toml, each connector, the ledger, the host, the disk and the clock. It changes
-    nothing.
+    It looks at Python, SQLite, the sandbox, keep.toml, each connector, the ledger, the host, the disk and the clock. It
+    changes nothing.
     """
     import asyncio
 

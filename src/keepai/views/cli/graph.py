@@ -10,6 +10,7 @@ import click
 
 from ...model.errors import ScriptInvalid
 from . import names
+from .complete import WORKFLOW
 from .session import Look, Session, with_json, with_session
 from .source import read_script, refused
 from .text import count, echo, echo_json, plain, table
@@ -19,13 +20,13 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("what", metavar="WORKFLOW|FILE")
+@click.argument("what", metavar="WORKFLOW|FILE", type=WORKFLOW)
 @click.option("--svg", "form", flag_value="svg", help="As an SVG picture.")
 @click.option("--mermaid", "form", flag_value="mermaid", help="As a Mermaid flowchart.")
 @with_json
 @with_session
 def graph(session: Session, what: str, form: str | None, as_json: bool) -> None:
-    """The topics of a workflow, and who publishes to them and takes from them.
+    """Who publishes to which topic, and who takes from it.
 
     Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
     """

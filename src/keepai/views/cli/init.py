@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from pathlib import Path
 
 import click
@@ -31,6 +30,8 @@ def init(folder: str, as_json: bool) -> None:
     types of `ctx` for editors, and AGENTS.md, which tells coding agents how to write another. Nothing that exists is
     overwritten: if one of the files does, none is made.
     """
+    from importlib.resources import files
+
     place = Path(folder)
     _refuse_overwriting(place)
     made = [name for name in FILES if name != ".gitignore" or not (place / name).exists()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import names
+from .complete import WORKFLOW
 from .session import Look, Session, with_json, with_session
 from .text import clock, echo, echo_json, echo_json_line, line, say, width
 
@@ -19,7 +20,7 @@ Entry = tuple[tuple[int, int], str, "Traced"]
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
 @click.option("--last", metavar="N", type=click.IntRange(min=1), default=200, show_default=True,
               help="Begin with at most so many lines, the newest.")

@@ -7,6 +7,7 @@ import importlib
 import click
 
 from ...model.errors import ConfigError, KeepError, ScriptInvalid
+from .examples import with_example
 from .session import Session
 
 #: What a command's exit code says.
@@ -49,6 +50,7 @@ COMMANDS = {
     "resolve": "acts:resolve",
     "db": "db:db",
     "doctor": "doctor:doctor",
+    "completion": "complete:completion",
 }
 
 
@@ -63,7 +65,7 @@ class Commands(click.Group):
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name)
-        return command
+        return with_example(command, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str],
@@ -114,7 +116,7 @@ def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> 
 def keep(ctx: click.Context, config: str | None, db: str | None) -> None:
     """Keep runs automations that a language model wrote, durably.
 
-    Start with `keep demo`, or with a script and a keep.toml: `keep check`, `keep deploy`, `keep dev`,
+    Start with `keep demo`, or with `keep init FOLDER`: there `keep check`, `keep test`, `keep deploy`, `keep dev`,
     then `keep inputs`.
 
     Every command takes --json. Exit codes: 0 it is done, 1 it failed, 2 the command or keep.toml is

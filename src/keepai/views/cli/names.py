@@ -21,6 +21,10 @@ KINDS = {
     "apr_": ("approval", "approval_by_id", "approval_id", "approval_all"),
     "fix_": ("repair", "repair_by_id", "repair_id", "look_repairs"),
 }
+#: What else a listing wants to be given, to list all.
+LISTING_PARAMS: dict[str, dict[str, object]] = {
+    "look_inputs": {"search": None}, "look_events": {"topic": None, "status": None},
+}
 ROWS_MAX = 100_000
 LISTED_MAX = 5
 
@@ -67,7 +71,7 @@ _LISTS = {
 
 
 def _beginning_with(look: Look, typed: str, listing: str) -> list[str]:
-    more = {"look_inputs": {"search": None}, "look_events": {"topic": None, "status": None}}.get(listing, {})
+    more = LISTING_PARAMS.get(listing, {})
     found = []
     for row in look.read.all("workflow_all"):
         rows = look.read.all(listing, workflow_id=row["id"], limit=ROWS_MAX, **more)

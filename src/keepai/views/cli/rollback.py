@@ -8,6 +8,7 @@ import click
 
 from ...model.errors import NotFound, Refused
 from . import names
+from .complete import WORKFLOW
 from .scripts import deployed
 from .session import Look, Session, with_json, with_session
 from .text import ago, echo, echo_json, plain
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--list", "listed", is_flag=True, help="Only list the versions, the newest last.")
 @click.option("--strand", is_flag=True, help="Do it even if events wait in topics that nobody takes any more.")
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 def rollback(
     session: Session, workflow: str, version: str | None, listed: bool, strand: bool, as_json: bool,
 ) -> None:
-    """Make an earlier version's text the active one; without VERSION, the one before the active.
+    """Make the text of an earlier version active again.
 
-    It becomes a new version with the old text: nothing is taken out of the record. It is deployed by the same rules as
-    any script, and granted nothing that is not granted now. What was done outside stays done.
+    Without VERSION it is the one before the active. It becomes a new version with the old text: nothing is taken out of
+    the record. It is deployed by the same rules as any script, and granted nothing that is not granted now. What was
+    done outside stays done.
     """
     with session.look() as look:
         row = names.workflow(look, workflow)

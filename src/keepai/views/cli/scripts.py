@@ -10,6 +10,7 @@ import click
 
 from ...model.errors import Finding, ScriptInvalid
 from . import names
+from .complete import WORKFLOW
 from .session import Session, with_json, with_session
 from .source import read_script, refused, shown
 from .text import count, echo, echo_json, plain, say
@@ -84,7 +85,7 @@ def deploy(
 
 
 @click.command()
-@click.argument("workflow", metavar="WORKFLOW")
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("file", type=_FILE)
 @click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]), default="safe", show_default=True,
               help="Whether what was done before may be wrong; if so, a person must approve the repair.")

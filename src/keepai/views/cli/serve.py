@@ -27,10 +27,11 @@ POLL_S = 0.5
 @with_json
 @with_session
 def serve(session: Session, as_json: bool) -> None:
-    """Run the workflows here for a service manager such as systemd, until SIGTERM or SIGINT.
+    """Run the workflows here for a service manager.
 
-    It prints nothing; on stderr it says one line per happening, with --json as JSON. At the first signal runs under
-    way may finish; at the second it ends at once, and loses nothing. Exit code 1 if the ledger cannot be written.
+    It prints nothing; on stderr it says one line per happening, with --json as JSON. It ends at SIGTERM or SIGINT: at
+    the first, runs under way may finish; at the second it ends at once, and loses nothing. Exit code 1 if the ledger
+    cannot be written any more.
     """
     import asyncio
 

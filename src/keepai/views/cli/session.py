@@ -38,6 +38,7 @@ class Look:
     read: Reader
     now_ms: int
     change: Callable[[], int]  # a number that changes whenever somebody commits
+    steady: Callable[[], int]  # milliseconds on a clock that only grows
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
         _check_schema(connection, settings.path)
         read = Statements(connection)
         views = Views(read, settings.policy.stale_s, knows)
-        yield Look(settings.path, views, read, SystemClock().now_ms(), lambda: int(connection.pragma("data_version")))
+        clock = SystemClock()
+        changed = lambda: int(connection.pragma("data_version"))  # noqa: E731
+        yield Look(settings.path, views, read, clock.now_ms(), changed, clock.steady_ms)
     finally:
         connection.close()
 

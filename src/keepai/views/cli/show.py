@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import names
+from .complete import ANYTHING
 from .logs import told
 from .session import Look, Session, with_json, with_session
 from .text import ago, clock, echo, echo_json, line, paint, plain
@@ -21,7 +22,7 @@ _KINDS = ("run", "input", "event", "item", "mutation", "approval")
 
 
 @click.command()
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", type=ANYTHING)
 @with_json
 @with_session
 def show(session: Session, id: str, as_json: bool) -> None:

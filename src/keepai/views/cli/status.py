@@ -10,6 +10,7 @@ import click
 from .session import Look, Session, with_json, with_session
 from .stops import Stopped, questions, stopped
 from .text import ago, count, echo, echo_json, line, paint, plain, width
+from .watch import with_watch
 
 if TYPE_CHECKING:
     from ...model.records import Escalation, Gap, Workflow
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @with_json
+@with_watch
 @with_session
 def status(session: Session, as_json: bool) -> None:
     """How every workflow stands. Exit code 4 if one waits for a person."""

@@ -142,8 +142,15 @@ def _labelled(label: str, lines: Sequence[str]) -> list[str]:
     return [(lead if number == 0 else " " * LABEL) + each for number, each in enumerate(lines)]
 
 
+LINES = "keepai.lines"  #: set in a click context in which JSON is printed one line at a time
+
+
 def echo_json(value: Any) -> None:
     """Data for programs, on stdout; times in it are ISO."""
+    context = click.get_current_context(silent=True)
+    if context and context.meta.get(LINES):
+        echo_json_line(value)
+        return
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str).encode("utf-8", "replace").decode())
 
 

@@ -17,6 +17,7 @@ from .differs import differs
 from .session import Look, Session, with_json, with_session
 from .stops import FORMS, MEANINGS, command, commands, handle, questions, with_name
 from .text import ago, count, echo, echo_json, exact, field, plain
+from .watch import with_watch
 
 if TYPE_CHECKING:
     from ...model.records import Escalation
@@ -35,6 +36,7 @@ _CLASSES = {
 
 @click.command()
 @with_json
+@with_watch
 @with_session
 def todo(session: Session, as_json: bool) -> None:
     """What waits for you: every question that only a person can answer. Exit code 4 if there is one."""

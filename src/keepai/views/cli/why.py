@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from . import names
+from .complete import ANYTHING
 from .session import Look, Session, with_json, with_session
 from .stops import MEANINGS, command, handle, with_name
 from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
@@ -21,7 +22,7 @@ _SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 
 
 @click.command()
-@click.argument("id", metavar="ID")
+@click.argument("id", metavar="ID", type=ANYTHING)
 @with_json
 @with_session
 def why(session: Session, id: str, as_json: bool) -> None:

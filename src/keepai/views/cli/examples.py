@@ -1,0 +1,67 @@
+"""An example for the help of every command. A test walks the commands and finds each one here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+#: Command → what somebody would type, with what it is for.
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "demo": ("keep demo --keep demo        # and leave it there to look at",),
+    "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",),
+    "check": ("keep check invoices.js", "keep check *.js --json"),
+    "types": ("keep types keep.d.ts",),
+    "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
+    "deploy": (
+        "keep deploy invoices.js --grant gmail.search --grant sheets.appendRow=ask",
+        "keep deploy invoices.js --dry-run",
+    ),
+    "fix": ('keep fix invoices mended.js --note "an empty subject"',),
+    "rollback": ("keep rollback invoices       # to the text before", "keep rollback invoices 1.0"),
+    "graph": ("keep graph invoices", "keep graph invoices.js --svg > invoices.svg"),
+    "dev": ("keep dev", "keep dev --once              # run what is due now, then end"),
+    "serve": ("keep serve 2>> keep.log",),
+    "status": ("keep status --watch",),
+    "todo": ("keep todo", "keep todo --json | jq '.[].commands'"),
+    "inputs": ("keep inputs invoices --status pending", 'keep inputs invoices --search "invoice 2041"'),
+    "outputs": ("keep outputs invoices --last 10",),
+    "items": ("keep items reminders --status failed",),
+    "runs": ("keep runs invoices --last 20",),
+    "show": ("keep show run_01m7             # the beginning of an id is enough",),
+    "why": ("keep why inp_01m7",),
+    "blast": ("keep blast invoices --version 1.3",),
+    "logs": ("keep logs invoices -f",),
+    "pause": ("keep pause invoices",),
+    "resume": ("keep resume invoices",),
+    "stop": ("keep stop invoices",),
+    "run-now": ("keep run-now invoices",),
+    "grant": (
+        "keep grant invoices sheets.appendRow",
+        "keep grant invoices gmail.send --mode ask --match 'to=*@example.com' --per-day 20",
+    ),
+    "approve": ("keep approve apr_01m7        # exactly what `keep todo` showed",),
+    "reject": ("keep reject apr_01m7",),
+    "retry": ("keep retry run_01m7",),
+    "skip": ("keep skip evt_01m7",),
+    "reprocess": ("keep reprocess evt_01m7",),
+    "finish": ("keep finish run_01m7",),
+    "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
+    "db": ("keep db check",),
+    "db check": ("keep db check",),
+    "db backup": ("keep db backup keep-monday.db",),
+    "db vacuum": ("keep db vacuum",),
+    "db prune": ("keep db prune --days 90 --dry-run",),
+    "doctor": ("keep doctor",),
+    "completion": ('eval "$(keep completion bash)"',),
+}
+
+
+def with_example(command: click.Command, name: str) -> click.Command:
+    """The command with its example below its help, and so for the commands within it."""
+    if name in EXAMPLES and not command.epilog:
+        lines = "\n".join(f"  $ {each}" for each in EXAMPLES[name])
+        command.epilog = f"\b\nExample:\n{lines}"
+    for inner, each in command.commands.items() if isinstance(command, click.Group) else ():
+        with_example(each, f"{name} {inner}")
+    return command
