@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import re
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
 
@@ -76,3 +79,92 @@ def test_a_host_without_any_ledger_makes_one_and_waits(place: Place, hosts: Host
     host = hosts()
     assert host.poll() is None
     assert place.json("status") == {"host": True, "shown": 0, "workflows": []}
+
+
+# The page
+
+
+def address(host: subprocess.Popen[str]) -> tuple[int, str]:
+    """The port and the path of the address that a host prints."""
+    assert host.stderr is not None
+    for line in host.stderr:
+        found = re.search(r"Open http://127\.0\.0\.1:(\d+)(/\S*)", line)
+        if found:
+            return int(found[1]), found[2]
+    raise AssertionError("no address was printed")
+
+
+def test_the_printed_address_opens_the_page_and_an_open_page_does_not_hold_up_the_end(
+    worked: Place, hosts: Hosts,
+) -> None:
+    host = hosts()
+    port, path = address(host)
+    page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    page.request("GET", path)
+    entered = page.getresponse()
+    assert (entered.status, entered.read()) == (303, b"")
+    cookie = {"Cookie": str(entered.getheader("set-cookie")).partition(";")[0]}
+    page.request("GET", "/", headers=cookie)
+    assert b"email-to-sheets" in page.getresponse().read()
+    page.request("GET", "/live", headers=cookie)
+    stream = page.getresponse()
+    assert stream.readline() == b"retry: 1000\n"
+    host.send_signal(signal.SIGINT)
+    _, err = host.communicate(timeout=5)
+    assert host.returncode == 0, err
+    assert "Traceback" not in err
+    page.close()
+
+
+def test_a_saved_script_is_the_new_version_a_broken_one_is_not_and_a_new_one_waits(place: Place, hosts: Hosts) -> None:
+    place.type("deploy", "flow.js", "--grant", "all")
+    host, script = hosts(), place.folder / "flow.js"
+    address(host)
+    text = script.read_text("utf-8")
+    script.write_text(text.replace("ctx.sheets.appendRow({", "ctx.sheets.updateRow({ rowId: 'r1',"), "utf-8")
+    until(lambda: place.json("status", code=0)["workflows"][0]["version"] == "2.0")
+    script.write_text(text.replace("topics: {", "topics: {{"), "utf-8")
+    (place.folder / "other.js").write_text(text.replace('"email-to-sheets"', '"other"'), "utf-8")
+    assert host.stderr is not None
+    told = ""
+    while "other.js" not in told or "goes on" not in told:
+        told += host.stderr.readline()
+    assert "email-to-sheets 2.0 deployed" in told
+    assert "not granted  sheets.updateRow" in told
+    assert re.search(r"flow\.js:\d+:\d+ error \w+", told)
+    assert "flow.js was saved with errors and not deployed: version 2.0 goes on." in told
+    assert "other.js: the workflow other is not deployed yet. Type: keep deploy other.js" in told
+    assert [each["version"] for each in place.json("status")["workflows"]] == ["2.0"]
+
+
+def test_a_script_that_differs_at_the_start_is_told_and_not_deployed(worked: Place, hosts: Hosts) -> None:
+    with (worked.folder / "flow.js").open("a", encoding="utf-8") as script:
+        script.write("// older, or newer\n")
+    host = hosts()
+    assert host.stderr is not None
+    lines = [host.stderr.readline() for _ in range(2)]
+    assert any("flow.js is not version 1.0 of email-to-sheets, which is active." in line for line in lines)
+    assert worked.json("status")["workflows"][0]["version"] == "1.0"
+
+
+def test_a_port_that_is_taken_is_said(place: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = place.type("dev", "--port", str(port), code=2)
+    assert f"The page cannot listen on 127.0.0.1, port {port}: Address already in use." in result.stderr
+    assert "--no-ui" in result.stderr
+
+
+def test_an_address_that_others_reach_needs_a_password(place: Place) -> None:
+    result = place.type("dev", "--host", "0.0.0.0", code=2)
+    assert "Set a password in the environment variable KEEP_PASSWORD first" in result.stderr
+    assert place.type("dev", "--host", "no such name", code=2).stderr.count("\n") <= 2
+
+
+def test_without_the_page_nothing_listens(worked: Place) -> None:
+    host = worked.spawn("dev", "--no-ui")
+    until((worked.folder / "keep.db.sock").exists)
+    host.send_signal(signal.SIGINT)
+    _, err = host.communicate(timeout=20)
+    assert host.returncode == 0
+    assert "http" not in err

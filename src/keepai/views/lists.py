@@ -19,7 +19,7 @@ from .standing import input_record
 T = TypeVar("T")
 
 ROWS = 50
-SPAN = 20_000
+SPAN = 50_000
 FAN_MAX = 1_000  #: inputs of one output are counted so far
 _END = 1 << 62  #: behind every place
 
@@ -94,10 +94,7 @@ def outputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) ->
 
 def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -> Listed[Input]:
     """The inputs that led to an output, oldest first."""
-    found = read.all(
-        "list_inputs_of_mutation", workflow_id=mutation.workflow_id, mutation_id=mutation.id, after=after,
-        limit=rows + 1,
-    )
+    found = read.all("list_inputs_of_mutation", mutation_id=mutation.id, after=after, limit=rows + 1)
     return _cut([(int(row["seq"]), input_record(row)) for row in found], rows)
 
 
@@ -113,7 +110,7 @@ def _few(read: Reader, waiting: list[Row], wanted: Wanted, rows: int) -> Iterato
     before, left = wanted.params()["before"], rows
     for seq in sorted((int(row["seq"]) for row in waiting if row["seq"] < before), reverse=True):
         where = {**wanted.params(), "workflow_id": waiting[0]["workflow_id"], "before": seq + 1}
-        found = read.one("list_inputs", **where, floor=seq, limit=1)
+        found = read.one("list_inputs", **where, floor=seq - 1, limit=1)
         if found:
             yield found
             left -= 1
@@ -126,7 +123,7 @@ def _cut(found: list[tuple[int, T]], rows: int, floor: Row | None = None) -> Lis
     shown = tuple(row for _, row in found[:rows])
     if len(found) > rows:
         return Listed(shown, found[rows - 1][0])
-    return Listed(shown, int(floor["seq"]), int(floor["created_at"])) if floor else Listed(shown, None)
+    return Listed(shown, int(floor["seq"]) + 1, int(floor["created_at"])) if floor else Listed(shown, None)
 
 
 def _came(read: Reader, row: Row) -> Came:
@@ -136,7 +133,5 @@ def _came(read: Reader, row: Row) -> Came:
 
 def _went(read: Reader, row: Row) -> Went:
     number = fan_in(read, row["id"])
-    first = read.one(
-        "list_inputs_of_mutation", workflow_id=row["workflow_id"], mutation_id=row["id"], after=0, limit=1,
-    )
+    first = read.one("list_inputs_of_mutation", mutation_id=row["id"], after=0, limit=1)
     return Went(mutation_record(row), min(number, FAN_MAX), number > FAN_MAX, input_record(first) if first else None)

@@ -1,4 +1,4 @@
--- Lists a page at a time, newest first, from a place on. `floor` bounds how far one page searches.
+-- Lists a page at a time, newest first, from a place on. `floor` is the first place that a page no longer searches.
 
 -- name: list_inputs_floor
 -- The place of the input that lies `span` inputs before a place, if there are so many.
@@ -8,7 +8,7 @@ order by seq desc limit 1 offset :span;
 -- name: list_inputs
 -- Inputs with how they stand; a text is looked for in every spelling of its letters that the caller gives.
 select * from input_standing
-where workflow_id = :workflow_id and seq < :before and seq >= :floor
+where workflow_id = :workflow_id and seq < :before and seq > :floor
   and (:since is null or created_at >= :since)
   and (:text is null or instr(lower(title), lower(:text)) or instr(lower(title), lower(:upper))
     or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text)
@@ -24,7 +24,7 @@ order by seq desc limit 1 offset :span;
 -- name: list_mutations
 -- Mutations; a text is looked for in what people read of them.
 select * from mutation
-where workflow_id = :workflow_id and seq < :before and seq >= :floor
+where workflow_id = :workflow_id and seq < :before and seq > :floor
   and (:since is null or created_at >= :since)
   and (:text is null or instr(lower(preview), lower(:text)) or instr(lower(preview), lower(:upper))
     or instr(lower(preview), :lower) or instr(lower(title), lower(:text)) or instr(lower(target), lower(:text))
@@ -34,18 +34,18 @@ order by seq desc limit :limit;
 
 -- name: count_inputs_of_mutation
 -- How many inputs led to a mutation, counted up to a limit.
-select count(*) as number from (select distinct c.input_id from mutation m
-  join reservation r on r.workflow_id = m.workflow_id and r.run_id = m.run_id
-  join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
-  where m.id = :mutation_id
+select count(*) as number from (select distinct c.input_id
+  from mutation m cross join reservation r cross join event_cause c
+  where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
+    and c.workflow_id = r.workflow_id and c.event_id = r.event_id
   union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id limit :limit) x;
 
 -- name: list_inputs_of_mutation
 -- The inputs that led to a mutation, oldest first, after a place.
-select i.* from input_standing i where i.workflow_id = :workflow_id and i.seq > :after and i.id in (
-  select c.input_id from mutation m
-  join reservation r on r.workflow_id = m.workflow_id and r.run_id = m.run_id
-  join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
-  where m.id = :mutation_id
-  union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id)
+select i.* from (select distinct c.input_id
+  from mutation m cross join reservation r cross join event_cause c
+  where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
+    and c.workflow_id = r.workflow_id and c.event_id = r.event_id
+  union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id) x
+cross join input_standing i where i.id = x.input_id and i.seq > :after
 order by i.seq limit :limit;

@@ -1,4 +1,5 @@
--- What people look at. None of these changes anything.
+-- What people look at. None of these changes anything. Where the order of a join matters, `cross join` fixes it: without
+-- statistics SQLite takes any index that begins with the workflow for a good one, and reads all of that workflow.
 
 -- name: look_inputs
 -- The newest inputs, newest first, with whether work caused by them still waits and whether a person is needed.
@@ -53,19 +54,18 @@ select * from mutation where contradicted_at is not null order by contradicted_a
 
 -- name: look_mutations_of_input
 -- What went out because of an input.
-select distinct m.* from event_cause c
-join reservation r on r.workflow_id = c.workflow_id and r.event_id = c.event_id
-join mutation m on m.workflow_id = r.workflow_id and m.run_id = r.run_id
+select distinct m.* from event_cause c cross join reservation r cross join mutation m
 where c.workflow_id = :workflow_id and c.input_id = :input_id
+  and r.workflow_id = c.workflow_id and r.event_id = c.event_id
+  and m.workflow_id = r.workflow_id and m.run_id = r.run_id
 union select m.* from item t join mutation m on m.item_id = t.id
 where t.workflow_id = :workflow_id and t.input_id = :input_id order by seq;
 
 -- name: look_inputs_of_mutation
 -- What came in that led to a mutation.
-select distinct c.input_id from mutation m
-join reservation r on r.workflow_id = m.workflow_id and r.run_id = m.run_id
-join event_cause c on c.workflow_id = r.workflow_id and c.event_id = r.event_id
-where m.id = :mutation_id
+select distinct c.input_id from mutation m cross join reservation r cross join event_cause c
+where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
+  and c.workflow_id = r.workflow_id and c.event_id = r.event_id
 union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id order by input_id;
 
 -- name: look_events
@@ -109,8 +109,9 @@ select * from trace where workflow_id = :workflow_id and run_id = :run_id order 
 -- name: look_pending
 -- How much waits in topics that somebody subscribes to, and how much of it is old.
 select count(*) as pending, coalesce(sum(case when e.created_at < :old then 1 else 0 end), 0) as stale
-from topic t join event e on e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
-where t.workflow_id = :workflow_id and t.subscriber is not null;
+from topic t cross join event e
+where t.workflow_id = :workflow_id and t.subscriber is not null
+  and e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending';
 
 -- name: look_logs
 -- What the runs of a workflow logged, oldest first, after a place in it.
@@ -120,8 +121,8 @@ where r.workflow_id = :workflow_id and (r.seq > :seq or (r.seq = :seq and x.posi
 order by r.seq, x.position limit :limit;
 
 -- name: look_lineage
--- Every run of a lineage, oldest first.
-select * from run where workflow_id = :workflow_id and lineage = :lineage order by seq;
+-- Every run of a lineage, oldest first; with the plus the order does not choose the index.
+select * from run where workflow_id = :workflow_id and lineage = :lineage order by +seq;
 
 -- name: look_mutations_of_lineage
 -- What the runs of a lineage sent, oldest first.
@@ -134,10 +135,9 @@ where r.workflow_id = :workflow_id and r.lineage = :lineage order by a.seq;
 
 -- name: look_inputs_of_run
 -- The inputs behind what a run pinned, as people know them.
-select distinct i.id, i.title, i.seq from reservation v
-join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
-join input i on i.id = c.input_id
+select distinct i.id, i.title, i.seq from reservation v cross join event_cause c cross join input i
 where v.workflow_id = :workflow_id and v.run_id = :run_id
+  and c.workflow_id = v.workflow_id and c.event_id = v.event_id and i.id = c.input_id
 union select i.id, i.title, i.seq from item_run x join item t on t.id = x.item_id join input i on i.id = t.input_id
 where x.workflow_id = :workflow_id and x.run_id = :run_id order by seq;
 

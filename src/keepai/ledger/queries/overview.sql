@@ -7,10 +7,10 @@ select source, type, count(*) as total from input where workflow_id = :workflow_
 -- name: look_inputs_waiting
 -- The inputs of which something is not finished: events that a consumer will take, items under way.
 select distinct i.workflow_id, i.seq, i.source, i.type from topic t
-join event e on e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
-join event_cause c on c.workflow_id = e.workflow_id and c.event_id = e.id
-join input i on i.id = c.input_id
+cross join event e cross join event_cause c cross join input i
 where t.workflow_id = :workflow_id and t.subscriber is not null
+  and e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
+  and c.workflow_id = e.workflow_id and c.event_id = e.id and i.id = c.input_id
 union select i.workflow_id, i.seq, i.source, i.type from item x join input i on i.id = x.input_id
 where x.workflow_id = :workflow_id and x.status in ('processing', 'failed', 'needs_attention')
 limit :limit;

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..cli.session import Look
-from .door import Door, Note, Session
+from .door import Door, Session
 from .guard import Refusal
 from .live import Live
 from .looks import Looks
@@ -80,14 +80,6 @@ def _frame(look: Look, request: Request, links: tuple[Link, ...]) -> dict[str, A
     }
 
 
-def nothing(look: Look, request: Request) -> Mapping[str, Any]:
-    """For a page that needs nothing but what stands around it."""
-    return {}
-
-
 async def tell(request: Request, refusal: Refusal) -> Response:
     """A page that says why there is nothing to see here."""
     return await show(request, "refused.html", lambda look, request: vars(refusal), refusal.status)
-
-
-__all__ = ["LIVE", "Link", "Note", "Site", "nothing", "session", "show", "site", "tell"]
