@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from keepai.views.answers import MEANINGS
 from keepai.views.cli.differs import differs
-from keepai.views.cli.stops import FORMS, MEANINGS
+from keepai.views.cli.stops import FORMS
 from keepai.views.items import LEFT_ACTIONS
 from keepai.views.questions import ACTIONS
 

@@ -167,6 +167,17 @@ async def test_of_two_grants_of_one_capability_the_first_counts(tmp_path: Path) 
         assert story.acts() == [("grant", "ann", card.version)]
 
 
+async def test_a_card_that_was_shown_after_a_pause_can_be_answered_with_a_grant(tmp_path: Path) -> None:
+    async with Tabs(tmp_path) as story:
+        await story.asked(**LACKS)
+        await story.keep.pause(story.wf)
+        card = await story.question()
+        await story.keep.grant(story.wf, "gmail.send", shown=card.version)
+        await story.keep.resume(story.wf)
+        await story.run()
+        assert len(story.world.effects) == 1
+
+
 async def test_events_and_inputs_know_versions_too(tmp_path: Path) -> None:
     async with Tabs(tmp_path) as story:
         await story.asked(**LACKS)

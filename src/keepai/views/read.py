@@ -164,6 +164,8 @@ class Views:
         about = question.id.removeprefix("ask_")
         whole = about if about.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
         ids = versions.things(self._read, whole)
+        if "grant" in question.actions:  # a grant is judged by how the workflow and the capability stand, too
+            ids = (*ids, question.workflow_id, str(question.facts["capability"]))
         return replace(question, version=min(as_of, versions.version(self._read, question.workflow_id, ids)))
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from ..answers import handle, offered, subject, with_name
 
 if TYPE_CHECKING:
     from ...model.records import Escalation, Run
@@ -20,28 +21,6 @@ FORMS = {
     "retry": "keep retry {0}", "deploy": "keep deploy FILE", "skip_run": "keep skip {0}", "finish": "keep finish {0}",
     "skip_event": "keep skip {0}", "reprocess": "keep reprocess {0}", "resume": "keep resume {wf}",
     "run_now": "keep run-now {wf}",
-}
-
-#: Act → what comes of it.
-MEANINGS = {
-    "try_again": "the outside system is asked once more, from the start",
-    "did_not_happen": "you looked, and it is not there: it is sent again",
-    "happened": "you looked, and it is there: the script goes on with JSON as its result, or without --result",
-    "skip": "go on without knowing: the script is told, its events end as skipped",
-    "seen": "you have looked, and done what was to be done; what is on record stays",
-    "approve": "exactly this is done, once",
-    "reject": "it is not done; a held call ends its events as skipped",
-    "grant": "the workflow may do it from now on, and the run goes on",
-    "retry": "try it again now",
-    "deploy": "with the script mended: the run goes on with the new version",
-    "skip_run": "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
-    "finish": "end it: what happened stays, and nothing more is published",
-    "keep": "what was applied counts, and the script goes on with its result; nothing is sent",
-    "skip_event": "nothing shall come of it",
-    "skip_input": "nothing more shall come of it; what was applied stays",
-    "reprocess": "have it processed once more; what came of it before stays on record",
-    "resume": "let the workflow run again",
-    "run_now": "have its producers and routines run now",
 }
 
 
@@ -101,30 +80,10 @@ def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
     """Each act that answers a question now, with what a person types."""
     capability = question.facts.get("capability")
     workflow = handle(name, question.workflow_id)
-    acts = [act for act in question.actions if act != "retry" or "grant" not in question.actions]
-    return [(act, command(act, _subject(question, act), workflow, str(capability))) for act in acts]
+    acts = offered(question.actions)
+    return [(act, command(act, subject(question, act), workflow, str(capability))) for act in acts]
 
 
-def _subject(question: Escalation, act: str) -> str:
-    """What an act that answers a question is done to."""
-    on = {
-        "approve": question.id, "reject": question.id, "retry": question.run_id, "skip_run": question.run_id,
-        "finish": question.run_id, "reprocess": question.facts.get("item_id"),
-        "skip_input": question.facts.get("input_id"),
-    }
-    return str(on.get(act) or question.mutation_id or question.run_id)
-
-
-def command(act: str, subject: str | None, workflow: str, capability: str | None = None) -> str:
+def command(act: str, on: str | None, workflow: str, capability: str | None = None) -> str:
     """What a person types to do one thing."""
-    return FORMS[act].format(subject, wf=workflow, capability=capability)
-
-
-def handle(name: str, workflow_id: str) -> str:
-    """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
-    return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
-
-
-def with_name(message: str, name: str) -> str:
-    """A sentence of the host, with the workflow that it means."""
-    return message.replace("keep grant WORKFLOW ", f"keep grant {name} ")
+    return FORMS[act].format(on, wf=workflow, capability=capability)

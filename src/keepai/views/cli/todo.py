@@ -13,25 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..answers import CLASSES, handle, heading, meaning, with_name
 from .differs import differs
 from .session import Look, Session, with_json, with_session
-from .stops import FORMS, MEANINGS, command, commands, handle, questions, with_name
+from .stops import FORMS, command, commands, questions
 from .text import ago, count, echo, echo_json, exact, field, plain
 from .watch import with_watch
 
 if TYPE_CHECKING:
     from ...model.records import Escalation
-
-_HEADINGS = {
-    "unknown_outcome": "Did this happen?", "approval": "May this be sent?", "permission": "May it do this?",
-    "attention": "It was done before with another content.", "precondition": "Something outside is missing.",
-    "logic": "The script failed.", "exhausted": "It was tried too often.",
-    "internal": "The host or a connector failed.",
-}
-_CONTRADICTED = "A later sign contradicts what is on record."
-_CLASSES = {
-    "A": "class A: it honours idempotency keys", "B": "class B: what was sent leaves a mark", "C": "class C: blind",
-}
 
 
 @click.command()
@@ -59,7 +49,7 @@ def _data(question: Escalation, name: str) -> dict[str, Any]:
 
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
     facts: Mapping[str, Any] = question.facts
-    lines = [f"{click.style(_heading(question), fg='red')}  {plain(name)}  {question.id}"]
+    lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
     lines += _what(facts)
     lines += field("why", with_name(str(facts["why"]), handle(name, question.workflow_id)) if facts["why"] else None)
     lines += field("because of", *_texts(facts.get("inputs")))
@@ -74,15 +64,6 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     told = f"with --shown {question.version} an answer counts only if nothing of this has moved by then"
     lines += field("version", f"{question.version}: {told}")
     return [*lines, *_answers(look, question, name)]
-
-
-def _heading(question: Escalation) -> str:
-    """What is asked, in a few words."""
-    if question.id.startswith("fix_"):
-        return "May this repair be let in?"
-    if "seen" in question.actions:
-        return _CONTRADICTED
-    return "This was begun and not finished." if "item_id" in question.facts else _HEADINGS[question.kind]
 
 
 def _what(facts: Mapping[str, Any]) -> list[str]:
@@ -122,7 +103,7 @@ def _about_doubt(look: Look, facts: Mapping[str, Any]) -> list[str]:
     times = facts["asked_times"]
     return [
         *field("account", facts["account"]),
-        *field("verify", facts["verifying"], _CLASSES.get(facts["connector_class"])),
+        *field("verify", facts["verifying"], CLASSES.get(facts["connector_class"])),
         *field("check", facts["check_by_hand"]),
         *field("sent", f"{_when(look, facts['sent_at'])}, as attempt {facts['sent_times']}"),
         *field("", f"{facts['connector']} was asked {count(times, 'time')} what became of it" if times else None),
@@ -154,7 +135,8 @@ def _answers(look: Look, question: Escalation, name: str) -> list[str]:
     typed = commands(question, name)
     wide = max((len(text) for _, text in typed), default=0)
     lines = ["  answer with one of"] if typed else []
-    lines += [f"    {text:<{wide}}  {click.style('# ' + MEANINGS[act], dim=True)}" for act, text in typed]
+    lines += [f"    {text:<{wide}}  {click.style('# ' + meaning(act, question).comes, dim=True)}"
+              for act, text in typed]
     later = question.facts.get("possible_from")
     for act, moment in (later.items() if isinstance(later, dict) else ()):
         on = question.mutation_id or question.id

@@ -8,10 +8,11 @@ from typing import Any
 
 import click
 
+from ..answers import handle, meaning, offered, with_name
 from . import names
 from .complete import ANYTHING
 from .session import Look, Session, with_json, with_session
-from .stops import MEANINGS, command, handle, with_name
+from .stops import command
 from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
 
 Data = Mapping[str, Any]
@@ -82,10 +83,11 @@ def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
     """Who can move it, and what to type if that is a person."""
     lines = field(f"  {mover['kind']}", f"{mover['what']}{_due(look, mover['due_at'])}")
     workflow = handle(name, workflow_id)
-    acts = [act for act in mover["acts"] if act != "retry" or "grant" not in mover["acts"]]
+    acts = offered(mover["acts"])
     typed = [(act, command(act, mover["subject"], workflow, mover["capability"])) for act in acts]
     wide = max((len(text) for _, text in typed), default=0)
-    return lines + [f"{'':<15}{text:<{wide}}  {click.style('# ' + MEANINGS[act], dim=True)}" for act, text in typed]
+    told = [(text, click.style("# " + meaning(act).comes, dim=True)) for act, text in typed]
+    return lines + [f"{'':<15}{text:<{wide}}  {comes}" for text, comes in told]
 
 
 def _due(look: Look, due: str | None) -> str:

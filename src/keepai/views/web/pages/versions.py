@@ -13,8 +13,8 @@ from ....ledger.base import Row
 from ....model.errors import NotFound
 from ... import workflow
 from ...blast import blast
+from ...changes import changes
 from ...cli.session import Look
-from ...differences import differences
 from ...workflow import Version
 from ..site import Link, show
 
@@ -43,7 +43,7 @@ def _read_versions(look: Look, request: Request) -> Mapping[str, Any]:
     new = request.query_params.get("to") or next(each.version for each in known if each.active)
     old = request.query_params.get("from") or _before(known, new)
     before, after = _text(look, row, old), _text(look, row, new)
-    return {"wf": row, "versions": known, "old": old, "new": new, "lines": differences(before, after), "text": after}
+    return {"wf": row, "versions": known, "old": old, "new": new, "lines": changes(before, after), "text": after}
 
 
 def _read_blast(look: Look, request: Request) -> Mapping[str, Any]:
