@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SESSION, LISTENER = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENER"
 LIVES_MAX = 1_000
-ENDING_S = 0.8  #: in which a host ends by itself after Ctrl-C
+ENDING_S = 0.5  #: in which a host ends by itself after Ctrl-C
 
 
 def stage(folder: Path, port: int | None) -> None:
@@ -39,9 +39,8 @@ def stage(folder: Path, port: int | None) -> None:
     _deploy(folder)
     signal.signal(signal.SIGTERM, _interrupt)
     handed = Handed.new()
-    with bind(HOST, port) as listener:
-        with suppress(KeyboardInterrupt):  # the host says that it ends
-            _keep_alive(folder, listener, handed.text)
+    with bind(HOST, port) as listener, suppress(KeyboardInterrupt):  # the host says that it ends
+        _keep_alive(folder, listener, handed.text)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

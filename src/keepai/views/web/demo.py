@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from ...model.errors import Refused
 from ...model.records import Mutation
 from ...model.states import MutationStatus
 from ...testing.crash import kill_self_at
@@ -74,26 +73,28 @@ class Demo:
 
     async def _mail(self, request: Request) -> Response:
         """An e-mail arrives."""
-        return await self._send(request)
+        return await self._send(request, "An e-mail is on its way.")
 
     async def _plug(self, request: Request) -> Response:
         """An e-mail arrives; as soon as its row is written, this process is killed."""
-        await _check_free(request)
+        if await site(request).keep.needs_you():
+            return _busy()
         kill_self_at(MID_CALL)
-        return await self._send(request)
+        return await self._send(request, "An e-mail is on its way. The host dies as soon as it has written the row.")
 
     async def _lose(self, request: Request) -> Response:
         """An e-mail arrives; its row is written, and the answer gets lost."""
-        await _check_free(request)
+        if await site(request).keep.needs_you():
+            return _busy()
         self._sheets.lose_next()
-        return await self._send(request)
+        return await self._send(request, "An e-mail is on its way. The answer of the sheet will be lost.")
 
-    async def _send(self, request: Request) -> Response:
+    async def _send(self, request: Request, told: str) -> Response:
         number = sum(1 for _ in (self._folder / "mail" / "new").iterdir()) + 2039
         sender, subject = LETTERS[number % len(LETTERS)]
         deliver(self._folder / "mail", [(sender, subject.format(number))])
         await site(request).keep.run_now(WORKFLOW)
-        return Response(status_code=204)  # the page follows by itself
+        return PlainTextResponse(told)
 
     def _read(self, look: Look, request: Request) -> Mapping[str, Any]:
         rows = self._rows()
@@ -103,7 +104,7 @@ class Demo:
             "glances": glances(look.read, look.views, look.now_ms), "rows": sum(rows.values()),
             "emails": sum(row["total"] for row in look.read.all("look_inputs_by_kind", workflow_id=workflow["id"])),
             "told": [_told(look, each, rows) for each in listed.rows],
-            "waits": bool(look.views.needs_you(look.now_ms)), "hosts": look.read.all("look_hosts", limit=SHOWN),
+            "hosts": look.read.all("look_hosts", limit=SHOWN),
         }
 
     def _rows(self) -> Counter[str]:
@@ -115,10 +116,9 @@ class Demo:
         return found
 
 
-async def _check_free(request: Request) -> None:
+def _busy() -> Response:
     """While a person is asked, the workflow makes no call that could go wrong."""
-    if await site(request).keep.needs_you():
-        raise Refused("The workflow waits for your answer. Give it first, then try this.")
+    return PlainTextResponse("Not now: the workflow waits for your answer. Give it first.")
 
 
 def _told(look: Look, came: lists.Came, rows: Counter[str]) -> Told:

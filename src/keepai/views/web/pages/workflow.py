@@ -21,7 +21,7 @@ from ...workflow import Permission
 from ..site import Link, show
 from ..timeline import lines
 
-LINKS = (Link("Workflow", "/workflows/{wf}", order=10),)
+LINKS = (Link("Workflow", "/workflows/{wf}", order=5),)
 THINGS: Mapping[str, str] = {}
 
 VERSIONS_SHOWN = 10
