@@ -147,3 +147,24 @@ def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> Non
     blocked.type("deploy", "flow.js")
     assert "belongs to processEmail, which 5.0 does not have" in blocked.json(
         "rollback", "email-to-sheets", "2.0")["run"]["then"]
+
+
+def test_a_dry_run_shows_warnings_too(place: Place) -> None:
+    from .conftest import ROOT
+
+    result = place.type("deploy", str(ROOT / "examples" / "chapter-06.js"), "--dry-run")
+    assert "warning" in result.stderr
+
+
+def test_a_dry_run_sends_nothing_even_if_a_call_is_approved_already(place: Place) -> None:
+    place.deliver("Invoice 1")
+    place.type("deploy", "flow.js", "--grant", "gmail.search", "--grant", "sheets.appendRow=ask")
+    place.type("dev", "--once", code=4)
+    [question] = place.json("todo", code=4)
+    place.type("approve", question["id"])  # without a host, nothing is sent yet
+    assert place.json("deploy", "flow.js", "--dry-run", code=1)["stops"] == [
+        {"kind": "paused:transient", "why": "it is tried again later"},
+    ]
+    assert place.rows() == []
+    place.type("dev", "--once")
+    assert len(place.rows()) == 1

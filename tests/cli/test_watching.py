@@ -106,3 +106,45 @@ def test_the_code_for_a_shell_is_printed(place: Place, shell: str) -> None:
     if program:
         Path("code").write_text(made["script"])
         subprocess.run([program, "-n", "code"], check=True, timeout=20)
+
+
+# -- a terminal ------------------------------------------------------------------------------------
+
+
+def on_terminal(place: Place, *args: str, columns: int = 80) -> str:
+    """What a command shows on a terminal."""
+    import fcntl
+    import os
+    import pty
+    import struct
+    import termios
+
+    from .conftest import COMMAND
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {**os.environ, "TERM": "xterm-256color"}
+    done = subprocess.Popen([*COMMAND, *args], cwd=place.folder, env=env, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 65536):
+            shown += part
+    except OSError:
+        pass  # the other end is closed
+    _, err = done.communicate(timeout=20)
+    os.close(ours)
+    assert done.returncode == 0, err
+    return shown.decode()
+
+
+def test_on_a_terminal_a_table_is_coloured_and_folds_what_is_long(blocked: Place) -> None:
+    import re
+
+    shown = on_terminal(blocked, "runs", "email-to-sheets", columns=100)
+    assert "\x1b[32mcommitted" in shown
+    lines = re.sub(r"\x1b\[[0-9;]*m|\r", "", shown).splitlines()
+    assert all(len(line) <= 100 for line in lines)
+    what = " ".join(line[lines[0].index("WHAT"):].strip() for line in lines[1:]).split()
+    assert " ".join(what).startswith("sheets.appendRow has not been granted to this workflow. Allow it with `keep grant")
+    assert " ".join(what).endswith("then the run goes on.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..ledger.base import Reader
@@ -28,9 +27,9 @@ class Pruned(Record):
     bytes: int = 0
 
     def and_also(self, emptied: Emptied) -> Pruned:
-        """With another batch."""
+        """With another stretch."""
         return replace(
-            self, runs=self.runs + emptied.runs, events=self.events + emptied.events,
+            self, runs=self.runs + len(emptied.runs), events=self.events + len(emptied.events),
             traces=self.traces + emptied.traces, bytes=self.bytes + emptied.bytes,
         )
 
@@ -45,12 +44,12 @@ async def prune(parts: Parts, before: int, actor: str) -> Pruned:
     done = Pruned(before)
     if not before:
         return done
-    for row in parts.ledger.read().all("workflow_all"):
-        for verb in (verbs.prune_runs, verbs.prune_events):
-            after: int | None = 0
-            while after is not None:
-                emptied = await parts.ledger.write(verb, row["id"], before, after, actor)
-                done, after = done.and_also(emptied), emptied.after
+    for window in list(verbs.windows(parts.ledger.read(), before)):
+        found = verbs.to_prune(parts.ledger.read(), window)
+        if found.runs or found.events:
+            await parts.ledger.write(verbs.prune, window, found, actor)
+            done = done.and_also(found)
+        await asyncio.sleep(0)
     await parts.ledger.barrier()
     return done
 
@@ -58,23 +57,9 @@ async def prune(parts: Parts, before: int, actor: str) -> Pruned:
 def measure(read: Reader, before: int) -> Pruned:
     """How much that would be; nothing is changed."""
     done = Pruned(before)
-    for row in read.all("workflow_all"):
-        for emptied in _batches(read, str(row["id"]), before):
-            done = done.and_also(emptied)
+    for window in verbs.windows(read, before):
+        done = done.and_also(verbs.to_prune(read, window))
     return done
-
-
-def _batches(read: Reader, workflow_id: str, before: int) -> Iterator[Emptied]:
-    after: int | None = 0
-    while after is not None:
-        emptied = verbs.size_of_runs(read, workflow_id, verbs.runs_to_prune(read, workflow_id, before, after))
-        yield emptied
-        after = emptied.after
-    after = 0
-    while after is not None:
-        emptied = verbs.size_of_events(verbs.events_to_prune(read, workflow_id, before, after))
-        yield emptied
-        after = emptied.after
 
 
 async def tend(parts: Parts) -> None:

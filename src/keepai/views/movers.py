@@ -100,8 +100,8 @@ class Movers:
     def of_event(self, event: Row) -> tuple[Mover, ...]:
         """What lets an event be taken."""
         if event["status"] != EventStatus.PENDING:
-            return (*self.finished(), Mover("person", "It can be processed once more.", acts=("reprocess",),
-                                            subject=event["id"]))
+            again = Mover("person", "It can be processed once more.", acts=("reprocess",), subject=event["id"])
+            return (*self.finished(), again) if event["payload"] or event["held"] else self.finished()
         if event["reserved_by"]:
             return self._through(self._run_of(event["reserved_by"]), "has reserved it")
         topic = self._read.one("look_topic", workflow_id=event["workflow_id"], topic=event["topic"])

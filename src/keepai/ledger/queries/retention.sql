@@ -3,8 +3,8 @@
 
 -- name: prune_runs
 -- Runs that ended before a moment, of lineages in which nothing is open, with content that can be thrown away.
-select r.id, r.seq, coalesce(length(r.prepare_result), 0) as bytes from run r
-where r.workflow_id = :workflow_id and r.seq > :after and r.updated_at < :before
+select r.id, coalesce(length(r.prepare_result), 0) as bytes from run r
+where r.workflow_id = :workflow_id and r.seq >= :first and r.seq < :until and r.updated_at < :before
   and r.status in ('committed', 'crashed', 'superseded', 'abandoned')
   and (r.prepare_result <> '' or exists (
     select 1 from trace t where t.workflow_id = r.workflow_id and t.run_id = r.id))
@@ -14,19 +14,21 @@ where r.workflow_id = :workflow_id and r.seq > :after and r.updated_at < :before
     where x.workflow_id = r.workflow_id and x.run_id = r.id and t.status in ('processing', 'failed', 'needs_attention'))
   and not exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
     and m.contradicted_at is not null)
-order by r.seq limit :limit;
+order by r.seq;
 
 -- name: prune_events
 -- Events that ended before a moment, with payloads that can be thrown away.
-select e.id, e.seq, length(e.payload) as bytes from event e
-where e.workflow_id = :workflow_id and e.seq > :after and e.updated_at < :before and e.status <> 'pending'
+select e.id, length(e.payload) as bytes from event e
+where e.workflow_id = :workflow_id and e.seq >= :first and e.seq < :until and e.updated_at < :before
+  and e.status <> 'pending'
   and (e.payload <> '' or exists (select 1 from event_revision v
     where v.workflow_id = e.workflow_id and v.event_id = e.id and v.created_at < :before))
-order by e.seq limit :limit;
+order by e.seq;
 
 -- name: prune_run
 -- Throw away what a run had prepared; a run that prepared nothing stays as it is.
-update run set prepare_result = '' where id = :run_id and prepare_result <> '';
+update run set prepare_result = '' where id = :run_id and prepare_result <> ''
+  and status in ('committed', 'crashed', 'superseded', 'abandoned');
 
 -- name: prune_trace
 -- Throw away what a run called and logged.
@@ -39,7 +41,7 @@ where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: prune_event
 -- Throw away the payload of an event that has ended.
-update event set payload = '' where id = :event_id and status <> 'pending';
+update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before returning id;
 
 -- name: prune_reservations
 -- The same for how runs had pinned it.

@@ -142,7 +142,8 @@ def _check_content(tx: Tx, workflow_id: str, event_id: str) -> None:
     event = tx.one("event_by_id", event_id=event_id)
     if event is None or event["payload"]:
         return
-    if tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id) is None:
+    later = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
+    if later is None or later["revision"] <= event["revision"]:
         raise Refused(
             f"The payload of event {event_id} was pruned, so it cannot be processed once more. "
             "If its producer publishes it again, it can."

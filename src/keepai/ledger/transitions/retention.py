@@ -7,74 +7,73 @@ outside. So nothing that was seen before is taken for new, and nothing that was 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base import Reader, Row, Tx
 from .workflows import note
 
-#: How many runs or events one transaction empties: it must be short.
-BATCH = 200
+#: How many numbers of a workflow's sequence are looked at, or emptied, in one go: it must be short.
+WINDOW = 1_000
 SUBJECT = "finished work"  #: what such an act is about
 
 
 @dataclass(frozen=True)
-class Emptied:
-    """What one batch threw away, and where the next one begins; None if there is none."""
+class Window:
+    """A stretch of one workflow's sequence, and the moment before which what ended is old enough."""
 
-    runs: int = 0
-    events: int = 0
+    workflow_id: str
+    first: int
+    until: int
+    before: int
+
+
+@dataclass(frozen=True)
+class Emptied:
+    """What can be, or was, thrown away."""
+
+    runs: tuple[str, ...] = ()
+    events: tuple[str, ...] = ()
     traces: int = 0
     bytes: int = 0
-    after: int | None = None
 
 
-def runs_to_prune(read: Reader, workflow_id: str, before: int, after: int) -> list[Row]:
-    """The next runs that can be emptied."""
-    return read.all("prune_runs", workflow_id=workflow_id, before=before, after=after, limit=BATCH)
+def windows(read: Reader, before: int) -> Iterator[Window]:
+    """Everything that there is, stretch by stretch."""
+    for row in read.all("workflow_all"):
+        for first in range(0, int(row["sequence"]) + 1, WINDOW):
+            yield Window(str(row["id"]), first, first + WINDOW, before)
 
 
-def events_to_prune(read: Reader, workflow_id: str, before: int, after: int) -> list[Row]:
-    """The next events that can be emptied."""
-    return read.all("prune_events", workflow_id=workflow_id, before=before, after=after, limit=BATCH)
+def to_prune(read: Reader, window: Window) -> Emptied:
+    """What of a stretch can be thrown away; nothing is changed."""
+    runs, events = read.all("prune_runs", **vars(window)), read.all("prune_events", **vars(window))
+    traced = [_traced(read, window.workflow_id, row["id"]) for row in runs]
+    size = sum(int(row["bytes"]) for row in (*runs, *events, *traced))
+    entries = sum(int(row["entries"]) for row in traced)
+    return Emptied(_ids(runs), _ids(events), entries, size)
 
 
-def size_of_runs(read: Reader, workflow_id: str, rows: list[Row]) -> Emptied:
-    """How much emptying these runs throws away."""
-    traced = [read.one("prune_trace_size", workflow_id=workflow_id, run_id=row["id"]) for row in rows]
-    entries = sum(int(row["entries"]) for row in traced if row)
-    size = sum(int(row["bytes"]) for row in (*rows, *traced) if row)
-    return Emptied(runs=len(rows), traces=entries, bytes=size, after=_next(rows))
+def _traced(read: Reader, workflow_id: str, run_id: str) -> Row:
+    row = read.one("prune_trace_size", workflow_id=workflow_id, run_id=run_id)
+    assert row is not None, "a sum is always there"
+    return row
 
 
-def size_of_events(rows: list[Row]) -> Emptied:
-    """How much emptying these events throws away."""
-    return Emptied(events=len(rows), bytes=sum(int(row["bytes"]) for row in rows), after=_next(rows))
+def _ids(rows: Sequence[Row]) -> tuple[str, ...]:
+    return tuple(str(row["id"]) for row in rows)
 
 
-def prune_runs(tx: Tx, workflow_id: str, before: int, after: int, actor: str) -> Emptied:
-    """Empty some runs."""
-    rows = runs_to_prune(tx, workflow_id, before, after)
-    emptied = size_of_runs(tx, workflow_id, rows)
-    for row in rows:
-        tx.run("prune_trace", workflow_id=workflow_id, run_id=row["id"])
-        tx.run("prune_run", run_id=row["id"])
-    if rows:
-        note(tx, workflow_id, "prune", SUBJECT, actor, {"runs": emptied.runs, "before": before})
-    return emptied
-
-
-def prune_events(tx: Tx, workflow_id: str, before: int, after: int, actor: str) -> Emptied:
-    """Empty some events, however often they were pinned."""
-    rows = events_to_prune(tx, workflow_id, before, after)
-    for row in rows:
-        where = {"workflow_id": workflow_id, "event_id": row["id"]}
-        tx.run("prune_event", event_id=row["id"])
-        tx.run("prune_reservations", **where)
-        tx.run("prune_revisions", before=before, **where)
-    if rows:
-        note(tx, workflow_id, "prune", SUBJECT, actor, {"events": len(rows), "before": before})
-    return size_of_events(rows)
-
-
-def _next(rows: list[Row]) -> int | None:
-    return int(rows[-1]["seq"]) if len(rows) == BATCH else None
+def prune(tx: Tx, window: Window, found: Emptied, actor: str) -> None:
+    """Throw away what was found, but for events that somebody took up again meanwhile."""
+    workflow_id = window.workflow_id
+    for run_id in found.runs:
+        tx.run("prune_trace", workflow_id=workflow_id, run_id=run_id)
+        tx.run("prune_run", run_id=run_id)
+    for event_id in found.events:
+        if tx.run("prune_event", event_id=event_id, before=window.before):
+            tx.run("prune_reservations", workflow_id=workflow_id, event_id=event_id)
+            tx.run("prune_revisions", workflow_id=workflow_id, event_id=event_id, before=window.before)
+    note(tx, workflow_id, "prune", SUBJECT, actor, {
+        "runs": len(found.runs), "events": len(found.events), "before": window.before,
+    })

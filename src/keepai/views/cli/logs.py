@@ -36,7 +36,8 @@ def logs(session: Session, workflow: str, follow: bool, last: int, as_json: bool
             return
         _print(entries[-last:], as_json)
         if not entries and not follow:
-            say("Nothing has run yet.")
+            ran = look.views.runs(workflow_id, 1)
+            say("Nothing that its runs did is on record any more." if ran else "Nothing has run yet.")
         if follow:
             _follow(look, workflow_id, entries[-1][0] if entries else (0, 0), as_json)
 

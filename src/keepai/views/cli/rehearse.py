@@ -9,7 +9,7 @@ import click
 
 from ...model.errors import ScriptInvalid
 from .session import Session
-from .source import read_script, refused
+from .source import read_script, refused, shown
 from .text import count, echo, echo_json, exact, field, plain, say
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json:
     if as_json:
         echo_json({"dry_run": True, **done.to_json(), "deployment": done.deployment.to_json()})
     else:
+        for finding in done.deployment.findings:
+            say(shown(file, finding))
         echo(*_told(done))
         say("Nothing was deployed, nothing was sent, nothing was stored.")
     return 1 if done.stops else 0

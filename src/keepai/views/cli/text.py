@@ -74,8 +74,10 @@ def width() -> int | None:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], flexible: int) -> list[str]:
-    """Aligned lines; the column number `flexible` gives way if the terminal is narrow."""
+    """Aligned lines; where there is no room, the column number `flexible` is folded on a terminal, and else cut."""
     shown = [[line(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        return _folded(header, shown, flexible)
     every = [list(header), *shown]
     wide = [max(cells(row[i]) for row in every) for i in range(len(header))]
     room = width()
@@ -85,6 +87,23 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], flexible: int) -
     for row in every:
         row[flexible] = cut(row[flexible], wide[flexible])
     return [click.style(_joined(every[0], wide), dim=True)] + [_joined(row, wide, True) for row in shown]
+
+
+def _folded(header: Sequence[str], rows: Sequence[Sequence[str]], flexible: int) -> list[str]:
+    """The table as rich draws it, with nothing cut off."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for number, name in enumerate(header):
+        drawn.add_column(Text(name), no_wrap=number != flexible, overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text.from_ansi(paint(cell)) for cell in row))
+    console = Console(width=width(), force_terminal=True, highlight=False)
+    with console.capture() as captured:
+        console.print(drawn)
+    return [each.rstrip() for each in captured.get().splitlines()]
 
 
 def _joined(row: Sequence[str], wide: Sequence[int], painted: bool = False) -> str:
