@@ -7,6 +7,7 @@ was, and its length is told.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -46,6 +47,8 @@ class Entry(Record):
     """One call with its answer, or one line that was logged."""
 
     traced: Traced
+    args: str | None  # as people can read them
+    answer: str | None
     lasted: str | None
     bar: Bar | None
 
@@ -151,8 +154,17 @@ def _stage(
 def _entry(line: Traced, scale: Scale) -> Entry:
     """A call stands where it began; the trace says when it ended."""
     if line.duration_ms is None:
-        return Entry(line, None, None)
-    return Entry(line, lasting(line.duration_ms), scale.bar(Span(line.at - line.duration_ms, line.at)))
+        return Entry(line, None, line.answer, None, None)
+    bar = scale.bar(Span(line.at - line.duration_ms, line.at))
+    return Entry(line, _readable(line.args), _readable(line.answer), lasting(line.duration_ms), bar)
+
+
+def _readable(text: str | None) -> str | None:
+    """JSON on lines of its own; what is too long was cut, and stays as it is."""
+    try:
+        return text and json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text
 
 
 def lasting(ms: int) -> str:

@@ -61,6 +61,11 @@ class Card:
     changes: tuple[str, ...]  # of a repair: the lines of a unified diff
 
     @property
+    def kind(self) -> str:
+        """What kind of question it is, in a word."""
+        return "repair" if answers.is_repair(self.question) else self.question.kind
+
+    @property
     def mends(self) -> bool:
         """Whether a new version of the script would answer it."""
         return "deploy" in self.question.actions
