@@ -14,6 +14,7 @@ from keepai import Transient
 from keepai.model.records import Run
 from keepai.views import lists
 from keepai.views.excerpt import excerpt
+from keepai.views.lists import Wanted
 from keepai.views.waterfall import WIDTH, Scale, Span, lasting
 from tests.harness import consumer, producer, workflow
 
@@ -82,16 +83,17 @@ async def test_runs_are_found_by_what_is_known_of_them(
     assert ("No run fits." in body) is (not found)
 
 
-async def test_older_runs_are_a_page_away_and_keep_what_was_asked_for(
-    ran: tuple[Served, dict[str, Run]], monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_older_runs_are_a_page_away(ran: tuple[Served, dict[str, Run]]) -> None:
     served, runs = ran
-    monkeypatch.setattr(lists.runs, "__defaults__", (None, 1))
-    first = (await served.get("/workflows/flow/runs?handler=answer")).body
-    assert listed(first) == [runs["second"].id]
-    [older] = re.findall(r'<a href="([^"]+)" rel="next">', first)
-    assert "handler=answer" in older
-    assert listed((await served.get(html.unescape(older))).body) == [runs["first"].id]
+    read, wf = served.story.keep.parts.ledger.read(), runs["poll"].workflow_id
+    first = lists.runs(read, wf, Wanted(), "answer", rows=1)
+    assert [each.run.id for each in first.rows] == [runs["second"].id]
+    second = lists.runs(read, wf, Wanted(before=first.older), "answer", rows=1)
+    assert ([each.run.id for each in second.rows], second.older) == ([runs["first"].id], None)
+    asked = f"handler=answer&before={first.older}"
+    body = (await served.get(f"/workflows/flow/runs?{asked}")).body
+    assert listed(body) == [runs["first"].id]
+    assert '<a href="/workflows/flow/runs?handler=answer" rel="first">' in body
 
 
 async def test_a_list_without_runs_says_so(served: Served) -> None:
@@ -135,6 +137,7 @@ async def test_what_stopped_a_run_can_be_answered_on_its_page(served: Served, ta
     wf = await questions.logic(served.story)
     run = await last(served.story, wf)
     await tab.page.goto(served.web.address())
+    await tab.page.get_by_role("link", name="logic", exact=True).click()
     await tab.page.get_by_role("link", name="Runs").click()
     await tab.page.get_by_role("link", name="answer").click()
     await expect(tab.page.locator(".failing mark")).to_contain_text("const total = prepared.data.payload.total;")
@@ -202,7 +205,8 @@ async def test_what_took_no_time_can_be_seen_and_stays_inside() -> None:
 
 
 @pytest.mark.parametrize(("ms", "said"), [
-    (0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (60_000, "1 min"), (5_025_000, "1 h 23 min"), (90_000_000, "1 d 1 h"),
+    (0, "0 ms"), (999, "999 ms"), (1_500, "1.5 s"), (60_000, "1 min"), (5_025_000, "1 h 23 min"),
+    (90_000_000, "1 d 1 h"),
 ])
 async def test_a_length_of_time_is_told_as_people_say_it(ms: int, said: str) -> None:
     assert lasting(ms) == said
