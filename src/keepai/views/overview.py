@@ -86,14 +86,14 @@ def _standing(workflow: Workflow, asked: Sequence[Escalation], run: Row | None) 
         first = failed or asked[0]
         return "failed" if failed else "needs you", str(first.facts.get("why") or first.title)
     if workflow.status.value != "active":
-        return workflow.status.value, "nothing of it starts until somebody resumes it"
+        return workflow.status.value, "Nothing of it starts until somebody resumes it."
     if run is not None and run["status"] == "active":
-        return "running", f"{run['handler']} is {run['phase']}"
+        return "running", f"{run['handler']} is {run['phase']}."
     if run is not None:
-        return "waiting", f"{run['handler']} goes on by itself"
+        return "waiting", f"{run['handler']} stopped and goes on by itself."
     if workflow.pending:
-        return "waiting", "events wait for a consumer"
-    return "done", "nothing is left to do"
+        return "waiting", "Events wait for a consumer."
+    return "done", "Nothing is left to do."
 
 
 def _arrived(read: Reader, workflow_id: str, pending: Iterable[Row]) -> list[Arrived]:
