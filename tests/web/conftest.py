@@ -12,6 +12,7 @@ import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -93,9 +94,10 @@ class Served:
         return session.csrf if session else self.web.door.csrf
 
 
-async def serve(folder: Path, password: str | None = None) -> AsyncIterator[Served]:
-    """A host on `folder` with its page, to be used in a fixture."""
-    async with Story(folder) as story, Web(story.keep, Settings(path=story.path, password=password), port=0) as web:
+async def serve(folder: Path, password: str | None = None, **options: Any) -> AsyncIterator[Served]:
+    """A host on `folder` with its page, to be used in a fixture; `options` are those of the story."""
+    settings = Settings(path=folder / "keep.db", password=password)
+    async with Story(folder, **options) as story, Web(story.keep, settings, port=0) as web:
         yield Served(story, web)
 
 

@@ -1,4 +1,4 @@
-"""Inputs, outputs, events and items a page at a time, newest first, with filters; as fast at the end of a long list.
+"""Inputs, outputs, runs, events and items a page at a time, newest first; as fast at the end of a long list.
 
 One page searches at most `SPAN` rows. If these do not fill it, the page says how far it has searched, and the next one
 goes on from there: a rare text in a long list costs several pages, never a long wait.
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..ledger.base import Reader, Row
-from ..ledger.rows import item_record, mutation_record
-from ..model.records import Event, Input, Item, Mutation, Record
+from ..ledger.rows import item_record, mutation_record, run_record
+from ..model.codec import stored
+from ..model.records import Event, Input, Item, Mutation, Record, Run
 from .overview import COUNTED_MAX
 from .read import event_record
 from .standing import input_record
@@ -84,6 +85,16 @@ class Worked(Record):
     outputs: tuple[Mutation, ...]
 
 
+@dataclass(frozen=True)
+class Ran(Record):
+    """A run, the script's word for what it works on, and what it sent."""
+
+    run: Run
+    title: str | None
+    outputs: tuple[Mutation, ...]
+    items: int
+
+
 def inputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Came]:
     """What came in, each with what went out because of it."""
     if wanted.status in ("pending", "needs you"):
@@ -126,6 +137,16 @@ def items(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> L
 def worked(read: Reader, item: Item) -> Worked:
     """An item, and what was sent for it in all its attempts."""
     return Worked(item, tuple(mutation_record(each) for each in read.all("look_mutations_of_item", item_id=item.id)))
+
+
+def runs(read: Reader, workflow_id: str, wanted: Wanted, handler: str | None = None, rows: int = ROWS) -> Listed[Ran]:
+    """What was run, of one handler or of all, each with what it did."""
+    where = {"workflow_id": workflow_id, **wanted.params()}
+    floor = read.one("list_runs_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
+    found = read.all(
+        "list_runs", **where, handler=handler or None, floor=floor["seq"] if floor else 0, limit=rows + 1,
+    )
+    return _cut([(int(row["seq"]), _ran(read, row)) for row in found], rows, floor)
 
 
 def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -> Listed[Input]:
@@ -171,3 +192,18 @@ def _went(read: Reader, row: Row) -> Went:
     number = fan_in(read, row["id"])
     first = read.one("list_inputs_of_mutation", mutation_id=row["id"], after=0, limit=1)
     return Went(mutation_record(row), min(number, FAN_MAX), number > FAN_MAX, input_record(first) if first else None)
+
+
+def _ran(read: Reader, row: Row) -> Ran:
+    run, where = run_record(row), {"workflow_id": row["workflow_id"], "run_id": row["id"]}
+    sent = tuple(mutation_record(each) for each in read.all("look_mutations_of_run", **where))
+    items = len(read.all("look_items_of_run", **where)) if run.kind == "routine" else 0
+    return Ran(run, title_of(run), sent, items)
+
+
+def title_of(run: Run) -> str | None:
+    """What the script calls the work that a run selected."""
+    selected = stored(run.prepare_result) if run.prepare_result else None
+    ui = selected.get("ui") if isinstance(selected, dict) else None
+    title = ui.get("title") if isinstance(ui, dict) else None
+    return str(title) if title else None

@@ -12,7 +12,7 @@ from ..model.states import ApprovalStatus, MutationStatus, Phase, Status
 from .items import why_left
 
 #: Why a run began → how people say it.
-_TRIGGERS = {
+TRIGGERS = {
     "event": "an event arrived", "recheck": "events wait that it did not take the last time",
     "wake": "it asked to be woken", "schedule": "its time had come", "run_now": "a person asked for it",
     "retry": "it was time to try again", "granted": "what it lacked was granted",
@@ -53,7 +53,7 @@ def of_run(run: Run, lineage: Sequence[Run]) -> str:
     """Why a run stands where it stands."""
     match run.state:
         case Status.ACTIVE:
-            return f"It began because {_TRIGGERS.get(run.trigger, run.trigger)}; {_PHASES[run.phase]}."
+            return f"It began because {TRIGGERS.get(run.trigger, run.trigger)}; {_PHASES[run.phase]}."
         case Status.PAUSED | Status.FAILED:
             return _error(run)
         case Status.COMMITTED:
@@ -62,7 +62,7 @@ def of_run(run: Run, lineage: Sequence[Run]) -> str:
             given_up = "A person gave it up, or a new version has no such handler; its events wait again."
             return _after(run, given_up)
     after = next((r for r in lineage if r.retry_of == run.id), None)
-    carried = f"run {after.id} carries on, because {_TRIGGERS.get(after.trigger, after.trigger)}" if after else ""
+    carried = f"run {after.id} carries on, because {TRIGGERS.get(after.trigger, after.trigger)}" if after else ""
     begun = f"Its host died while {_PHASES[run.phase]}" if run.state is Status.CRASHED else "It stopped"
     return _after(run, f"{begun}; {carried}.")
 

@@ -101,3 +101,23 @@ where workflow_id = :workflow_id and seq < :before and seq >= :floor
     or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text)
   and (:status is null or status = :status)
 order by seq desc limit :limit;
+
+-- name: list_runs_floor
+-- The place of the run that lies `span` runs before a place, if there are so many.
+select seq, created_at from run where workflow_id = :workflow_id and seq < :before
+order by seq desc limit 1 offset :span;
+
+-- name: list_runs
+-- Runs; a text is looked for in what they selected and in why they stopped.
+select * from run
+where workflow_id = :workflow_id and seq < :before and seq >= :floor
+  and (:since is null or created_at >= :since)
+  and (:text is null or instr(lower(prepare_result), lower(:text)) or instr(lower(prepare_result), lower(:upper))
+    or instr(lower(prepare_result), :lower) or instr(lower(error), lower(:text)) or instr(lower(error), lower(:upper))
+    or instr(lower(error), :lower) or id = :text)
+  and (:status is null or status = :status) and (:handler is null or handler = :handler)
+order by seq desc limit :limit;
+
+-- name: list_handlers
+-- The handlers that a workflow has or had.
+select handler from handler_state where workflow_id = :workflow_id order by handler;

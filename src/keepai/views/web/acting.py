@@ -35,7 +35,8 @@ async def _perform(request: Request, form: Mapping[str, str]) -> None:
     if name not in control.ACTS or name in LOOKS:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
-    params = {key: _typed(name, key, text) for key, text in given.items()}
+    needs = control.ACTS[name].needs
+    params = {key: _typed(name, key, text) for key, text in given.items() if text or key in needs}
     control.check(name, params)
     await control.perform(site(request).keep, name, params)
 

@@ -31,6 +31,8 @@ class Filters:
     text: str
     before: int | None
     statuses: tuple[str, ...]
+    handler: str = ""
+    handlers: tuple[str, ...] = ()  # a list without handlers has no such choice
 
     @property
     def times(self) -> Mapping[str, str]:
@@ -40,7 +42,7 @@ class Filters:
     @property
     def narrow(self) -> bool:
         """Whether anything is left out."""
-        return bool(self.status or self.time or self.text)
+        return bool(self.status or self.time or self.text or self.handler)
 
     def wanted(self, now_ms: int) -> Wanted:
         """The same for the ledger."""
@@ -58,13 +60,14 @@ class Paging:
     told: str
 
 
-def filters(request: Request, statuses: tuple[str, ...]) -> Filters:
+def filters(request: Request, statuses: tuple[str, ...], handlers: tuple[str, ...] = ()) -> Filters:
     """What the address asks for; what it does not know it leaves out."""
     asked = request.query_params
     status, time, before = asked.get("status", ""), asked.get("time", ""), asked.get("before", "")
+    handler = asked.get("handler", "")
     return Filters(
         status if status in statuses else "", time if time in SPANS else "", asked.get("text", "").strip()[:TEXT_MAX],
-        place(before), statuses,
+        place(before), statuses, handler if handler in handlers else "", handlers,
     )
 
 
@@ -75,7 +78,7 @@ def place(text: str) -> int | None:
 
 def paging(path: str, asked: Filters, listed: Listed[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:
     """The pages beside this one; `more` is what else the address asks for."""
-    named = {**more, "status": asked.status, "time": asked.time, "text": asked.text}
+    named = {**more, "status": asked.status, "handler": asked.handler, "time": asked.time, "text": asked.text}
     kept = {key: value for key, value in named.items() if value}
     here = f"{path}?{urlencode(kept)}" if kept else path
     older = f"{path}?{urlencode({**kept, 'before': listed.older})}" if listed.older is not None else None

@@ -1,0 +1,247 @@
+"""Needs you: every question with its facts, every button in a real browser, and nothing done by accident."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import expect
+
+from keepai.views.answers import MEANINGS, deed
+from keepai.views.control import ACTS
+from keepai.views.questions import ACTIONS
+from tests.harness import js
+
+from . import questions
+from .conftest import Served, Tab, serve
+from .questions import ASKS, POLICY, last
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PHONE = {"viewport": {"width": 320, "height": 640}}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def asking(tmp_path: Path) -> AsyncIterator[Served]:
+    """A host with its page, in a world that can bring about every kind of question."""
+    async for each in serve(tmp_path, policy=POLICY, connectors=questions.connectors()):
+        await each.sign_in()
+        yield each
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def every(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Served, dict[str, str]]]:
+    """One host with every kind of question at once, for what changes nothing; and the workflow of each."""
+    async for each in serve(tmp_path_factory.mktemp("every"), policy=POLICY, connectors=questions.connectors()):
+        await each.sign_in()
+        yield each, {name: await ask(each.story) for name, ask in ASKS.items()}
+
+
+def text(body: str) -> str:
+    """What a page says, without its markup."""
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
+
+
+# What stands on a card
+
+#: Question → what its card must say.
+SAYS = {
+    "unknown_blind": (
+        "Did this happen?", 'webhook.fire: amount=120, of="invoice-7"', "The script calls this: “Answer to invoice-7”",
+        "The connection was lost", "Because of “Invoice 7 of Ann”", "Look in webhook whether", "class C: blind",
+        "May still arrive not any more", '"amount": 120', "If it did happen, it will have happened twice.",
+    ),
+    "unknown_looked_up": ("gmail.send can be looked up.", "asked about 1 time", "Look again", "ann@example.com"),
+    "unknown_at_once": ("for 60 seconds", "Not yet: It didn’t happen — possible in 1 min"),
+    "approval": ("May this be sent?", '"body": "Thank you."', "Answer until", "exactly this is done, once"),
+    "permission": ("May it do this?", "Permission sheets.appendRow", "keep grant permission sheets.appendRow"),
+    "precondition": ("Something outside is missing.", "The spreadsheet “book” does not exist."),
+    "exhausted": ("It was tried too often.", "The mail server is busy."),
+    "logic": ("The script failed.", "line 20 failed: const total = prepared.data.payload.total;", "keep deploy FILE"),
+    "logic_after": ("Stands as ✓ applied", "end it: what happened stays"),
+    "internal": ("The host or a connector failed.", "division by zero"),
+    "repair": (
+        "May this repair be let in?", "The repair says: “There is no total in a mail.”", "Version 1.0 touched 1 input",
+        "- const total = prepared.data.payload.total;", "the repair becomes the active version",
+    ),
+    "attention": ("It was done before with another", 'text "Dear Bob" "Dear Robert"', "2 other fields the same"),
+    "left": ("This was begun and not finished.", "Done for it so far, and stays: nothing"),
+    "contradicted": ("A later sign contradicts", "On record: A person chose to go on", "the call returned"),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+async def test_a_card_says_what_a_person_must_know(every: tuple[Served, dict[str, str]], name: str) -> None:
+    served, workflows = every
+    said = text((await served.get(f"/workflows/{workflows[name]}/needs-you")).body)
+    assert [each for each in SAYS[name] if each not in said] == []
+
+
+async def test_all_questions_stand_on_one_page_and_those_of_a_workflow_on_another(
+    every: tuple[Served, dict[str, str]],
+) -> None:
+    served, workflows = every
+    assert (await served.get("/needs-you")).body.count('<article class="card question"') == len(ASKS)
+    one = await served.get(f"/workflows/{workflows['logic']}/needs-you")
+    assert one.body.count('<article class="card question"') == 1
+
+
+async def test_where_nothing_is_asked_the_page_says_so(standing: Served) -> None:
+    assert "Nothing needs you." in (await standing.get("/needs-you")).body
+    assert "lines has no question for you" in text((await standing.get("/workflows/lines/needs-you")).body)
+
+
+async def test_what_a_script_chose_cannot_pose_as_the_page(asking: Served) -> None:
+    title = "\u202e<b>Approved</b>\u200b"
+    asking.story.feed.put("a", title=title)
+    source = questions.acting("posing").replace("`Answer to ${event.messageId}`", js(title))
+    await asking.story.deploy(source, grants={"feed.list": "allow", "gmail.send": "ask"})
+    await asking.story.run()
+    body = (await asking.get("/needs-you")).body
+    assert "&lt;b&gt;Approved" in body
+    assert not any(each in body for each in ("<b>Approved", "\u202e", "\u200b"))
+
+
+async def test_every_answer_is_an_act_that_a_host_takes() -> None:
+    for act in {act for acts in ACTIONS.values() for act in acts} - {"deploy"} | set(MEANINGS) - {"deploy"}:
+        name, params = deed(act, "x_1", "wf_1", "gmail.send")
+        assert set(ACTS[name].needs) <= set(params) <= {*ACTS[name].needs, *ACTS[name].takes}, act
+
+
+# Every button, in a browser
+
+#: Question and button → how the run, its outputs and the world stand afterwards.
+ANSWERS: dict[tuple[str, str], tuple[str, list[str], int]] = {
+    ("unknown_looked_up", "Look again"): ("committed", ["applied"], 1),
+    ("unknown_blind", "It didn’t happen"): ("committed", ["failed", "applied"], 1),
+    ("unknown_blind", "It happened"): ("committed", ["applied"], 0),
+    ("unknown_blind", "Skip it"): ("committed", ["skipped"], 0),
+    ("approval", "Approve"): ("committed", ["applied"], 1),
+    ("approval", "Reject"): ("committed", [], 0),
+    ("permission", "Allow it"): ("committed", ["applied"], 1),
+    ("permission", "Give it up"): ("committed", [], 0),
+    ("precondition", "Try again"): ("committed", ["failed", "applied"], 1),
+    ("exhausted", "Try again"): ("committed", ["failed", "failed", "applied"], 1),
+    ("logic", "Give it up"): ("committed", [], 0),
+    ("logic_after", "End it here"): ("committed", ["applied"], 1),
+    ("internal", "Try again"): ("committed", ["applied"], 1),
+    ("repair", "Let it in"): ("committed", ["applied"], 1),
+    ("repair", "Reject"): ("failed:logic", [], 0),
+    ("attention", "Keep what was done"): ("committed", ["applied", "failed", "applied"], 1),
+    ("left", "Skip this input"): ("committed", ["failed"], 0),
+    ("left", "Work on it once more"): ("committed", ["failed", "applied"], 1),
+    ("contradicted", "I have seen it"): ("committed", ["skipped"], 0),
+}
+
+
+@pytest.mark.parametrize(("name", "label"), ANSWERS, ids=str)
+async def test_a_button_does_what_it_says_and_its_card_goes(asking: Served, tab: Tab, name: str, label: str) -> None:
+    wf = await ASKS[name](asking.story)
+    await tab.page.goto(asking.web.address())
+    await tab.page.get_by_role("link", name="Needs you").first.click()
+    card = tab.page.locator("article.question")
+    heading = await card.get_by_role("heading", level=2).inner_text()
+    await press(tab, label)
+    await expect(tab.page.locator(".note.done")).to_be_visible()
+    if label == "Work on it once more":
+        asking.story.feed.put("invoice-7", title="Invoice 7 of Ann")
+    await asking.story.run(minutes=5 if name == "left" else 0)
+    await expect(tab.page.get_by_role("heading", name=heading)).to_have_count(0)
+    run, sent = await last(asking.story, wf), await asking.story.keep.mutations(wf)
+    assert (run.status, [m.status for m in sent], len(asking.story.world.effects)) == ANSWERS[name, label]
+
+
+async def press(tab: Tab, label: str) -> None:
+    """Press a button of the only card; a risky one asks whether one is sure."""
+    risky = tab.page.locator("summary", has_text=label)
+    if not await risky.count():
+        await tab.page.get_by_role("button", name=label, exact=True).click()
+        return
+    await risky.click()
+    await tab.page.locator("details[open].sure").get_by_role("button").click()
+
+
+async def test_every_act_has_its_button_tried() -> None:
+    tried = {label for _, label in ANSWERS}
+    acts = {act for acts in ACTIONS.values() for act in acts} | {"finish", "seen", "reprocess", "skip_input"}
+    assert {MEANINGS[act].label for act in acts - {"deploy"}} <= tried
+
+
+async def test_a_result_given_by_hand_is_what_the_script_goes_on_with(asking: Served, tab: Tab) -> None:
+    wf = await questions.unknown_blind(asking.story)
+    await tab.page.goto(asking.web.address())
+    await tab.page.get_by_role("link", name="Needs you").first.click()
+    await tab.page.locator("summary", has_text="It happened").click()
+    await tab.page.get_by_label("Its result as JSON").fill("{ no JSON")
+    await tab.page.get_by_role("button", name="Yes, it happened").click()
+    await expect(tab.page.get_by_role("alert")).to_contain_text("result must be JSON")
+    await tab.page.locator("summary", has_text="It happened").click()
+    await tab.page.get_by_label("Its result as JSON").fill('{"id": 7}')
+    await tab.page.get_by_role("button", name="Yes, it happened").click()
+    await expect(tab.page.get_by_text("Nothing needs you.")).to_be_visible()
+    await asking.story.run()
+    assert (await questions.sent(asking.story, wf)).result == {"id": 7}
+    assert asking.story.logs(await last(asking.story, wf)) == ['{"result":{"id":7},"status":"applied"}']
+
+
+async def test_a_stale_click_is_refused_with_the_new_state(asking: Served, tab: Tab) -> None:
+    wf = await questions.approval(asking.story)
+    await tab.page.goto(asking.web.address())
+    await tab.page.get_by_role("link", name="Needs you").first.click()
+    await tab.page.locator("summary", has_text="Reject").click()  # while one hesitates, the card stays
+    [asked] = await asking.story.keep.needs_you()
+    await asking.story.keep.approve(asked.id)
+    await asking.story.run()
+    await asyncio.sleep(0.5)
+    await tab.page.get_by_role("button", name="Yes: Reject").click()
+    await expect(tab.page.get_by_role("alert")).to_contain_text(f"{asked.id} is consumed")
+    await expect(tab.page.get_by_text("Nothing needs you.")).to_be_visible()
+    assert (len(asking.story.world.effects), (await last(asking.story, wf)).status) == (1, "committed")
+
+
+async def test_a_card_in_which_somebody_types_stays_and_others_follow(asking: Served, tab: Tab) -> None:
+    await questions.unknown_blind(asking.story)
+    other = await questions.permission(asking.story)
+    await tab.page.goto(asking.web.address())
+    await tab.page.get_by_role("link", name="Needs you").first.click()
+    await tab.page.locator("summary", has_text="It happened").click()
+    await tab.page.get_by_label("Its result as JSON").press_sequentially('{"id"')
+    await asking.story.keep.pause(other)
+    await expect(tab.page.get_by_text("The workflow is paused")).to_be_visible()
+    await expect(tab.page.get_by_label("Its result as JSON")).to_have_value('{"id"')
+    await expect(tab.page.get_by_label("Its result as JSON")).to_be_focused()
+
+
+async def test_a_question_can_be_answered_with_the_keyboard_alone(asking: Served, tab: Tab) -> None:
+    await questions.unknown_blind(asking.story)
+    await tab.page.goto(asking.web.address())
+    await tab.page.get_by_role("link", name="Needs you").first.focus()
+    await tab.page.keyboard.press("Enter")
+    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Needs you")
+    for _ in range(30):
+        await tab.page.keyboard.press("Tab")
+        if "Skip it" in await tab.page.evaluate("document.activeElement.textContent"):
+            break
+    assert await tab.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    for key in ("Enter", "Tab", "Enter"):
+        await tab.page.keyboard.press(key)
+    await expect(tab.page.locator(".note.done")).to_contain_text("given up without knowing")
+
+
+@pytest.mark.parametrize("context", [PHONE], indirect=True)
+async def test_on_a_phone_cards_and_runs_are_no_wider_than_the_window(
+    every: tuple[Served, dict[str, str]], tab: Tab,
+) -> None:
+    served, workflows = every
+    run = await last(served.story, workflows["logic"])
+    await tab.page.goto(served.web.address())
+    for path in ("/needs-you", f"/workflows/{run.workflow_id}/runs", f"/runs/{run.id}"):
+        await tab.page.goto(served.web.origin + path)
+        for summary in await tab.page.locator("main summary:visible").all():
+            await summary.click()
+        assert not await tab.overflows(), path
