@@ -98,6 +98,14 @@ async def test_mail_is_filed_a_killed_host_comes_back_and_a_lost_answer_is_asked
     await expect(page.locator("#said")).to_contain_text("waits for your answer")
     assert len(stage.killed()) == 1
     assert await page.evaluate("window.sameDocument"), "the page was never loaded again"
+
+    await newest.get_by_role("link", name="Answer").click()
+    await page.locator("summary", has_text="It happened").click()
+    await page.get_by_role("button", name="Yes, it happened").click()
+    await expect(page.locator(".note.done")).to_be_visible()
+    await page.get_by_role("link", name="Home").click()
+    await expect(newest).to_contain_text("You said what became of it", timeout=PATIENCE_MS)
+    await expect(page.locator("#counted")).to_have_text("8 e-mails, 8 rows.")
     await page.close()  # it would complain about the end of the demo, too
 
 
