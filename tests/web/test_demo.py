@@ -110,7 +110,7 @@ async def test_mail_is_filed_a_killed_host_comes_back_and_a_lost_answer_is_asked
 
 
 @pytest.mark.parametrize("context", [{"viewport": {"width": 320, "height": 640}}], indirect=True)
-async def test_the_buttons_are_for_whoever_was_let_in(stage: Stage, tab: Tab) -> None:
+async def test_the_buttons_are_for_whoever_was_let_in_and_no_host_outlives_its_parent(stage: Stage, tab: Tab) -> None:
     origin = stage.address.partition("/?")[0]
     for path in ("/", "/demo/mail", "/demo/plug", "/demo/lose"):
         answer = await asyncio.to_thread(ask, origin, "GET" if path == "/" else "POST", path)
@@ -120,6 +120,8 @@ async def test_the_buttons_are_for_whoever_was_let_in(stage: Stage, tab: Tab) ->
     assert not await tab.overflows()
     assert stage.killed() == []
     await tab.page.close()
+    stage.process.kill()
+    await all_ended(stage)
 
 
 def ask(origin: str, method: str, path: str) -> int:
@@ -138,10 +140,15 @@ async def test_ctrl_c_ends_parent_and_host_at_once_and_leaves_nothing(stage: Sta
     assert await asyncio.wait_for(stage.process.wait(), 10) == 0
     assert asyncio.get_running_loop().time() - began < 2, "a second; two where other tests run beside"
     assert made(tmp_path) == []
-    for _ in range(100):  # workers of the sandbox notice by themselves that their host is gone
+    await all_ended(stage)
+
+
+async def all_ended(stage: Stage) -> None:
+    """Wait until nothing is left of a demo: whoever lost its parent notices that by itself, and soon."""
+    for _ in range(100):
         if not alive(stage.process.pid):
             break
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)
     assert alive(stage.process.pid) == []
 
 

@@ -91,10 +91,13 @@ def main() -> None:
     """A host in this folder, with what its parent handed over."""
     import asyncio
 
+    from ...runtime.javascript import linux
     from ..web.demo import Demo
     from ..web.door import Handed
     from .dev import Page, run
 
+    if sys.platform == "linux":
+        linux.die_with_parent()
     settings, sheets = _settings()
     listener = socket.socket(fileno=int(os.environ.pop(LISTENER)))
     demo = Demo(Path.cwd(), sheets, listener, Handed.of(os.environ.pop(SESSION)))

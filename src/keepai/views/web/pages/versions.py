@@ -16,7 +16,7 @@ from ...blast import blast
 from ...changes import changes
 from ...cli.session import Look
 from ...workflow import Version
-from ..site import Link, show
+from ..site import LIVE, Link, show
 
 LINKS: tuple[Link, ...] = ()
 THINGS: Mapping[str, str] = {}
@@ -47,9 +47,12 @@ def _read_versions(look: Look, request: Request) -> Mapping[str, Any]:
 
 
 def _read_blast(look: Look, request: Request) -> Mapping[str, Any]:
+    """All that a version touched may take seconds to gather: once, and not again at every change."""
     row = look.views.workflow_row(request.path_params["wf"])
-    found = blast(look.read, row, request.query_params.get("version") or None, most=TOUCHED_SHOWN)
-    return {"wf": row, "found": found, "versions": workflow.versions(look.read, row), "most": TOUCHED_SHOWN}
+    version = request.query_params.get("version") or f"{row['major']}.{row['minor']}"
+    found = None if LIVE in request.headers else blast(look.read, row, version, most=TOUCHED_SHOWN)
+    known = workflow.versions(look.read, row)
+    return {"wf": row, "found": found, "version": version, "versions": known, "most": TOUCHED_SHOWN}
 
 
 def _before(known: Sequence[Version], version: str) -> str:

@@ -16,7 +16,7 @@ from ... import workflow
 from ...cli.graph import schedule
 from ...cli.session import Look
 from ...graph import svg
-from ...overview import glance
+from ...overview import standing_of
 from ...workflow import Permission
 from ..site import Link, show
 from ..timeline import lines
@@ -45,7 +45,8 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
     asked = look.views.needs_you(look.now_ms, row["id"])
     return {
         "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule, "rule_text": _rule,
-        "glance": glance(look.read, look.views.workflow(row["id"], look.now_ms), asked),
+        "questions": len(asked),
+        "standing": standing_of(look.views.workflow(row["id"], look.now_ms), asked, run)[0],
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
         "handlers": workflow.timed(look.read, row, manifest), "versions": workflow.versions(look.read, row),
         "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN, "held": run is not None,
