@@ -92,8 +92,9 @@ async def test_pause_resume_stop_and_run_now(served: Served) -> None:
 async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: Served) -> None:
     wf = await served.story.deploy(LINES)
     page = f"/workflows/{wf}"
-    first = texts((await served.get(page)).body)
-    assert "sheets.appendRow ✓ allow set now by person" in first
+    first = (await served.get(page)).body
+    assert "sheets.appendRow ✓ allow set now by person" in texts(first)
+    assert first.count("Ask me each time") == 1, "feed.list is a read, of which nobody can be asked"
     shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode="ask")).body)
     assert "sheets.appendRow ○ ask set now by person" in shown
     rule = '{"mode": "allow", "match": {"spreadsheetId": "bo*"}, "per_day": 20}'

@@ -33,13 +33,15 @@ def demo(folder: str | None, ui: bool, port: int | None, as_json: bool) -> None:
             from .stage import stage
 
             stage(place, port)
-            return
-        result = Play(place, quiet=as_json).play()
-        if as_json:
-            echo_json(result)
-        elif folder:
+            ok = True
+        else:
+            result = Play(place, quiet=as_json).play()
+            ok = bool(result["ok"])
+            if as_json:
+                echo_json(result)
+        if folder and not as_json:
             echo(f"\nIt is all in {folder}: cd there and try keep status, keep outputs {WORKFLOW}, keep dev.")
-    sys.exit(0 if result["ok"] else 1)
+    sys.exit(0 if ok else 1)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ....model.operations import Kind
 from ....script.graph import graph
 from ... import workflow
 from ...cli.graph import schedule
@@ -18,7 +19,7 @@ from ...cli.session import Look
 from ...graph import svg
 from ...overview import standing_of
 from ...workflow import Permission
-from ..site import Link, show
+from ..site import Link, show, site
 from ..timeline import lines
 
 LINKS = (Link("Workflow", "/workflows/{wf}", order=5),)
@@ -33,7 +34,12 @@ def routes() -> list[Route]:
 
 
 async def _workflow(request: Request) -> Response:
-    return await show(request, "workflow.html", _read)
+    surface = site(request).keep.parts.surface
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        return {**_read(look, request), "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION}
+
+    return await show(request, "workflow.html", read)
 
 
 def _read(look: Look, request: Request) -> Mapping[str, Any]:
