@@ -123,6 +123,9 @@ def test_an_answer_that_the_real_connector_would_never_give_fails_the_case(place
     result = case(place, wrong, '[case.expect]\nneeds_you = ["internal"]\n', code=1)
     assert "does not fit its type" in result["problems"][0]
     assert "from is missing" in result["problems"][0]
+    told = place.type("test", code=1).stdout
+    assert "bug of the connector" not in told
+    assert "expected" not in told
 
 
 @pytest.mark.parametrize(("text", "told"), [
@@ -156,3 +159,4 @@ def test_cases_can_be_chosen_by_name(place: Place) -> None:
         f'[[case]]\nname = "with mail"\n{MAIL}{ROW}\n[[case]]\nname = "without"\n{MAIL.replace("[{", "[] # [{")}')
     assert [each["name"] for each in place.json("test", "-k", "without")] == ["without"]
     assert place.json("test", "-k", "nothing like it", code=1) == []
+    assert "No case has 'nothing like it' in its name." in place.type("test", "-k", "nothing like it", code=1).stderr

@@ -54,6 +54,7 @@ def test_what_is_no_workflow_and_no_file_is_told(place: Place) -> None:
     (place.folder / "bad.js").write_text("nonsense(")
     assert "error" in place.type("graph", "bad.js", code=3).stderr
     assert "no ledger" in place.type("graph", "nothing", code=1).stderr
+    assert "there is no file none.js" in place.type("graph", "none.js", code=2).stderr
 
 
 def test_events_flow_from_left_to_right() -> None:

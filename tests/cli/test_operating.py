@@ -109,6 +109,7 @@ def test_a_backup_is_the_ledger_and_can_take_its_place(worked: Place) -> None:
     made = worked.json("db", "backup", "copy.db")
     assert (made["file"], {each["sound"] for each in made["checks"]}) == ("copy.db", {True})
     assert made["bytes"] == (worked.folder / "copy.db").stat().st_size
+    assert (worked.folder / "copy.db").stat().st_mode & 0o777 == 0o600
     assert worked.json("--db", "copy.db", "inputs", "email-to-sheets") == before
     assert worked.json("--db", "copy.db", "db", "check")["sound"]
     worked.type("--db", "copy.db", "dev", "--once")
@@ -119,7 +120,8 @@ def test_a_backup_overwrites_nothing(worked: Place) -> None:
     (worked.folder / "copy.db").write_text("mine")
     assert "exists already" in worked.type("db", "backup", "copy.db", code=1).stderr
     assert (worked.folder / "copy.db").read_text() == "mine"
-    assert "cannot be" in worked.type("db", "backup", "none/copy.db", code=1).stderr
+    told = worked.type("db", "backup", "none/copy.db", code=1).stderr
+    assert "The backup none/copy.db cannot be written: No such file or directory." in told
 
 
 def test_a_backup_of_a_broken_ledger_is_thrown_away(worked: Place) -> None:

@@ -43,6 +43,7 @@ def backup(path: Path, target: Path) -> list[Check]:
     part = target.with_name(target.name + ".part")
     try:
         part.unlink(missing_ok=True)
+        os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))  # a ledger is nobody else's to read
         copy(path, part)
         found = verified(part)
         sync(part)

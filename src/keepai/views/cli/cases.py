@@ -45,7 +45,9 @@ def test(session: Session, files: Sequence[str], wanted: str, as_json: bool) -> 
     if as_json:
         echo_json(results)
     else:
-        say(f"{count(len(results), 'case')}: {len(results) - failed} passed, {failed} failed")
+        none = f"No case has {plain(wanted)!r} in its name."
+        told = f"{count(len(results), 'case')}: {len(results) - failed} passed, {failed} failed"
+        say(told if results else none)
     sys.exit(1 if failed or not results else 0)
 
 
@@ -106,6 +108,8 @@ def _told(file: Path, result: Result) -> Iterator[str]:
         return
     for problem in result.problems:
         yield f"        {plain(problem)}"
+    if result.problems:
+        return  # what else differs comes of that
     for each in result.differences:
         yield f"        expected {each.what} (-) and what there is (+):"
         yield from (f"          {line}" for line in _diff(each.wanted, each.found))

@@ -30,6 +30,8 @@ def graph(session: Session, what: str, form: str | None, as_json: bool) -> None:
 
     Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
     """
+    if what.endswith(".js") and not Path(what).exists():
+        raise click.BadParameter(f"there is no file {what}.", param_hint="WORKFLOW|FILE")
     if what == "-" or Path(what).is_file():
         manifest, waiting = _of_file(what), dict[str, int]()
     else:
