@@ -20,7 +20,7 @@ FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId, amount: 120 });"
 APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "book", values: [prepared.data.messageId, 120] });'
 THROW = "\n      const total = prepared.data.payload.total;\n      return total.toFixed(2);\n    "
 
-Ask = Callable[[Story], Awaitable[str]]
+Ask = Callable[..., Awaitable[str]]  #: of a story and, if need be, a name for the workflow
 
 
 class Line(Connector):
@@ -70,103 +70,103 @@ async def asked(story: Story, source: str, **grants: Any) -> str:
     return wf
 
 
-async def unknown_blind(story: Story) -> str:
+async def unknown_blind(story: Story, name: str = "unknown") -> str:
     """Nobody can look it up, and nothing of it can arrive any more."""
     story.world.on("webhook.fire").fail(OutcomeUnknown("The connection was lost before the answer came."))
-    return await asked(story, acting("unknown", FIRE, next="ctx.log(JSON.stringify(mutationResult));"))
+    return await asked(story, acting(name, FIRE, next="ctx.log(JSON.stringify(mutationResult));"))
 
 
-async def unknown_at_once(story: Story) -> str:
+async def unknown_at_once(story: Story, name: str = "unknown-now") -> str:
     """The same, while it may still arrive."""
-    return await asked(story, acting("unknown-now", "await ctx.line.buzz({ times: 3 });"))
+    return await asked(story, acting(name, "await ctx.line.buzz({ times: 3 });"))
 
 
-async def unknown_looked_up(story: Story) -> str:
+async def unknown_looked_up(story: Story, name: str = "lookup") -> str:
     """It can be looked up, and that told nothing."""
     story.world.on("gmail.send").lose_answer()
     story.world.on_reconcile("gmail.send").unknown("The sent folder does not answer.")
-    return await asked(story, acting("lookup"))
+    return await asked(story, acting(name))
 
 
-async def approval(story: Story) -> str:
+async def approval(story: Story, name: str = "approval") -> str:
     """A call is held."""
-    return await asked(story, acting("approval"), grants={"feed.list": "allow", "gmail.send": "ask"})
+    return await asked(story, acting(name), grants={"feed.list": "allow", "gmail.send": "ask"})
 
 
-async def permission(story: Story) -> str:
+async def permission(story: Story, name: str = "permission") -> str:
     """Something was not granted."""
-    return await asked(story, acting("permission", APPEND), grants={"feed.list": "allow"})
+    return await asked(story, acting(name, APPEND), grants={"feed.list": "allow"})
 
 
-async def precondition(story: Story) -> str:
+async def precondition(story: Story, name: str = "precondition") -> str:
     """Something outside is missing."""
     story.world.on("sheets.appendRow").fail(PreconditionFailed("The spreadsheet “book” does not exist."))
-    return await asked(story, acting("precondition", APPEND))
+    return await asked(story, acting(name, APPEND))
 
 
-async def exhausted(story: Story) -> str:
+async def exhausted(story: Story, name: str = "exhausted") -> str:
     """It was tried too often."""
     story.world.on("gmail.send").fail(Transient("The mail server is busy."), times=2)
-    wf = await asked(story, acting("exhausted"))
+    wf = await asked(story, acting(name))
     await story.run(seconds=30)
     return wf
 
 
-async def logic(story: Story) -> str:
+async def logic(story: Story, name: str = "logic") -> str:
     """The script throws before anything was sent."""
-    return await asked(story, acting("logic", THROW + SEND))
+    return await asked(story, acting(name, THROW + SEND))
 
 
-async def logic_after(story: Story) -> str:
+async def logic_after(story: Story, name: str = "logic-after") -> str:
     """The script throws after its mutation happened."""
-    return await asked(story, acting("logic-after", next=THROW))
+    return await asked(story, acting(name, next=THROW))
 
 
-async def internal(story: Story) -> str:
+async def internal(story: Story, name: str = "internal") -> str:
     """A connector has a bug."""
     story.world.on("gmail.search").fail(ZeroDivisionError("division by zero"))
-    return await asked(story, acting("internal", first="await ctx.gmail.search({});"))
+    return await asked(story, acting(name, first="await ctx.gmail.search({});"))
 
 
-async def repair(story: Story) -> str:
+async def repair(story: Story, name: str = "repair") -> str:
     """A repair waits that may matter for what was done before."""
-    wf = await asked(story, acting("repair", THROW + SEND))
-    await story.keep.fix(wf, acting("repair"), impact="potentially_impactful", note="There is no total in a mail.")
+    wf = await asked(story, acting(name, THROW + SEND))
+    await story.keep.fix(wf, acting(name), impact="potentially_impactful", note="There is no total in a mail.")
     return wf
 
 
-def _filing(text: str) -> str:
+def _filing(name: str, text: str) -> str:
     return routine(f"""
       await ctx.withItem("letter", "The letter to Bob", async (ctx) => {{
         {GUARD}
         await ctx.desk.file({{ folder: "f", name: "n", text: "{text}" }});
         await ctx.webhook.fire({{ of: "letter" }});
       }});
-    """, name="attention")
+    """, name=name)
 
 
-async def attention(story: Story) -> str:
+async def attention(story: Story, name: str = "attention") -> str:
     """What was applied is not what the script wants now."""
     story.world.on("webhook.fire").fail(Transient("busy"))
-    wf = await asked(story, _filing("Dear Bob"))
-    await story.deploy(_filing("Dear Robert"), workflow_id=wf)
+    wf = await asked(story, _filing(name, "Dear Bob"))
+    await story.deploy(_filing(name, "Dear Robert"), workflow_id=wf)
     await story.run()
     return wf
 
 
-async def left(story: Story) -> str:
+async def left(story: Story, name: str = "left") -> str:
     """An item was begun, and its routine did not come back to it."""
     story.world.on("gmail.send").fail(Transient("busy"))
     work = 'await ctx.gmail.send({ to: "bob@example.com", body: item.id });'
-    wf = await asked(story, routine(guarded(work), name="left"))
+    wf = await asked(story, routine(guarded(work), name=name))
     story.feed.items = []
     await story.run(seconds=30)
     return wf
 
 
-async def contradicted(story: Story) -> str:
+async def contradicted(story: Story, name: str = "contradicted") -> str:
     """A call that was given up as skipped answers late that it happened."""
-    wf = await asked(story, acting("contradicted", 'await ctx.line.ring({ to: "Ann" });'))
+    wf = await asked(story, acting(name, 'await ctx.line.ring({ to: "Ann" });'))
     await story.keep.resolve((await sent(story, wf)).id, "skip")
     await story.run()
     LINES[-1].end.set()

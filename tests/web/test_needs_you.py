@@ -6,7 +6,6 @@ import asyncio
 import html
 import re
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -26,12 +25,19 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 PHONE = {"viewport": {"width": 320, "height": 640}}
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def asking(tmp_path: Path) -> AsyncIterator[Served]:
-    """A host with its page, in a world that can bring about every kind of question."""
-    async for each in serve(tmp_path, policy=POLICY, connectors=questions.connectors()):
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def asking(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    """One host for all that is answered, each in a workflow of its own."""
+    async for each in serve(tmp_path_factory.mktemp("asking"), policy=POLICY, connectors=questions.connectors()):
         await each.sign_in()
         yield each
+
+
+async def opened(served: Served, tab: Tab, wf: str) -> None:
+    """The questions of a workflow, in a browser that is signed in already."""
+    name, _, value = served.cookie.partition("=")
+    await tab.page.context.add_cookies([{"name": name, "value": value, "url": served.web.origin}])
+    await tab.page.goto(f"{served.web.origin}/workflows/{wf}/needs-you")
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -98,11 +104,11 @@ async def test_where_nothing_is_asked_the_page_says_so(standing: Served) -> None
 
 async def test_what_a_script_chose_cannot_pose_as_the_page(asking: Served) -> None:
     title = "\u202e<b>Approved</b>\u200b"
-    asking.story.feed.put("a", title=title)
+    asking.story.feed.put("invoice-7", title=title)
     source = questions.acting("posing").replace("`Answer to ${event.messageId}`", js(title))
-    await asking.story.deploy(source, grants={"feed.list": "allow", "gmail.send": "ask"})
+    wf = await asking.story.deploy(source, grants={"feed.list": "allow", "gmail.send": "ask"})
     await asking.story.run()
-    body = (await asking.get("/needs-you")).body
+    body = (await asking.get(f"/workflows/{wf}/needs-you")).body
     assert "&lt;b&gt;Approved" in body
     assert not any(each in body for each in ("<b>Approved", "\u202e", "\u200b"))
 
@@ -141,19 +147,18 @@ ANSWERS: dict[tuple[str, str], tuple[str, list[str], int]] = {
 
 @pytest.mark.parametrize(("name", "label"), ANSWERS, ids=str)
 async def test_a_button_does_what_it_says_and_its_card_goes(asking: Served, tab: Tab, name: str, label: str) -> None:
-    wf = await ASKS[name](asking.story)
-    await tab.page.goto(asking.web.address())
-    await tab.page.get_by_role("link", name="Needs you").first.click()
-    card = tab.page.locator("article.question")
-    heading = await card.get_by_role("heading", level=2).inner_text()
+    story, before = asking.story, len(asking.story.world.effects)
+    wf = await ASKS[name](story, f"{name}, {label}")
+    await opened(asking, tab, wf)
+    heading = await tab.page.locator("article.question").get_by_role("heading", level=2).inner_text()
     await press(tab, label)
     await expect(tab.page.locator(".note.done")).to_be_visible()
     if label == "Work on it once more":
-        asking.story.feed.put("invoice-7", title="Invoice 7 of Ann")
-    await asking.story.run(minutes=5 if name == "left" else 0)
+        story.feed.put("invoice-7", title="Invoice 7 of Ann")
+    await story.run(minutes=5 if name == "left" else 0)
     await expect(tab.page.get_by_role("heading", name=heading)).to_have_count(0)
-    run, sent = await last(asking.story, wf), await asking.story.keep.mutations(wf)
-    assert (run.status, [m.status for m in sent], len(asking.story.world.effects)) == ANSWERS[name, label]
+    run, sent = await last(story, wf), await story.keep.mutations(wf)
+    assert (run.status, [m.status for m in sent], len(story.world.effects) - before) == ANSWERS[name, label]
 
 
 async def press(tab: Tab, label: str) -> None:
@@ -173,9 +178,8 @@ async def test_every_act_has_its_button_tried() -> None:
 
 
 async def test_a_result_given_by_hand_is_what_the_script_goes_on_with(asking: Served, tab: Tab) -> None:
-    wf = await questions.unknown_blind(asking.story)
-    await tab.page.goto(asking.web.address())
-    await tab.page.get_by_role("link", name="Needs you").first.click()
+    wf = await questions.unknown_blind(asking.story, "by hand")
+    await opened(asking, tab, wf)
     await tab.page.locator("summary", has_text="It happened").click()
     await tab.page.get_by_label("Its result as JSON").fill("{ no JSON")
     await tab.page.get_by_role("button", name="Yes, it happened").click()
@@ -183,33 +187,32 @@ async def test_a_result_given_by_hand_is_what_the_script_goes_on_with(asking: Se
     await tab.page.locator("summary", has_text="It happened").click()
     await tab.page.get_by_label("Its result as JSON").fill('{"id": 7}')
     await tab.page.get_by_role("button", name="Yes, it happened").click()
-    await expect(tab.page.get_by_text("Nothing needs you.")).to_be_visible()
+    await expect(tab.page.get_by_text("has no question for you")).to_be_visible()
     await asking.story.run()
     assert (await questions.sent(asking.story, wf)).result == {"id": 7}
     assert asking.story.logs(await last(asking.story, wf)) == ['{"result":{"id":7},"status":"applied"}']
 
 
 async def test_a_stale_click_is_refused_with_the_new_state(asking: Served, tab: Tab) -> None:
-    wf = await questions.approval(asking.story)
-    await tab.page.goto(asking.web.address())
-    await tab.page.get_by_role("link", name="Needs you").first.click()
+    wf, before = await questions.approval(asking.story, "stale"), len(asking.story.world.effects)
+    await opened(asking, tab, wf)
     await tab.page.locator("summary", has_text="Reject").click()  # while one hesitates, the card stays
-    [asked] = await asking.story.keep.needs_you()
+    [asked] = await asking.story.keep.needs_you(wf)
     await asking.story.keep.approve(asked.id)
     await asking.story.run()
     await asyncio.sleep(0.5)
     await tab.page.get_by_role("button", name="Yes: Reject").click()
     await expect(tab.page.get_by_role("alert")).to_contain_text(f"{asked.id} is consumed")
-    await expect(tab.page.get_by_text("Nothing needs you.")).to_be_visible()
-    assert (len(asking.story.world.effects), (await last(asking.story, wf)).status) == (1, "committed")
+    await expect(tab.page.get_by_text("has no question for you")).to_be_visible()
+    assert (len(asking.story.world.effects) - before, (await last(asking.story, wf)).status) == (1, "committed")
 
 
 async def test_a_card_in_which_somebody_types_stays_and_others_follow(asking: Served, tab: Tab) -> None:
-    await questions.unknown_blind(asking.story)
-    other = await questions.permission(asking.story)
+    one, other = await questions.unknown_blind(asking.story, "typed"), await questions.permission(asking.story, "other")
+    [asked] = await asking.story.keep.needs_you(one)
     await tab.page.goto(asking.web.address())
     await tab.page.get_by_role("link", name="Needs you").first.click()
-    await tab.page.locator("summary", has_text="It happened").click()
+    await tab.page.locator(f"#card-{asked.id} summary", has_text="It happened").click()
     await tab.page.get_by_label("Its result as JSON").press_sequentially('{"id"')
     await asking.story.keep.pause(other)
     await expect(tab.page.get_by_text("The workflow is paused")).to_be_visible()
@@ -218,11 +221,7 @@ async def test_a_card_in_which_somebody_types_stays_and_others_follow(asking: Se
 
 
 async def test_a_question_can_be_answered_with_the_keyboard_alone(asking: Served, tab: Tab) -> None:
-    await questions.unknown_blind(asking.story)
-    await tab.page.goto(asking.web.address())
-    await tab.page.get_by_role("link", name="Needs you").first.focus()
-    await tab.page.keyboard.press("Enter")
-    await expect(tab.page.get_by_role("heading", level=1)).to_have_text("Needs you")
+    await opened(asking, tab, await questions.unknown_blind(asking.story, "keys"))
     for _ in range(30):
         await tab.page.keyboard.press("Tab")
         if "Skip it" in await tab.page.evaluate("document.activeElement.textContent"):
@@ -242,6 +241,5 @@ async def test_on_a_phone_cards_and_runs_are_no_wider_than_the_window(
     await tab.page.goto(served.web.address())
     for path in ("/needs-you", f"/workflows/{run.workflow_id}/runs", f"/runs/{run.id}"):
         await tab.page.goto(served.web.origin + path)
-        for summary in await tab.page.locator("main summary:visible").all():
-            await summary.click()
+        await tab.page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
         assert not await tab.overflows(), path

@@ -160,7 +160,7 @@ async def test_a_run_that_only_waits_can_be_hurried_or_given_up(served: Served, 
     run = await last(served.story, wf)
     await tab.page.goto(served.web.address())
     await tab.page.goto(f"{served.web.origin}/runs/{run.id}")
-    await expect(tab.page.locator("#standing")).to_contain_text("Then it is tried again. in 30 s")
+    await expect(tab.page.locator("#standing")).to_contain_text("Then it is tried again. (in 30 s)")
     await tab.page.get_by_role("button", name="Try again").click()
     await served.story.run()
     await expect(tab.page.get_by_role("link", name="answer, ")).to_have_count(1)

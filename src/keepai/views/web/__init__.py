@@ -9,6 +9,9 @@ What stands where:
     looks.py    reading the ledger in threads of its own, never in the host's loop
     live.py     /live: tells open pages that something was committed
     acting.py   /act: the one form that does anything, through `control.perform`
+    cards.py    questions to a person as cards, with a form for each answer
+    filters.py  from the address of a list to what it shall show
+    timeline.py a story as sentences
     render.py   Jinja with everything from outside escaped, invisible characters too
     examination.py  the close look that Health offers, in a process of its own where it may take long
     demo.py     what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host

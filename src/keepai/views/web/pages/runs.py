@@ -29,6 +29,7 @@ LINKS = (Link("Runs", "/workflows/{wf}/runs", order=40),)
 THINGS = {"run_": "/runs/{id}"}
 
 SHOWN_MAX = 50  #: inputs and items of one run
+TRACED_MAX = 500  #: calls and lines of one run, the newest
 
 
 def routes() -> list[Route]:
@@ -77,10 +78,11 @@ def _stands(look: Look, run: Run, explained: Explanation) -> dict[str, Any]:
 def _did(look: Look, run: Run) -> dict[str, Any]:
     """What it took, called and sent."""
     where = {"workflow_id": run.workflow_id, "run_id": run.id}
-    moves = look.views.history(run.workflow_id, run.id)
+    moves, trace = look.views.history(run.workflow_id, run.id), look.views.trace(run.id)
     lineage = look.read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
     return {
-        "stages": waterfall(run, moves, look.views.trace(run.id), look.now_ms), "wide": WIDTH,
+        "stages": waterfall(run, moves, trace[-TRACED_MAX:], look.now_ms), "wide": WIDTH,
+        "untraced": max(0, len(trace) - TRACED_MAX),
         "inputs": look.read.all("look_inputs_of_run", **where), "items": look.read.all("look_items_of_run", **where),
         "outputs": [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)],
         "attempts": [run_record(row) for row in lineage], "shown_max": SHOWN_MAX,
