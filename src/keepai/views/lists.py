@@ -1,4 +1,4 @@
-"""Inputs, outputs and runs a page at a time, newest first, with filters; as fast at the end of a long list as at first.
+"""Inputs, outputs, runs, events and items a page at a time, newest first; as fast at the end of a long list.
 
 One page searches at most `SPAN` rows. If these do not fill it, the page says how far it has searched, and the next one
 goes on from there: a rare text in a long list costs several pages, never a long wait.
@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from ..ledger.base import Reader, Row
-from ..ledger.rows import mutation_record, run_record
+from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import stored
-from ..model.records import Input, Mutation, Record, Run
+from ..model.records import Event, Input, Item, Mutation, Record, Run
 from .overview import COUNTED_MAX
+from .read import event_record
 from .standing import input_record
 
 T = TypeVar("T")
@@ -26,6 +27,9 @@ _END = 1 << 62  #: behind every place
 
 #: How inputs can be asked for; "needs you" are those of the pending ones that wait for a person.
 INPUT_STATUSES = ("pending", "needs you", "done", "skipped")
+
+#: How events can be asked for; "reserved" are those that a run has in hand.
+EVENT_STATUSES = ("pending", "reserved", "consumed", "skipped")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,14 @@ class Went(Record):
 
 
 @dataclass(frozen=True)
+class Worked(Record):
+    """An item, and what went out for it."""
+
+    item: Item
+    outputs: tuple[Mutation, ...]
+
+
+@dataclass(frozen=True)
 class Ran(Record):
     """A run, the script's word for what it works on, and what it sent."""
 
@@ -101,6 +113,30 @@ def outputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) ->
     floor = read.one("list_mutations_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
     found = read.all("list_mutations", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
     return _cut([(int(row["seq"]), _went(read, row)) for row in found], rows, floor)
+
+
+def events(read: Reader, workflow_id: str, topic: str | None, wanted: Wanted, rows: int = ROWS) -> Listed[Event]:
+    """Events of a topic, or of all; the few that wait are found wherever in a long list they stand."""
+    where = {"workflow_id": workflow_id, "topic": topic, **wanted.params()}
+    if wanted.status in ("pending", "reserved"):
+        found = read.all("list_events_pending", **where, limit=rows + 1)
+        return _cut([(int(row["seq"]), event_record(row)) for row in found], rows)
+    floor = read.one("list_events_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
+    found = read.all("list_events", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    return _cut([(int(row["seq"]), event_record(row)) for row in found], rows, floor)
+
+
+def items(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Worked]:
+    """The units of routines' work, each with what was sent for it."""
+    where = {"workflow_id": workflow_id, **wanted.params()}
+    floor = read.one("list_items_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
+    found = read.all("list_items", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    return _cut([(int(row["seq"]), worked(read, item_record(row))) for row in found], rows, floor)
+
+
+def worked(read: Reader, item: Item) -> Worked:
+    """An item, and what was sent for it in all its attempts."""
+    return Worked(item, tuple(mutation_record(each) for each in read.all("look_mutations_of_item", item_id=item.id)))
 
 
 def runs(read: Reader, workflow_id: str, wanted: Wanted, handler: str | None = None, rows: int = ROWS) -> Listed[Ran]:

@@ -71,7 +71,7 @@ def glances(read: Reader, views: Views, now_ms: int) -> list[Glance]:
 def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Glance:
     where = {"workflow_id": workflow.id}
     last, open_run = read.one("look_runs", **where, limit=1), read.one("run_open", **where)
-    standing, because = _standing(workflow, asked, open_run)
+    standing, because = standing_of(workflow, asked, open_run)
     pending = read.all("look_inputs_waiting", **where, limit=COUNTED_MAX)
     return Glance(
         workflow, standing, because, len(asked), tuple(_arrived(read, workflow.id, pending)),
@@ -79,7 +79,7 @@ def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Gl
     )
 
 
-def _standing(workflow: Workflow, asked: Sequence[Escalation], run: Row | None) -> tuple[str, str]:
+def standing_of(workflow: Workflow, asked: Sequence[Escalation], run: Row | None) -> tuple[str, str]:
     """One word for how a workflow stands, and the reason behind it."""
     if asked:
         failed = next((q for q in asked if q.kind in ("logic", "internal")), None)

@@ -43,6 +43,10 @@ class Views:
         """Every workflow and how it stands."""
         return [self._workflow(row, now_ms) for row in self._read.all("workflow_all")]
 
+    def workflow(self, name_or_id: str, now_ms: int) -> Workflow:
+        """One workflow and how it stands."""
+        return self._workflow(self.workflow_row(name_or_id), now_ms)
+
     def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
         """What came in, oldest first."""
         rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
@@ -56,7 +60,7 @@ class Views:
             raise NotFound(f"There is no input {input_id}. `keep inputs WORKFLOW` lists them.")
         where = {"workflow_id": row["workflow_id"], "input_id": input_id}
         outputs = tuple(mutation_record(r) for r in self._read.all("look_mutations_of_input", **where))
-        events = tuple(_event(r) for r in self._read.all("look_events_of_input", **where))
+        events = tuple(event_record(r) for r in self._read.all("look_events_of_input", **where))
         return input_record(row, outputs, events)
 
     def outputs(self, workflow: str) -> list[Output]:
@@ -97,14 +101,14 @@ class Views:
         """Events, in the order in which they came."""
         workflow_id = self.workflow_row(workflow)["id"]
         rows = self._read.all("look_events", workflow_id=workflow_id, topic=topic, status=status, limit=ROWS_MAX)
-        return [_event(row) for row in reversed(rows)]
+        return [event_record(row) for row in reversed(rows)]
 
     def event(self, event_id: str) -> Event:
         """One event."""
         row = self._read.one("look_event", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        return _event(row)
+        return event_record(row)
 
     def mutation(self, mutation_id: str) -> Mutation:
         """One side effect."""
@@ -209,7 +213,8 @@ def _matches(row: Row, search: str) -> bool:
     return any(wanted in str(row[name]).casefold() for name in ("title", "external_id", "id"))
 
 
-def _event(row: Row) -> Event:
+def event_record(row: Row) -> Event:
+    """An event as people see it."""
     return Event(
         id=row["id"], workflow_id=row["workflow_id"], topic=row["topic"], message_id=row["message_id"],
         payload=stored(row["payload"]) if row["payload"] else None, status=EventStatus(row["status"]),

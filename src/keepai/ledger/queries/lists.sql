@@ -50,6 +50,58 @@ select i.* from (select distinct c.input_id
 cross join input_standing i where i.id = x.input_id and i.seq > :after
 order by i.seq limit :limit;
 
+-- name: list_events_floor
+-- The place of the event that lies `span` events before a place, if there are so many.
+select seq, created_at from event where workflow_id = :workflow_id and seq < :before
+order by seq desc limit 1 offset :span;
+
+-- name: list_events
+-- Events of a topic or of all; "reserved" are those of the pending ones that a run has in hand.
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e
+where e.workflow_id = :workflow_id and e.seq < :before and e.seq >= :floor
+  and (:since is null or e.created_at >= :since) and (:topic is null or e.topic = :topic)
+  and (:text is null or instr(lower(e.message_id), lower(:text)) or instr(lower(e.message_id), lower(:upper))
+    or instr(lower(e.message_id), :lower) or instr(lower(e.payload), lower(:text)) or e.id = :text)
+  and (:status is null or (:status = 'reserved' and e.reserved_by is not null)
+    or (e.status = :status and e.reserved_by is null))
+order by e.seq desc limit :limit;
+
+-- name: list_events_pending
+-- The same for what waits: the few of them are found wherever they lie in a long list.
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e where e.workflow_id = :workflow_id and e.seq in (select p.seq from event p
+  where p.workflow_id = :workflow_id and p.status = 'pending' and p.seq < :before
+    and (:since is null or p.created_at >= :since) and (:topic is null or p.topic = :topic)
+    and (:text is null or instr(lower(p.message_id), lower(:text)) or instr(lower(p.message_id), lower(:upper))
+      or instr(lower(p.message_id), :lower) or instr(lower(p.payload), lower(:text)) or p.id = :text)
+    and (:status = 'reserved') = (p.reserved_by is not null)
+  order by p.seq desc limit :limit)
+order by e.seq desc;
+
+-- name: list_items_floor
+-- The place of the item that lies `span` items before a place, if there are so many.
+select seq, created_at from item where workflow_id = :workflow_id and seq < :before
+order by seq desc limit 1 offset :span;
+
+-- name: list_items
+-- Items; a text is looked for in their titles and in the script's names for them.
+select * from item
+where workflow_id = :workflow_id and seq < :before and seq >= :floor
+  and (:since is null or created_at >= :since)
+  and (:text is null or instr(lower(title), lower(:text)) or instr(lower(title), lower(:upper))
+    or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text)
+  and (:status is null or status = :status)
+order by seq desc limit :limit;
+
 -- name: list_runs_floor
 -- The place of the run that lies `span` runs before a place, if there are so many.
 select seq, created_at from run where workflow_id = :workflow_id and seq < :before

@@ -174,3 +174,33 @@ select * from repair where workflow_id = :workflow_id order by seq limit :limit;
 -- name: look_repairs_of_lineage
 -- The tries to mend what a lineage failed in, oldest first.
 select * from repair where workflow_id = :workflow_id and lineage = :lineage order by seq;
+
+-- name: look_grants
+-- Every grant of a workflow, with who set it: by an act of its own, or with the deploy of that moment.
+select g.capability, g.rule, g.updated_at,
+  (select a.actor from action a where a.workflow_id = g.workflow_id and a.at = g.updated_at
+    and ((a.act = 'grant' and a.subject = g.capability) or a.act = 'deploy') order by a.seq desc limit 1) as actor
+from grant_rule g where g.workflow_id = :workflow_id order by g.capability;
+
+-- name: look_versions
+-- Every version of a workflow's script without its text, newest first, with who deployed it.
+select s.major, s.minor, s.hash, s.author, s.impact, s.activated_at, length(s.source) as length,
+  (select a.actor from action a where a.workflow_id = s.workflow_id and a.act = 'deploy'
+    and a.subject = s.workflow_id || ' ' || s.major || '.' || s.minor order by a.seq limit 1) as actor
+from script s where s.workflow_id = :workflow_id order by s.major desc, s.minor desc;
+
+-- name: look_topics
+-- Every topic that a workflow ever had, by name.
+select name, subscriber from topic where workflow_id = :workflow_id order by name;
+
+-- name: look_oldest_pending
+-- The event that has waited longest in a topic that somebody takes, over all workflows.
+select e.id, e.topic, e.created_at, w.id as workflow_id, w.name as workflow from topic t
+join workflow w on w.id = t.workflow_id
+join event e on e.workflow_id = t.workflow_id and e.seq = (select min(p.seq) from event p
+  where p.workflow_id = t.workflow_id and p.topic = t.name and p.status = 'pending')
+where t.subscriber is not null order by e.created_at limit 1;
+
+-- name: look_hosts
+-- The newest hosts of this ledger, newest first.
+select * from host order by epoch desc limit :limit;

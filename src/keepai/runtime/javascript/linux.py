@@ -26,7 +26,7 @@ def prepare() -> None:
 
 
 def die_with_parent() -> None:
-    """Be killed when the fork server ends."""
+    """Be killed when whoever started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

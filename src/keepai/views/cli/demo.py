@@ -15,18 +15,33 @@ from .text import echo, echo_json
 
 @click.command()
 @click.option("--keep", "folder", metavar="DIR", help="Do it in this new folder, and leave it there to look at.")
+@click.option("--ui", is_flag=True, help="On a page, with buttons: send an e-mail, pull the plug, lose the answer.")
+@click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
 @with_json
-def demo(folder: str | None, as_json: bool) -> None:
-    """Kill a host in the middle of a mutation, and see nothing lost or doubled."""
+def demo(folder: str | None, ui: bool, port: int | None, as_json: bool) -> None:
+    """Kill a host in the middle of a mutation, and see nothing lost or doubled.
+
+    In the terminal it plays by itself and ends. With --ui it prints the address of a page, on which you send the
+    e-mails and kill the host, until Ctrl-C.
+    """
     from .play import WORKFLOW, Play
 
+    if ui and as_json:
+        raise click.UsageError("--ui and --json do not go together: a page is for people.")
     with _place(folder) as place:
-        result = Play(place, quiet=as_json).play()
-        if as_json:
-            echo_json(result)
-        elif folder:
+        if ui:
+            from .stage import stage
+
+            stage(place, port)
+            ok = True
+        else:
+            result = Play(place, quiet=as_json).play()
+            ok = bool(result["ok"])
+            if as_json:
+                echo_json(result)
+        if folder and not as_json:
             echo(f"\nIt is all in {folder}: cd there and try keep status, keep outputs {WORKFLOW}, keep dev.")
-    sys.exit(0 if result["ok"] else 1)
+    sys.exit(0 if ok else 1)
 
 
 @contextmanager

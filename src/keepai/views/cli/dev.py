@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ...app import Keep
     from ...config import Settings
+    from ..web.demo import Demo
     from ..web.server import Web
     from .narrator import Narrator, Told
 
@@ -45,17 +46,18 @@ def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: st
 
     _crash_if_told()
     settings = session.settings(connectors=True)
-    page = None if once or no_ui else _Page(address, port)
-    needs_you = asyncio.run(_run(settings, page, once, as_json))
+    page = None if once or no_ui else Page(address, port)
+    needs_you = asyncio.run(run(settings, page, once, as_json))
     sys.exit(4 if once and needs_you else 0)
 
 
 @dataclass(frozen=True)
-class _Page:
+class Page:
     """Where the page shall be."""
 
-    address: str
-    port: int | None
+    address: str = "127.0.0.1"
+    port: int | None = None
+    demo: Demo | None = None
 
 
 def _crash_if_told() -> None:
@@ -66,7 +68,8 @@ def _crash_if_told() -> None:
         install_from_env()
 
 
-async def _run(settings: Settings, page: _Page | None, once: bool, as_json: bool) -> bool:
+async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) -> bool:
+    """A host until it is idle or told to end; whether somebody is asked then."""
     from ..control import Control
     from .narrator import Narrator
 
@@ -86,12 +89,12 @@ async def _run(settings: Settings, page: _Page | None, once: bool, as_json: bool
     return needs_you
 
 
-async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: _Page) -> None:
+async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Page) -> None:
     """Open the page, and deploy what is saved, until `shown` is left."""
     from ..web.server import Web
     from .saved import Saved
 
-    web = await shown.enter_async_context(Web(keep, settings, page.address, page.port))
+    web = await shown.enter_async_context(Web(keep, settings, page.address, page.port, page.demo))
     await shown.enter_async_context(Saved(keep, settings))
     say(f"Open {web.address()}")
     if web.door.has_password:

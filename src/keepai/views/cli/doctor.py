@@ -14,6 +14,8 @@ from .session import Look, Session, open_look, with_json, with_session
 from .text import ago, count, echo, echo_json, field, plain, size
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...config import Settings
     from ...connectors.base import Connector
 
@@ -64,15 +66,15 @@ def _told(found: Found) -> Iterator[str]:
 
 
 async def _examined(session: Session) -> list[Found]:
-    found = [_python(), _sqlite(), *await _sandbox()]
+    found = [_python(), _sqlite(), *await sandbox_found()]
     try:
         settings = session.settings(connectors=True)
     except ConfigError as error:
         told, *_ = plain(error.message).split("\n")
         return [*found, Found("keep.toml", FAIL, told, "Mend it; `keep check` lists everything that is wrong.")]
     found.append(_config(settings))
-    found += [await _connector(each) for each in settings.connectors]
-    return [*found, *_ledger(settings), _disk(settings)]
+    found += [await connector_found(each) for each in settings.connectors]
+    return [*found, *_ledger(settings), disk_found(settings.path)]
 
 
 # -- this machine ----------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def _sqlite() -> Found:
     return Found("SQLite", OK, f"{apsw.sqlite_lib_version()}, which apsw brings")
 
 
-async def _sandbox() -> list[Found]:
+async def sandbox_found() -> list[Found]:
     """A worker is started, and says which locks hold."""
     from ...runtime.javascript.runtime import JavaScriptRuntime
 
@@ -118,10 +120,11 @@ async def _sandbox() -> list[Found]:
     ]
 
 
-def _disk(settings: Settings) -> Found:
+def disk_found(ledger: Path) -> Found:
+    """How much room the ledger has."""
     import shutil
 
-    folder = settings.path.resolve().parent
+    folder = ledger.resolve().parent
     if not folder.is_dir():
         return Found("disk", FAIL, f"there is no folder {folder}.", "Make it, or name another ledger with --db.")
     free = shutil.disk_usage(folder).free
@@ -142,7 +145,7 @@ def _config(settings: Settings) -> Found:
     return Found("keep.toml", OK, f"{settings.file}; connectors: {names}")
 
 
-async def _connector(connector: Connector) -> Found:
+async def connector_found(connector: Connector) -> Found:
     """What a connector says of itself; it may raise anything, and that is its answer."""
     import asyncio
 
@@ -167,7 +170,7 @@ def _ledger(settings: Settings) -> list[Found]:
 
     try:
         with open_look(settings) as look:
-            return [*_content(look), _host(look), _clock(look)]
+            return [*_content(look), _host(look), clock_found(look)]
     except NotFound as error:
         return [Found("ledger", WARN, error.message)]
     except KeepError as error:
@@ -198,7 +201,8 @@ def _host(look: Look) -> Found:
     return Found("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")
 
 
-def _clock(look: Look) -> Found:
+def clock_found(look: Look) -> Found:
+    """Whether the clock is behind what was already written."""
     row: Any = look.read.one("account_newest")
     newest = int(row["at"]) if row and row["at"] is not None else 0
     if newest > look.now_ms + CLOCK_BACK_MS:

@@ -8,7 +8,8 @@ import click
 
 #: Command → what somebody would type, with what it is for.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "demo": ("keep demo --keep demo        # and leave it there to look at",),
+    "demo": ("keep demo --ui               # on a page, with buttons",
+             "keep demo --keep demo        # and leave it there to look at"),
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",),
     "check": ("keep check invoices.js", "keep check *.js --json"),
     "types": ("keep types keep.d.ts",),

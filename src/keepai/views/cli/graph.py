@@ -16,7 +16,6 @@ from .source import read_script, refused
 from .text import count, echo, echo_json, plain, table
 
 if TYPE_CHECKING:
-    from ...script.graph import Vertex
     from ...script.manifest import Handler, Manifest
 
 
@@ -57,16 +56,13 @@ def _of_file(file: str) -> Manifest:
 
 
 def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
-    from ...script.manifest import from_text
+    from ..workflow import manifest_of, waiting
 
     row = names.workflow(look, typed)
-    script = look.read.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
-    assert script is not None, "a workflow has the version that is active"
-    waiting = {str(r["topic"]): int(r["pending"]) for r in look.read.all("topic_stranded", workflow_id=row["id"])}
-    return from_text(script["manifest"]), waiting
+    return manifest_of(look.read, row), waiting(look.read, row)
 
 
-def _picture(manifest: Manifest, waiting: dict[str, int], form: str) -> str:
+def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
     from ...script.graph import as_mermaid
     from ...script.graph import graph as made
 
@@ -74,18 +70,14 @@ def _picture(manifest: Manifest, waiting: dict[str, int], form: str) -> str:
     if form == "mermaid":
         return as_mermaid(drawn)
     from ..graph import svg
+    from ..workflow import said_of
 
-    return svg(drawn, counts(drawn.vertices, waiting))
-
-
-def counts(vertices: tuple[Vertex, ...], waiting: dict[str, int]) -> dict[Vertex, str]:
-    """What stands below a topic's name."""
-    return {v: f"{waiting[v.name]:,} waiting" for v in vertices if v.kind == "topic" and waiting.get(v.name)}
+    return svg(drawn, said_of(drawn, waits))
 
 
 def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
     handlers = [{"name": h.name, "kind": h.kind.value, "subscribe": list(h.subscribe),
-                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": _schedule(h) or None}
+                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule(h) or None}
                 for h in manifest.handlers]
     topics = [{"name": t, "subscriber": s.name if (s := manifest.subscriber(t)) else None, "waiting": waiting.get(t, 0)}
               for t in manifest.topics]
@@ -94,7 +86,7 @@ def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
 
 def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
     yield plain(manifest.name)
-    rows = [(h.name, h.kind.value, _schedule(h), ", ".join(h.subscribe) or "–", _published(h))
+    rows = [(h.name, h.kind.value, schedule(h), ", ".join(h.subscribe) or "–", _published(h))
             for h in manifest.handlers]
     yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
     for topic in manifest.topics:
@@ -108,13 +100,14 @@ def _published(handler: Handler) -> str:
     return "any topic" if handler.publishes is None else ", ".join(handler.publishes) or "–"
 
 
-def _schedule(handler: Handler) -> str:
-    schedule = handler.schedule
-    if schedule is None:
+def schedule(handler: Handler) -> str:
+    """When a handler runs."""
+    given = handler.schedule
+    if given is None:
         return "when events wait" if handler.kind == "consumer" else "every so often"
-    if schedule.interval_ms is not None:
-        return f"every {_span(schedule.interval_ms)}"
-    return f"{schedule.cron} {schedule.tz or 'UTC'}"
+    if given.interval_ms is not None:
+        return f"every {_span(given.interval_ms)}"
+    return f"{given.cron} {given.tz or 'UTC'}"
 
 
 def _span(ms: int) -> str:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ path = "sheets"
 
 [policy]
 retry_first_s = 1            # the demo is in a hurry; usually 30
+reconcile_first_s = 1        # the same
 """
 
 
@@ -58,6 +59,14 @@ def example(name: str) -> str:
         if (folder / name).is_file():
             return (folder / name).read_text("utf-8")
     raise NotFound(f"The example {name} is missing. Install Keep again.")
+
+
+def furnish(folder: Path) -> None:
+    """Put the mailbox, the empty workbook, the settings and the script into a folder."""
+    deliver(folder / "mail", MAILS)
+    (folder / "sheets").mkdir()
+    (folder / "keep.toml").write_text(SETTINGS, "utf-8")
+    (folder / SCRIPT).write_text(example(SCRIPT), "utf-8")
 
 
 class Play:
@@ -85,10 +94,7 @@ class Play:
     def _prepare(self) -> None:
         self._act(f"A mailbox with {count(len(MAILS), 'e-mail')}, an empty sheet, and a workflow that files each "
                   "e-mail as a row.")
-        _deliver(self._folder / "mail")
-        (self._folder / "sheets").mkdir()
-        (self._folder / "keep.toml").write_text(SETTINGS, "utf-8")
-        (self._folder / SCRIPT).write_text(example(SCRIPT), "utf-8")
+        furnish(self._folder)
         self._command("check", SCRIPT)
         self._command("deploy", SCRIPT, "--grant", "all")
 
@@ -143,9 +149,9 @@ class Play:
 
     @contextmanager
     def _host(self, crash_at: str | None = None) -> Iterator[subprocess.Popen[bytes]]:
-        env = {**_environment(), **({"KEEP_CRASH_AT": crash_at} if crash_at else {})}
+        env = {**environment(), **({"KEEP_CRASH_AT": crash_at} if crash_at else {})}
         with (self._folder / "host.log").open("ab") as log:
-            host = subprocess.Popen([*_KEEP, "dev"], cwd=self._folder, env=env, stdout=log, stderr=log)
+            host = subprocess.Popen([*KEEP, "dev"], cwd=self._folder, env=env, stdout=log, stderr=log)
         try:
             yield host
         finally:
@@ -156,8 +162,8 @@ class Play:
     def _command(self, *args: str) -> None:
         self._say(click.style(f"$ keep {' '.join(args)}", bold=True))
         room = width()
-        env = {**_environment(), **({"COLUMNS": str(room - 3)} if room else {})}
-        done = subprocess.run([*_KEEP, *args], cwd=self._folder, env=env, capture_output=True, text=True, check=False)
+        env = {**environment(), **({"COLUMNS": str(room - 3)} if room else {})}
+        done = subprocess.run([*KEEP, *args], cwd=self._folder, env=env, capture_output=True, text=True, check=False)
         for each in (done.stdout + done.stderr).splitlines():
             self._say(each)
         if done.returncode:
@@ -211,22 +217,22 @@ class Play:
             self._say(click.style(cut(text, room - 3 if room else None), fg=_colour(told.state)))
 
 
-_KEEP = (sys.executable, "-m", "keepai.views.cli.main")
+KEEP = (sys.executable, "-m", "keepai.views.cli.main")
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The surroundings without settings of the user's own, which would change the play."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEP_")}
     return {**kept, "PYTHONUNBUFFERED": "1"}
 
 
-def _deliver(folder: Path) -> None:
-    """A mail folder as mail programs make it, with the mails in it."""
+def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
+    """Put mails, each a sender and a subject, into a mail folder, which is made as mail programs make it."""
     import mailbox
     from email.message import EmailMessage
 
     box = mailbox.Maildir(folder, create=True)
-    for sender, subject in MAILS:
+    for sender, subject in mails:
         message = EmailMessage()
         message["From"], message["To"], message["Subject"] = sender, "me@example.com", subject
         message.set_content("Hello!\n")

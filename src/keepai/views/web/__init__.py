@@ -13,6 +13,8 @@ What stands where:
     filters.py  from the address of a list to what it shall show
     timeline.py a story as sentences
     render.py   Jinja with everything from outside escaped, invisible characters too
+    examination.py  the close look that Health offers, in a process of its own where it may take long
+    demo.py     what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
     pages/      the pages; templates/ their texts; static/ style, script and what came from npm
 
 A page is one module in pages/ and its template. Nothing else has to be touched: the modules of the package are found by
@@ -42,6 +44,8 @@ A template extends base.html and fills the blocks `title` and `main`. Parts that
 replaced, unless somebody types, has the focus or has marked text in it. A `<details>` with an id stays open. A
 file of styles of its own goes into the block `styles`. Texts need no filter to be safe, and there is none to make them
 unsafe. Macros (status, time, paging, JSON, forms of acts) are in macros.html.
+
+A page that takes long to make makes nothing if the header `LIVE` says that it is only fetched again.
 
 An act is a form to /act made by the macro `act`: the name of an act in `control.ACTS`, its parameters, `shown`,
 and the address to go back to. What comes of it, or why it was refused, is shown at the top of that page.

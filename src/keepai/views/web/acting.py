@@ -44,7 +44,7 @@ async def _perform(request: Request, form: Mapping[str, str]) -> None:
 def _typed(act: str, name: str, text: str) -> Any:
     """A field as the act wants it; a form has only texts."""
     known = control.ACTS[act].needs.get(name) or control.ACTS[act].takes.get(name) or (str,)
-    if str in known:
+    if str in known and not (dict in known and text.lstrip().startswith("{")):
         return text
     try:
         return json.loads(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 import apsw
@@ -42,10 +42,10 @@ def things() -> dict[str, str]:
     return {prefix: path for module in modules() for prefix, path in module.THINGS.items()}
 
 
-def make(here: Site, names: Names, assets: Assets) -> Guard:
-    """The whole page, guarded."""
+def make(here: Site, names: Names, assets: Assets, first: Sequence[Route] = ()) -> Guard:
+    """The whole page, guarded; routes that come `first` stand before others of the same path."""
     handlers = {HTTPException: _http, KeepError: _keep, apsw.Error: _ledger}
-    app = Starlette(routes=app_routes(assets), exception_handlers=handlers)
+    app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)
     guard = Guard(app, here.door, names, lambda request, refusal: _refused(here, request, refusal))
     app.state.site, app.state.guard = here, guard
     return guard

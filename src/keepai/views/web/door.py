@@ -40,14 +40,39 @@ class Session:
         return taken
 
 
+@dataclass(frozen=True)
+class Handed:
+    """The one session of a host that a parent starts again and again: each host is handed the same."""
+
+    cookie: str = field(repr=False)
+    csrf: str = field(repr=False)
+
+    @classmethod
+    def new(cls) -> Handed:
+        """One that nobody has yet."""
+        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(24))
+
+    @classmethod
+    def of(cls, text: str) -> Handed:
+        """From `text`."""
+        cookie, csrf = text.split()
+        return cls(cookie, csrf)
+
+    @property
+    def text(self) -> str:
+        """For an environment variable."""
+        return f"{self.cookie} {self.csrf}"
+
+
 class Door:
     """Keeps the sessions; `time` is a clock that only grows, in seconds."""
 
-    def __init__(self, password: str | None, time: Callable[[], float]) -> None:
+    def __init__(self, password: str | None, time: Callable[[], float], handed: Handed | None = None) -> None:
+        self._handed = handed
         self._password = _hash(password) if password else None
         self._time = time
         self._token: str | None = None
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, Session] = {handed.cookie: Session(handed.csrf)} if handed else {}
         self._wrong: deque[float] = deque(maxlen=WRONG_MAX)
         self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
 
@@ -94,6 +119,8 @@ class Door:
         self._sessions = {cookie: each for cookie, each in self._sessions.items() if each is not session}
 
     def _begin(self) -> str:
+        if self._handed:
+            return self._handed.cookie
         cookie = secrets.token_urlsafe(32)
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]

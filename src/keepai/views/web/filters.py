@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlencode
 
@@ -75,9 +76,9 @@ def place(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
 
 
-def paging(path: str, asked: Filters, listed: Listed[Any]) -> Paging:
-    """The pages beside this one."""
-    named = {"status": asked.status, "handler": asked.handler, "time": asked.time, "text": asked.text}
+def paging(path: str, asked: Filters, listed: Listed[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:
+    """The pages beside this one; `more` is what else the address asks for."""
+    named = {**more, "status": asked.status, "handler": asked.handler, "time": asked.time, "text": asked.text}
     kept = {key: value for key, value in named.items() if value}
     here = f"{path}?{urlencode(kept)}" if kept else path
     older = f"{path}?{urlencode({**kept, 'before': listed.older})}" if listed.older is not None else None

@@ -28,6 +28,7 @@ from .site import Site
 
 if TYPE_CHECKING:
     from ...app import Keep
+    from .demo import Demo
 
 HOST, PORT = "127.0.0.1", 7777
 PORTS_TRIED = 20  #: from PORT on, where no port was asked for
@@ -45,20 +46,24 @@ class _Server(uvicorn.Server):
 class Web:
     """The page of one open `Keep`, while it is entered."""
 
-    def __init__(self, keep: Keep, settings: Settings, host: str = HOST, port: int | None = None) -> None:
+    def __init__(
+        self, keep: Keep, settings: Settings, host: str = HOST, port: int | None = None, demo: Demo | None = None,
+    ) -> None:
         if not is_loopback(host) and not settings.password:
             raise ConfigError(
                 f"--host {host} would let others on the network in. Set a password in the environment variable "
                 "KEEP_PASSWORD first, or leave --host out: then only this machine can reach the page."
             )
         self._keep, self._settings, self._host, self._asked_port = keep, settings, host, port
+        self._demo = demo
 
     async def __aenter__(self) -> Web:
-        self._listener = _bind(self._host, self._asked_port)
+        self._listener = self._demo.listener if self._demo else bind(self._host, self._asked_port)
         self.port: int = self._listener.getsockname()[1]
         self.looks = Looks(self._settings, self._keep.parts.clock, self._keep.known)
         self.live = Live(self.looks.open().change)
-        self.door = Door(self._settings.password, asyncio.get_running_loop().time)
+        handed = self._demo.handed if self._demo else None
+        self.door = Door(self._settings.password, asyncio.get_running_loop().time, handed)
         self.app = self._app()
         config = uvicorn.Config(
             self.app, lifespan="off", ws="none", http="h11", log_config=None, access_log=False, server_header=False,
@@ -81,7 +86,7 @@ class Web:
     def _app(self) -> Guard:
         assets = Assets()
         here = Site(self._keep, self.looks, self.live, self.door, Renderer(assets, things()), links())
-        return make(here, Names(self._host, self.port), assets)
+        return make(here, Names(self._host, self.port), assets, self._demo.routes() if self._demo else ())
 
     @property
     def origin(self) -> str:
@@ -99,7 +104,7 @@ class Web:
         return f"{self.origin}/" if self.door.has_password else f"{self.origin}/?token={self.door.token()}"
 
 
-def _bind(host: str, asked: int | None) -> socket.socket:
+def bind(host: str, asked: int | None) -> socket.socket:
     """A listener on the port that was asked for, else on the first free one from the usual one on."""
     tried = [asked] if asked is not None else list(range(PORT, PORT + PORTS_TRIED))
     told = ""

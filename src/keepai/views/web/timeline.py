@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ...model.codec import encode, stored
 from ..story import Told
 
 #: Machine and target → what happened. What is not here is told by its names.
@@ -35,6 +36,9 @@ SENTENCES: Mapping[tuple[str, str], str] = {
     ("status", "failed"): "The run failed",
     ("status", "committed"): "The run committed",
     ("status", "crashed"): "Its host died; another run carries on",
+    ("workflow", "active"): "It may run",
+    ("workflow", "paused"): "It was paused",
+    ("workflow", "stopped"): "It was stopped",
     ("status", "superseded"): "Another run carries on",
     ("status", "abandoned"): "The run was given up",
 }
@@ -67,8 +71,18 @@ def _line(told: Told) -> Line:
     kind = _KINDS.get(told.machine, told.machine)
     if kind == "act":
         about = told.subject if told.target != "deploy" else told.subject.partition(" ")[2]
-        return Line(told.told_at, told.target.replace("_", " "), f"{about} {told.why}".strip(), told.by, "", kind, "")
+        why = f"{about} {_detail(told.why)}".strip()
+        return Line(told.told_at, told.target.replace("_", " "), why, told.by, "", kind, "")
     moved = told.target if told.source is None else f"{told.source} → {told.target}"
     what = SENTENCES.get((told.machine, told.target), f"{told.machine} {moved}")
     why = "" if told.why == "it begins" else told.why
     return Line(told.told_at, what, why, told.by, told.subject, kind, told.target)
+
+
+def _detail(text: str) -> str:
+    """What an act says of itself, which is JSON: without what is empty, and without hashes."""
+    said = stored(text) if text else None
+    if not isinstance(said, dict):
+        return text
+    told = {name: value for name, value in said.items() if value and name != "hash"}
+    return ", ".join(f"{name} {value if isinstance(value, str) else encode(value)}" for name, value in told.items())

@@ -5,7 +5,7 @@
 
 (() => {
   const PAUSE_MS = 250, AGAIN_MS = 1000;
-  let stream = null, fetching = false, stale = false, seen = document.body.dataset.seen;
+  let stream = null, lost = false, fetching = false, stale = false, seen = document.body.dataset.seen;
 
   function busy(part) {
     const at = document.activeElement;
@@ -62,9 +62,10 @@
   function listen() {
     if (stream || document.hidden) return;
     stream = new EventSource("/live?seen=" + encodeURIComponent(seen));
-    stream.addEventListener("open", () => reachable(true));
+    stream.addEventListener("open", () => { reachable(true); if (lost) refresh(); lost = false; });
     stream.addEventListener("changed", () => setTimeout(refresh, PAUSE_MS / 5));
     stream.addEventListener("error", () => {
+      lost = true;  // another host may answer next, and count changes afresh
       reachable(false);
       if (stream.readyState === EventSource.CLOSED) { leave(); setTimeout(refresh, AGAIN_MS); setTimeout(listen, 2 * AGAIN_MS); }
     });

@@ -1,0 +1,119 @@
+"""`keep demo --ui`: a parent that keeps a host with its page alive, however often that is killed.
+
+The parent owns the page's port and its session, and hands both to each host it starts: a listener cannot be taken by
+others meanwhile, and an open page goes on by itself. `python -m keepai.views.cli.stage` is the host.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ...config import Settings, load
+from ...model.errors import KeepError
+from .play import KEEP, SCRIPT, environment, furnish
+from .text import say
+
+if TYPE_CHECKING:
+    from ...testing.forgetful import ForgetfulSheets
+
+SESSION, LISTENER = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENER"
+LIVES_MAX = 1_000
+ENDING_S = 0.5  #: in which a host ends by itself after Ctrl-C
+
+
+def stage(folder: Path, port: int | None) -> None:
+    """Show the living example in `folder` until Ctrl-C."""
+    from ..web.door import Handed
+    from ..web.server import HOST, bind
+
+    furnish(folder)
+    _deploy(folder)
+    signal.signal(signal.SIGTERM, _interrupt)
+    handed = Handed.new()
+    with bind(HOST, port) as listener, suppress(KeyboardInterrupt):  # the host says that it ends
+        _keep_alive(folder, listener, handed.text)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _deploy(folder: Path) -> None:
+    done = subprocess.run(
+        [*KEEP, "deploy", SCRIPT, "--grant", "all"], cwd=folder, env=environment(), capture_output=True, text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise KeepError(f"The example could not be deployed:\n{done.stderr}")
+
+
+def _keep_alive(folder: Path, listener: socket.socket, session: str) -> None:
+    """Start a host, and another one each time it was killed."""
+    number = listener.fileno()
+    env = {**environment(), SESSION: session, LISTENER: str(number)}
+    command = [sys.executable, "-m", __name__]
+    for _ in range(LIVES_MAX):
+        host = subprocess.Popen(command, cwd=folder, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+        try:
+            code = host.wait()
+        finally:
+            _end(host)
+        if code != -signal.SIGKILL:
+            raise KeepError(f"The demo's host ended by itself with {code}. What it said stands above.")
+        say(f"Process {host.pid} was killed by signal 9. Another one starts, and your page goes on by itself.")
+
+
+def _end(host: subprocess.Popen[bytes]) -> None:
+    """Let a host end; one that does not is killed, which it is made for."""
+    if host.poll() is not None:
+        return
+    host.terminate()
+    try:
+        host.wait(ENDING_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        host.kill()
+        host.wait()
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """A host in this folder, with what its parent handed over."""
+    import asyncio
+
+    from ...runtime.javascript import linux
+    from ..web.demo import Demo
+    from ..web.door import Handed
+    from .dev import Page, run
+
+    if sys.platform == "linux":
+        linux.die_with_parent()
+    settings, sheets = _settings()
+    listener = socket.socket(fileno=int(os.environ.pop(LISTENER)))
+    demo = Demo(Path.cwd(), sheets, listener, Handed.of(os.environ.pop(SESSION)))
+    asyncio.run(run(settings, Page(demo=demo), once=False, as_json=False))
+
+
+def _settings() -> tuple[Settings, ForgetfulSheets]:
+    """The settings of the folder, with a workbook that can lose an answer."""
+    from ...testing.forgetful import ForgetfulSheets
+    from .wiring import make
+
+    settings = load("keep.toml", make=make)
+    sheets = ForgetfulSheets("sheets", name="sheets")
+    others = [each for each in settings.connectors if each.name != sheets.name]
+    return replace(settings, connectors=(*others, sheets)), sheets
+
+
+if __name__ == "__main__":
+    main()

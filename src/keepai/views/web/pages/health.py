@@ -1,0 +1,102 @@
+"""Health: the host, its ledger, its sandbox and its connectors; what is wrong with them and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import apsw
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from ....ledger.sqlite.migrate import migrations
+from ....model.clock import iso
+from ...cli.doctor import FAIL, OK, WARN, Found, clock_found, disk_found
+from ...cli.session import Look
+from ...cli.text import count, size
+from ..examination import Examination
+from ..site import Link, show, site
+
+LINKS = (Link("Health", "/health", order=90),)
+THINGS: Mapping[str, str] = {}
+
+HOSTS_SHOWN = 5
+
+
+def routes() -> list[Route]:
+    """The page, the order to look closely, and the same for programs."""
+    return [
+        Route("/health", _health), Route("/health/examine", _examine, methods=["POST"]), Route("/healthz", _healthz),
+    ]
+
+
+async def _health(request: Request) -> Response:
+    stopped, examined = site(request).keep.parts.ledger.stopped(), _examination(request)
+    connectors = [(each.name, each.account) for each in site(request).keep.parts.connectors.values()]
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        found = [*_troubles(look, stopped), *(each for each in examined.found if each.state != OK)]
+        return {"found": found, "examined": examined, "connectors": connectors, "stopped": stopped, **_facts(look)}
+
+    return await show(request, "health.html", read)
+
+
+async def _examine(request: Request) -> Response:
+    here = site(request)
+    path = await here.looks.read(lambda look: look.path)
+    _examination(request).begin(here.keep, path)
+    return RedirectResponse("/health#examined", 303)
+
+
+async def _healthz(request: Request) -> Response:
+    stopped = site(request).keep.parts.ledger.stopped()
+    told = await site(request).looks.read(lambda look: _told(look, stopped))
+    return JSONResponse(told, 503 if stopped else 200)
+
+
+def _examination(request: Request) -> Examination:
+    """The one of this app."""
+    state = request.app.state
+    if not hasattr(state, "examination"):
+        state.examination = Examination()
+    found: Examination = state.examination
+    return found
+
+
+def _told(look: Look, stopped: str | None) -> dict[str, Any]:
+    [host] = look.read.all("look_hosts", limit=1)
+    oldest = look.read.one("look_oldest_pending")
+    return {
+        "ok": stopped is None, "stopped": stopped, "version": version("keepai"), "pid": host["pid"],
+        "since": iso(host["started_at"]), "workflows": len(look.read.all("workflow_all")),
+        "needs_you": len(look.views.needs_you(look.now_ms)),
+        "oldest_pending": iso(oldest["created_at"]) if oldest else None,
+    }
+
+
+def _facts(look: Look) -> dict[str, Any]:
+    wal = Path(f"{look.path}-wal")
+    return {
+        "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
+        "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
+        "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
+        "schema": max(migrations()), "sqlite": apsw.sqlite_lib_version(), "own_pid": os.getpid(),
+        "rows": look.views.version(), "disk": disk_found(look.path).said,
+    }
+
+
+def _troubles(look: Look, stopped: str | None) -> list[Found]:
+    """What can be seen to be wrong without asking anybody."""
+    found = [each for each in (disk_found(look.path), clock_found(look)) if each.state != OK]
+    if stopped:
+        do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
+        found.insert(0, Found("ledger", FAIL, stopped, do))
+    for workflow in look.views.workflows(look.now_ms):
+        if workflow.stale:
+            said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
+            found.append(Found("events", WARN, said, "See under Events why nobody takes them."))
+    return found

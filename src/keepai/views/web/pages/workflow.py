@@ -1,0 +1,69 @@
+"""A workflow: its graph with live counts, what it waits for, its handlers, what it may do, and its versions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ....model.operations import Kind
+from ....script.graph import graph
+from ... import workflow
+from ...cli.graph import schedule
+from ...cli.session import Look
+from ...graph import svg
+from ...overview import standing_of
+from ...workflow import Permission
+from ..site import Link, show, site
+from ..timeline import lines
+
+LINKS = (Link("Workflow", "/workflows/{wf}", order=5),)
+THINGS: Mapping[str, str] = {}
+
+VERSIONS_SHOWN = 10
+
+
+def routes() -> list[Route]:
+    """One page."""
+    return [Route("/workflows/{wf}", _workflow)]
+
+
+async def _workflow(request: Request) -> Response:
+    surface = site(request).keep.parts.surface
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        return {**_read(look, request), "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION}
+
+    return await show(request, "workflow.html", read)
+
+
+def _read(look: Look, request: Request) -> Mapping[str, Any]:
+    row = look.views.workflow_row(request.path_params["wf"])
+    manifest = workflow.manifest_of(look.read, row)
+    made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
+    said = workflow.said_of(made, workflow.waiting(look.read, row), run)
+    explained = look.views.explain(row["id"], look.now_ms)
+    asked = look.views.needs_you(look.now_ms, row["id"])
+    return {
+        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule, "rule_text": _rule,
+        "questions": len(asked),
+        "standing": standing_of(look.views.workflow(row["id"], look.now_ms), asked, run)[0],
+        "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
+        "handlers": workflow.timed(look.read, row, manifest), "versions": workflow.versions(look.read, row),
+        "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN, "held": run is not None,
+        "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
+    }
+
+
+def _rule(permission: Permission) -> str:
+    """A rule as somebody would write it, to be changed."""
+    if permission.rule is None:
+        return '{"mode": "allow", "per_day": 20}'
+    rule = permission.rule
+    given = {"mode": rule.mode.value, "match": dict(rule.match), "per_run": rule.per_run, "per_day": rule.per_day}
+    return json.dumps({name: value for name, value in given.items() if value})

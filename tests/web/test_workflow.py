@@ -1,0 +1,183 @@
+"""A workflow's page: its graph with what waits, when it runs, what it may do, its versions and what they touched."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+from playwright.async_api import expect
+
+from tests.harness import consumer, producer, workflow
+
+from .conftest import APPEND, LINES, Answer, Served, Tab
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PHONE = {"viewport": {"width": 320, "height": 640}}
+CHANGED = LINES.replace("values: [prepared.data.messageId]", 'values: [prepared.data.messageId, "<b>checked</b>"]')
+
+
+async def act(served: Served, name: str, back: str, **params: str) -> Answer:
+    """An act as the page sends it, and the page that follows."""
+    version = str(await served.story.keep.version())
+    fields = {"act": name, "back": back, "told": "It is done.", "p.shown": version}
+    answer = await served.post("/act", None, **fields, **{f"p.{key}": value for key, value in params.items()})
+    assert (answer.status, answer.headers["location"]) == (303, back), answer.body
+    return await served.get(back)
+
+
+def texts(page: str) -> str:
+    """What a reader sees of a page, with single spaces."""
+    return " ".join(re.sub(r"<[^>]+>", " ", page).split())
+
+
+async def held(served: Served) -> str:
+    """A workflow of which one event waits and one is in the hands of a run that waits for a person."""
+    wf = await served.story.deploy(LINES)
+    await served.story.keep.grant(wf, "sheets.appendRow", "ask")
+    served.story.feed.put("one")
+    served.story.feed.put("two")
+    await served.story.run()
+    return wf
+
+
+async def test_the_graph_says_what_waits_and_which_run_is_open(served: Served) -> None:
+    wf = await held(served)
+    page = (await served.get(f"/workflows/{wf}")).body
+    drawn = page.partition('class="keep-graph"')[2].partition("</svg>")[0]
+    assert re.search(r'class="topic"><title>topic in</title>.*?>2 waiting<', drawn, re.S)
+    assert re.search(r'class="consumer"><title>consumer take</title>.*?>paused: mutating<', drawn, re.S)
+    assert drawn
+    assert "style" not in drawn
+    assert "1 question for you" in texts(page)
+
+
+async def test_a_name_from_a_script_cannot_become_markup_in_the_graph(served: Served) -> None:
+    wf = await served.story.deploy(workflow(name="odd", topics=("in", "<b>'\"&"), producers={"poll": producer()}))
+    page = (await served.get(f"/workflows/{wf}")).body
+    assert "<b>'" not in page
+    assert ">&lt;b&gt;&#x27;&quot;&amp;</text>" in page
+
+
+async def test_when_each_handler_runs(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    await served.story.run()
+    told = texts((await served.get(f"/workflows/{wf}")).body)
+    assert "poll producer every 5m now in 5 min" in told
+    assert "take consumer when events wait – when an event comes" in told
+    await served.story.keep.pause(wf)
+    assert "after it is resumed" in texts((await served.get(f"/workflows/{wf}")).body)
+
+
+async def test_pause_resume_stop_and_run_now(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    await served.story.run()
+    page = f"/workflows/{wf}"
+    assert "Its producers" in (await served.get(page)).body
+    await act(served, "run_now", page, wf=wf)
+    asked = served.story.feed.count
+    await served.story.run()
+    assert served.story.feed.count == asked + 1
+    for name, status, offers in (
+        ("pause", "paused", "resume"), ("resume", "active", "pause"), ("stop", "stopped", "resume"),
+    ):
+        shown = await act(served, name, page, wf=wf)
+        assert "It is done." in shown.body
+        assert (await served.story.workflow(wf)).status == status
+        assert f'name="act" value="{offers}"' in shown.body
+        assert ('name="act" value="stop"' in shown.body) == (status != "stopped")
+
+
+async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    page = f"/workflows/{wf}"
+    first = (await served.get(page)).body
+    assert "sheets.appendRow ✓ allow set now by person" in texts(first)
+    assert first.count("Ask me each time") == 1, "feed.list is a read, of which nobody can be asked"
+    shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode="ask")).body)
+    assert "sheets.appendRow ○ ask set now by person" in shown
+    rule = '{"mode": "allow", "match": {"spreadsheetId": "bo*"}, "per_day": 20}'
+    shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode=rule)).body)
+    assert "sheets.appendRow ✓ allow only spreadsheetId like bo*, 20 per day set now" in shown
+    rule = '{"mode": "allow", "a": 1}'
+    refused = (await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode=rule)).body
+    assert "Not done" in refused
+    assert "has no &#39;a&#39;" in refused
+
+
+async def test_what_nobody_granted_is_shown_as_refused(served: Served) -> None:
+    wf = await served.story.deploy(LINES, grants=None)
+    told = texts((await served.get(f"/workflows/{wf}")).body)
+    assert "sheets.appendRow · not granted nobody has decided yet, so it is refused" in told
+
+
+@pytest.mark.parametrize(("query", "head"), [
+    ("", "From 1.0 to 2.0"), ("?from=2.0&to=1.0", "From 2.0 to 1.0"), ("?to=1.0", "Version 1.0"),
+])
+async def test_any_two_versions_are_compared_line_by_line(served: Served, query: str, head: str) -> None:
+    wf = await served.story.deploy(LINES)
+    await served.story.deploy(CHANGED)
+    page = (await served.get(f"/workflows/{wf}/versions{query}")).body
+    assert head in texts(page)
+    assert "<b>checked" not in page
+    marks: Mapping[str, tuple[int, int]] = {"": (1, 1), "?from=2.0&to=1.0": (1, 1), "?to=1.0": (0, 0)}
+    assert (page.count('<tr class="new">'), page.count('<tr class="gone">')) == marks[query]
+    if not query:
+        number = CHANGED[:CHANGED.index("checked")].count("\n") + 1
+        added = rf'<tr class="new"><td class="at"></td><td class="at">{number}</td>.*?&lt;b&gt;checked'
+        assert re.search(added, page, re.S)
+        assert f"{number - 4} lines the same" in page
+
+
+@pytest.mark.parametrize("query", ["to=9.9", "from=x", "from=1.0&to=1.", "to=%00", "to=99999999999.0"])
+async def test_a_version_that_does_not_exist_is_said_so(standing: Served, query: str) -> None:
+    answer = await standing.get(f"/workflows/lines/versions?{query}")
+    assert answer.status == 404
+    assert "has no version" in answer.body
+
+
+async def test_the_blast_radius_of_a_version_names_what_its_runs_touched(served: Served) -> None:
+    wf = await served.story.deploy(LINES)
+    served.story.feed.put("one")
+    await served.story.run()
+    await served.story.deploy(CHANGED)
+    served.story.feed.put("two")
+    await served.story.run(minutes=5)
+    old = texts((await served.get(f"/workflows/{wf}/blast?version=1.0")).body)
+    assert "touched 1 input, 0 items and 1 output" in old
+    assert ("Item one" in old, "Item two" in old) == (True, False)
+    new = texts((await served.get(f"/workflows/{wf}/blast")).body)
+    assert "Blast radius of version 2.0" in new
+    assert "Item two" in new
+    assert (await served.get(f"/workflows/{wf}/blast?version=3.0")).status == 404
+
+
+async def test_the_graph_follows_and_stopping_wants_a_confirmation(served: Served, tab: Tab) -> None:
+    wf = await held(served)
+    await tab.page.goto(served.web.address())
+    await tab.page.goto(f"{served.web.origin}/workflows/{wf}")
+    await expect(tab.page.locator(".keep-graph .topic .count")).to_have_text("2 waiting")
+    [question] = await served.story.keep.needs_you()
+    await served.story.keep.approve(question.id)
+    await served.story.run()
+    await expect(tab.page.locator(".keep-graph .topic .count")).to_have_text("1 waiting")
+    await tab.page.locator("summary", has_text="Stop it").click()
+    stop = tab.page.get_by_role("button", name="Stop this workflow")
+    await stop.click()
+    assert (await served.story.workflow(wf)).status == "active", "the box was not ticked"
+    await tab.page.get_by_label("Yes, it shall stop").check()
+    await stop.click()
+    await expect(tab.page.locator(".note.done")).to_contain_text("The workflow is stopped.")
+    assert (await served.story.workflow(wf)).status == "stopped"
+
+
+@pytest.mark.parametrize("context", [PHONE], indirect=True)
+async def test_on_a_phone_a_workflow_and_its_versions_are_no_wider_than_the_window(served: Served, tab: Tab) -> None:
+    chain = {f"step{n}": consumer(mutate=APPEND) for n in range(1)}
+    wf = await served.story.deploy(workflow(name="n" * 60, producers={"poll": producer()}, consumers=chain))
+    await served.story.deploy(workflow(name="n" * 60, producers={"poll": producer()}, consumers={}), strand=True)
+    await tab.page.goto(served.web.address())
+    for page in ("", "/versions", "/blast", "/events", "/items"):
+        await tab.page.goto(f"{served.web.origin}/workflows/{wf}{page}")
+        assert not await tab.overflows(), page
