@@ -263,9 +263,10 @@ class World:
         self.spawn(self.person().turn(slow=0.0))
 
     def redeploy(self) -> None:
-        """A new version; now and then a broken one, which the next one mends."""
+        """A new version; now and then a broken one, or one without some handlers, which the next one mends."""
         variant = self.random.choice([1, 2, 3, 101])
-        self.spawn(self.person().deploy(script(variant, self.weather.shape)))
+        shapes = list(SHAPES) if self.weather.shape == "both" else [self.weather.shape]
+        self.spawn(self.person().deploy(script(variant, self.random.choice(shapes))))
 
     def person(self) -> Person:
         """Somebody at a screen."""
