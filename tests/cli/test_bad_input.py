@@ -170,10 +170,10 @@ def test_a_folder_that_may_not_be_written_is_told(closed_folder: Path) -> None:
 @pytest.mark.parametrize(("typed", "told"), [
     (("frobnicate",), "There is no command 'frobnicate'."),
     (("statu",), "There is no command 'statu'. Did you mean 'status'?"),
-    (("inputs",), "Missing argument 'WORKFLOW'"),
+    (("pause",), "Missing argument 'WORKFLOW'"),
     (("runs", "x", "--last", "0"), "0 is not in the range x>=1"),
     (("inputs", "x", "--status", "lost"), "'lost' is not one of 'pending', 'done', 'skipped'"),
-    (("check",), "Missing argument 'FILE…"),
+    (("deploy",), "Missing argument 'FILE'"),
 ])
 def test_a_command_that_is_wrong_is_a_usage_error(place: Place, typed: tuple[str, ...], told: str) -> None:
     result = place.type(*typed, code=2)

@@ -125,8 +125,8 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> list[Broken]:
     """The disk under each `Keep` that is opened; the first of them breaks."""
     made: list[Broken] = []
 
-    def opened(path: Path, clock: Any) -> SqliteLedger:
-        ledger = SqliteLedger(path, clock)
+    def opened(path: Path, clock: Any, **options: Any) -> SqliteLedger:
+        ledger = SqliteLedger(path, clock, **options)
         made.append(Broken())
         made[-1].attach(ledger._connection)
         return ledger

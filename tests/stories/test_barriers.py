@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ async def test_nothing_leaves_before_its_intent_is_synced_and_next_waits_for_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk, at_next = Watched(), list[int]()
-    monkeypatch.setattr("keepai.app.SqliteLedger", lambda path, clock: SqliteLedger(path, clock, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
     sheets = Sheets(disk)
     clock = ManualClock("2026-01-05T09:00:00Z")
     async with Keep(tmp_path / "keep.db", connectors=[Gmail(), sheets], clock=clock) as keep:
