@@ -17,7 +17,7 @@ def play(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_kills_its_host_twice_and_loses_and_doubles_nothing() -> None:
+def test_the_demo_kills_its_host_twice_loses_and_doubles_nothing_and_leaves_nothing() -> None:
     with tempfile.TemporaryDirectory() as folder:
         done = play(TMPDIR=folder, KEEP_DB="/nowhere/at/all.db")
         assert done.returncode == 0, done.stdout + done.stderr

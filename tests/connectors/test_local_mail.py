@@ -135,7 +135,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps)
 def test_following_the_cursor_sees_every_mail_exactly_once_whatever_the_order(plan: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

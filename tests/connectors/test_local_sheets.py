@@ -90,7 +90,7 @@ cells = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.lists(cells, min_size=1, max_size=5), min_size=1, max_size=6))
 def test_any_values_come_back_as_text_in_their_order(rows: list[list[Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -24,7 +24,7 @@ from tests.crashes.test_routines import ITEMS, Routine
 from tests.simulate.items import Violation, simulate
 from tests.simulate.office import CALLS, Plan
 
-SCHEDULES = int(os.environ.get("KEEP_SCHEDULES", "240"))
+SCHEDULES = int(os.environ.get("KEEP_SCHEDULES", "120"))
 PARTS = 4
 Patch = pytest.MonkeyPatch
 

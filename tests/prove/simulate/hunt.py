@@ -17,11 +17,11 @@ SCHEDULES_MAX = int(os.environ.get("KEEP_SCHEDULES", "25000"))
 
 def hunt(name: str, folder: Path) -> tuple[int, str] | None:
     """The first seed that finds a fault, and what it says; None if none does."""
-    with planted(name):
-        for seed in range(1, SCHEDULES_MAX + 1):
+    for seed in range(1, SCHEDULES_MAX + 1):
+        with planted(name):
             problems = play(seed, folder, judge).problems
-            if problems:
-                return seed, problems[0]
+        if problems and not play(seed, folder, judge).problems:  # without the fault all is well
+            return seed, problems[0]
     return None
 
 
