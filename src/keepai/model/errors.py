@@ -35,7 +35,6 @@ The consequence is an attribute of the class and is read in one place, `engine/f
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,6 +92,8 @@ class KeepError(Exception):
 
 def in_words(error: BaseException) -> str:
     """What an exception is and says, also of one that breaks when it is asked for its message."""
+    import traceback  # here, because `keep --help` needs the errors and never this
+
     return "".join(traceback.format_exception_only(error)).strip()
 
 
