@@ -27,9 +27,10 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 @with_json
 @with_session
 def check(session: Session, files: Sequence[str], as_json: bool) -> None:
-    """Find mistakes in scripts without running anything; without a FILE, in every *.js here.
+    """Find mistakes in scripts without running anything.
 
-    With a keep.toml, calls of connectors are judged too. Exit code 3 if there are errors.
+    Without FILE it is every *.js here. With a keep.toml, calls of connectors are judged too. Exit code 3 if there are
+    errors.
     """
     from ...script.check import check as check_script
 
