@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -152,7 +153,10 @@ def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
             raise NotFound(f"There is no source {operation!r} of inputs. There are: {known}.")
         check_for_inputs(rule, capability)
     elif operation not in parts.surface.operations.get(connector, {}):
-        raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
+        offered = [f"{name}.{each}" for name, has in parts.surface.operations.items() for each in has]
+        close = difflib.get_close_matches(capability, offered, n=1)
+        advice = f"Did you mean {close[0]!r}?" if close else "It is written connector.operation."
+        raise NotFound(f"There is no capability {capability!r}. {advice}")
 
 
 def _same(parts: Parts, row: Row, source_hash: str) -> bool:
