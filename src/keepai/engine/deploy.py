@@ -37,6 +37,7 @@ class Deployment(Record):
     capabilities: tuple[str, ...]
     new_capabilities: tuple[str, ...]  # that the version before did not have
     not_granted: tuple[str, ...]
+    must_ask: tuple[str, ...]  # that are granted with `ask`
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
@@ -209,13 +210,12 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
 
 
 def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
-    granted = {
-        r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
-    }
+    modes = {r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)}
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(
         workflow_id, planned.manifest.name, "{}.{}".format(*planned.number), before, not planned.same, needed,
-        tuple(c for c in needed if c not in planned.earlier), tuple(c for c in needed if c not in granted),
-        planned.findings,
+        tuple(c for c in needed if c not in planned.earlier),
+        tuple(c for c in needed if modes.get(c, "deny") == "deny"),
+        tuple(c for c in needed if modes.get(c) == "ask"), planned.findings,
     )
