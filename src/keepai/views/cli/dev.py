@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .session import Look, Session, host, open_look, with_json, with_session
+from .signals import on_signals
 from .text import clock, count, cut, echo, echo_json_line, line, say, width
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) 
     from ..control import Control
     from .narrator import Narrator
 
-    narrator, told_to_end = Narrator(), _on_signals()
+    narrator, told_to_end = Narrator(), on_signals()
     _take_as_told(settings, narrator)
     with ExitStack() as opened:
         async with host(settings) as keep, Control(keep, settings.path):
@@ -144,22 +144,6 @@ async def _work(
         await keep.host.close()
     ending.cancel()
     await work
-
-
-def _on_signals() -> asyncio.Event:
-    """The first signal asks to end, the second does not ask: the ledger is made for that."""
-    import asyncio
-
-    told_to_end = asyncio.Event()
-
-    def end() -> None:
-        if told_to_end.is_set():
-            os._exit(130)
-        told_to_end.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, end)
-    return told_to_end
 
 
 def _take_as_told(settings: Settings, narrator: Narrator) -> None:

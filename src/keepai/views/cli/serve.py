@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .session import Look, Session, host, open_look, with_json, with_session
+from .signals import on_signals
 from .text import count, line, say
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
     from ..control import Control
     from .narrator import Narrator
 
-    narrator, told_to_end = Narrator(), _on_signals()
+    narrator, told_to_end = Narrator(), on_signals()
     with ExitStack() as opened:
         async with host(settings) as keep, Control(keep, settings.path):
             look = opened.enter_context(open_look(settings, keep.known))
@@ -101,19 +100,3 @@ async def _work(
     await work
     log.news(narrator.news(look))
     return why
-
-
-def _on_signals() -> asyncio.Event:
-    """The first signal asks to end, the second does not ask: the ledger is made for that."""
-    import asyncio
-
-    told_to_end = asyncio.Event()
-
-    def end() -> None:
-        if told_to_end.is_set():
-            os._exit(130)
-        told_to_end.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, end)
-    return told_to_end
