@@ -20,13 +20,17 @@ from keepai.model import errors, states
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
+from keepai.script.check import check
 from keepai.script.findings import CODES
+from keepai.script.graph import graph
 from keepai.views.cli.examples import EXAMPLES
 from keepai.views.cli.main import keep
 from keepai.views.cli.shapes import SHAPES, Shape
 from keepai.views.cli.shapes import shown as shown_shape
+from keepai.views.graph import svg
 
 HERE = Path(__file__).parent
+TEMPLATE = HERE.parent / "src/keepai/views/cli/template"
 HEAD = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
 
 #: What each machine is about, for people.
@@ -263,8 +267,19 @@ def _shape(case: str, shape: Shape) -> str:
     return f"{lead}```\n{shown_shape(shape)}\n```\n"
 
 
+# Pictures
+
+
+def invoices_picture() -> str:
+    """The topic graph of the workflow that `keep init` makes."""
+    manifest = check((TEMPLATE / "invoices.js").read_text("utf-8")).manifest
+    assert manifest is not None
+    return svg(graph(manifest))
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "concepts/states.md": states_page,
+    "images/invoices.svg": invoices_picture,
     "reference/phases.md": phases_page,
     "reference/errors.md": errors_page,
     "reference/findings.md": findings_page,

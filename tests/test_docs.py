@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import json
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -19,9 +20,13 @@ import click
 import pytest
 
 from keepai.config import table as settings_table
+from keepai.connectors.base import surface
+from keepai.connectors.local.mail import LocalMail
+from keepai.connectors.local.sheets import LocalSheets
 from keepai.model import states
 from keepai.model.operations import Kind, Step
 from keepai.model.policy import settings
+from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.views.cli.main import keep
 
@@ -185,15 +190,17 @@ def blocks(language: str) -> list[tuple[str, str]]:
     found = []
     for path in TEXTS:
         text = path.read_text("utf-8")
-        for match in re.finditer(rf"^( *)```{language}\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
+        for match in re.finditer(r"^( *)```(\w*)\n(.*?)^\1```", text, re.MULTILINE | re.DOTALL):
             line = text.count("\n", 0, match.start()) + 1
-            found.append((f"{name_of(path)}:{line}", textwrap.dedent(match[2])))
+            if match[2] == language:
+                found.append((f"{name_of(path)}:{line}", textwrap.dedent(match[3])))
     return found
 
 
 def test_the_blocks_of_code_are_found() -> None:
     places = {place.partition(":")[0] for place, _ in blocks("python")}
     assert "README.md" in places
+    assert any("$ keep doctor" in code for _, code in blocks(""))
 
 
 @pytest.mark.parametrize(("place", "code"), blocks("python"), ids=lambda part: part if ":" in part[:60] else "")
@@ -217,6 +224,87 @@ def test_data_in_the_docs_can_be_read(language: str, read: object) -> None:
             read(code)  # type: ignore[operator]
         except ValueError as error:
             pytest.fail(f"{place}: {error}")
+
+
+def fences() -> list[tuple[str, str]]:
+    """Every block of code that is typed or shown in a terminal, with its place."""
+    return [found for language in ("", "sh", "console") for found in blocks(language)]
+
+
+def typed() -> list[tuple[str, str]]:
+    """Every command line in the docs, with its place: after `$`, in a block of sh, or in a line of prose."""
+    after = [(place, line[2:]) for place, text in fences() for line in text.splitlines() if line.startswith("$ ")]
+    plain = [(place, line) for place, text in blocks("sh") for line in text.splitlines()]
+    told = [(name_of(path), each) for path in TEXTS for each in re.findall(r"(?<!`)`(keep [^`\n]+)`", prose(path))]
+    return [(place, line) for place, line in (*after, *plain, *told) if line.startswith(("keep ", "make "))]
+
+
+def misfit(line: str) -> str | None:
+    """What is wrong with a command line of `keep`, as far as its names tell."""
+    command: click.Command = keep
+    context = click.Context(keep, info_name="keep")
+    words = shlex.split(re.split(r" [|>]| 2>", line)[0], comments=True)[1:]
+    while True:
+        try:
+            _, rest, _ = command.make_parser(context).parse_args(list(words))
+        except click.UsageError as error:
+            return error.format_message()
+        if not isinstance(command, click.Group) or not rest:
+            return f"too many words: {rest}" if rest else None
+        inner = command.get_command(context, rest[0])
+        if inner is None:
+            return f"there is no command {rest[0]}"
+        command, context, words = inner, click.Context(inner, info_name=rest[0], parent=context), rest[1:]
+
+
+def test_every_command_in_the_docs_exists_with_its_options() -> None:
+    lines = [(place, line) for place, line in typed() if line.startswith("keep ")]
+    assert {"README.md", "docs/start.md", "docs/guides/people.md"} <= {place.partition(":")[0] for place, _ in lines}
+    wrong = [f"{place}: {line}: {told}" for place, line in lines if (told := misfit(line))]
+    assert not wrong, "\n".join(wrong)
+    assert all(misfit(line) for line in ("keep nothing", "keep db nothing", "keep inputs --nothing", "keep doctor a b"))
+
+
+def test_every_make_target_in_the_docs_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    lines = [line for _, line in typed() if line.startswith("make ")]
+    assert {line.split()[1] for line in lines} <= targets
+    assert any("demo" in line for line in lines)
+
+
+def test_every_workflow_in_the_docs_passes_check(tmp_path: Path) -> None:
+    offered = surface([
+        LocalMail(tmp_path, name="gmail", create=True), LocalSheets(tmp_path, name="sheets", create=True),
+    ])
+    scripts = [(place, code) for place, code in blocks("js") if "export default Keep.workflow(" in code]
+    assert {place.partition(":")[0] for place, _ in scripts} >= {"README.md", "docs/start.md"}
+    for place, code in scripts:
+        found = check(code, offered).findings
+        assert not found, f"{place}: {[(each.line, each.message) for each in found]}"
+
+
+def test_the_connector_of_the_guide_does_what_the_guide_says(tmp_path: Path) -> None:
+    text = page("guides/connectors.md")
+    tickets, trial = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    shown = re.findall(r"^\$ python try_tickets.py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "tickets.py").write_text(tickets, "utf-8")
+    (tmp_path / "try_tickets.py").write_text(trial, "utf-8")
+    done = subprocess.run([sys.executable, "try_tickets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ([done.stdout], done.stderr) == (shown, "")
+
+
+def test_every_page_can_be_found_from_the_first_one() -> None:
+    reached, left = set[Path](), [DOCS / "README.md"]
+    while left:
+        path = left.pop()
+        reached.add(path)
+        targets = re.findall(r"\]\(([^)#\s]+)", prose(path)) if path.suffix == ".md" else []
+        goals = {(path.parent / unquote(each)).resolve() for each in targets if ":" not in each}
+        left += [goal for goal in goals - reached if goal.is_file()]
+    missing = {name_of(path) for path in DOCS.rglob("*") if path.suffix in (".md", ".png", ".svg")} - {
+        name_of(path) for path in reached if path.is_relative_to(ROOT)
+    }
+    assert missing <= {"docs/images/page.png"}, missing  # the README's own
 
 
 def test_pages_have_one_title_and_end_with_a_line() -> None:

@@ -109,6 +109,7 @@ def test_a_limit_that_makes_no_sense_is_refused(blocked: Place, typed: tuple[str
 
 
 def test_a_grant_of_nothing_known_is_refused(blocked: Place) -> None:
+    assert "Did you mean 'sheets.appendRow'?" in blocked.type("grant", WF, "sheets.apendRow", code=1).stderr
     assert "There is no capability 'sheets.nothing'" in blocked.type("grant", WF, "sheets.nothing", code=1).stderr
     assert "'maybe' is not one of" in blocked.type("grant", WF, "a.b", "--mode", "maybe", code=2).stderr
 

@@ -50,6 +50,12 @@ def test_every_command_has_help_and_takes_json() -> None:
             assert "--json" in [option for parameter in each.params for option in parameter.opts], name
 
 
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    for words in ((), ("db",)):
+        listed = run(*words, "--help").stdout.partition("Commands:")[2]
+        assert "..." not in listed
+
+
 def test_version_and_help_work_anywhere() -> None:
     assert run("--version").stdout.startswith("keep ")
     assert "Commands:" in run("-h").stdout

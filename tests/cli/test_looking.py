@@ -53,6 +53,7 @@ def test_status_says_what_to_type_when_a_person_must_act(blocked: Place) -> None
     told = blocked.type("status", code=4).stdout
     assert "needs you  processEmail is paused:approval" in told
     assert "keep grant email-to-sheets sheets.appendRow" in told
+    assert "\n  next       after your answer\n" in told
     [workflow] = blocked.json("status", code=4)["workflows"]
     assert workflow["blocked"]["needs_you"] is True
     assert workflow["blocked"]["status"] == "paused:approval"

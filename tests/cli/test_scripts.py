@@ -79,6 +79,12 @@ def test_a_deploy_says_what_is_not_granted(place: Place) -> None:
     assert "keep grant email-to-sheets sheets.appendRow" in told
 
 
+def test_a_deploy_says_what_must_be_asked_for_each_time(place: Place) -> None:
+    told = place.type("deploy", "flow.js", "--grant", "gmail.search", "--grant", "sheets.appendRow=ask").stdout
+    assert "\n  may use      gmail.search\n" in told
+    assert "\n  must ask     sheets.appendRow\n" in told
+
+
 def test_a_deploy_as_json_is_the_deployment(place: Place) -> None:
     done = place.json("deploy", "flow.js", "--grant", "all")
     assert (done["version"], done["changed"], done["not_granted"]) == ("1.0", True, [])

@@ -53,6 +53,13 @@ def text(body: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+async def test_home_plans_no_check_before_the_answer(every: tuple[Served, dict[str, str]]) -> None:
+    served, flows = every
+    cards = (await served.get("/")).body.split("<article")
+    [card] = [each for each in cards if f"/workflows/{flows['approval']}/inputs" in each]
+    assert "Next check after your answer" in text(card)
+
+
 # What stands on a card
 
 #: Question → what its card must say.

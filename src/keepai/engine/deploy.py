@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class Deployment(Record):
     capabilities: tuple[str, ...]
     new_capabilities: tuple[str, ...]  # that the version before did not have
     not_granted: tuple[str, ...]
+    must_ask: tuple[str, ...]  # that are granted with `ask`
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
@@ -152,7 +154,10 @@ def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
             raise NotFound(f"There is no source {operation!r} of inputs. There are: {known}.")
         check_for_inputs(rule, capability)
     elif operation not in parts.surface.operations.get(connector, {}):
-        raise NotFound(f"There is no capability {capability!r}. It is written connector.operation.")
+        offered = [f"{name}.{each}" for name, has in parts.surface.operations.items() for each in has]
+        close = difflib.get_close_matches(capability, offered, n=1)
+        advice = f"Did you mean {close[0]!r}?" if close else "It is written connector.operation."
+        raise NotFound(f"There is no capability {capability!r}. {advice}")
 
 
 def _same(parts: Parts, row: Row, source_hash: str) -> bool:
@@ -205,13 +210,12 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
 
 
 def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
-    granted = {
-        r["capability"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id) if r["mode"] != "deny"
-    }
+    modes = {r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)}
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(
         workflow_id, planned.manifest.name, "{}.{}".format(*planned.number), before, not planned.same, needed,
-        tuple(c for c in needed if c not in planned.earlier), tuple(c for c in needed if c not in granted),
-        planned.findings,
+        tuple(c for c in needed if c not in planned.earlier),
+        tuple(c for c in needed if modes.get(c, "deny") == "deny"),
+        tuple(c for c in needed if modes.get(c) == "ask"), planned.findings,
     )

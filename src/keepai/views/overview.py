@@ -54,6 +54,7 @@ class Glance(Record):
     standing: str  # "needs you", "failed", "paused", "stopped", "running", "waiting" or "done"
     because: str
     questions: int
+    held: bool  # nothing of it goes on before one of them is answered
     inputs: tuple[Arrived, ...]
     more_pending: bool  # more waits than was counted
     outputs: tuple[Sent, ...]
@@ -73,8 +74,9 @@ def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Gl
     last, open_run = read.one("look_runs", **where, limit=1), read.one("run_open", **where)
     standing, because = standing_of(workflow, asked, open_run)
     pending = read.all("look_inputs_waiting", **where, limit=COUNTED_MAX)
+    held = open_run is not None and any(q.run_id == open_run["id"] for q in asked)
     return Glance(
-        workflow, standing, because, len(asked), tuple(_arrived(read, workflow.id, pending)),
+        workflow, standing, because, len(asked), held, tuple(_arrived(read, workflow.id, pending)),
         len(pending) == COUNTED_MAX, tuple(_sent(read, workflow.id)), int(last["updated_at"]) if last else None,
     )
 

@@ -80,7 +80,7 @@ def test_the_example_is_clean_and_is_the_one_in_the_guide() -> None:
     assert checked.manifest == Manifest(
         "routine-invoices", (), (files,), ("gmail.search", "gmail.send", "sheets.appendRow")
     )
-    assert f"```js\n{source}```\n" in (EXAMPLES.parent / "docs/guides/scripts.md").read_text(encoding="utf-8")
+    assert f"```js\n{source}```\n" in (EXAMPLES.parent / "docs/guides/routines.md").read_text(encoding="utf-8")
 
 
 # ---- capabilities -----------------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ approve = _on_id("approve", ("approval", "repair"), "is approved: exactly what w
 reject = _on_id("reject", ("approval", "repair"), "is rejected: nothing of it is done.",
                 "Refuse the call, or the repair, that `keep todo` shows.")
 reprocess = _on_id("reprocess", ("event", "item"), "waits again. What came of it before stays on record.",
-                   "Have an event that was consumed or skipped, or an item, processed once more.")
+                   "Have an event that has ended, or an item, processed once more.")
 
 
 @click.command("run-now")
@@ -161,9 +161,10 @@ def _limited(rule: dict[str, Any]) -> str:
 @with_json
 @with_session
 def skip(session: Session, id: str, shown: int | None, as_json: bool) -> None:
-    """Decide that nothing more shall come of a run, an event, an input or an item.
+    """Give up a run, an event, an input or an item.
 
-    An item in which a run stopped is skipped with that run's question, and the routine goes on without it.
+    Nothing more comes of it. An item in which a run stopped is skipped with that run's question, and the routine
+    goes on without it.
     """
     with session.look() as look:
         kind, whole = names.thing(look, id, (*_SKIPS, "item"))
@@ -195,7 +196,7 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 def resolve(
     session: Session, mutation: str, answer: str, result: str | None, no_wait: bool, shown: int | None, as_json: bool,
 ) -> None:
-    """Say what became of a mutation that nobody could verify, or keep one that the script now wants otherwise.
+    """Answer for a mutation that nobody could verify.
 
     try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
     RESULT; skip goes on without it. keep goes on with what was applied, where the script wants another content.

@@ -37,7 +37,7 @@ def _time(ctx: click.Context, option: click.Parameter, given: str | None) -> int
 def blast(
     session: Session, workflow: str, version: str | None, since: int | None, until: int | None, as_json: bool,
 ) -> None:
-    """What a script version has touched: its inputs, items and mutations, and nothing else.
+    """What a script version touched: its inputs, items, mutations.
 
     Without options, it is the active version. A time without a zone is UTC.
     """

@@ -25,7 +25,7 @@ def db() -> None:
 @with_json
 @with_session
 def check(session: Session, as_json: bool) -> None:
-    """Whether the ledger is whole and its account as it was written.
+    """Whether the ledger is whole, and its account as written.
 
     It only reads, and may run beside a host. Exit code 1 if something is wrong.
     """
@@ -68,9 +68,10 @@ def backup(session: Session, file: str, as_json: bool) -> None:
 @with_json
 @with_session
 def vacuum(session: Session, as_json: bool) -> None:
-    """Write the file anew without its gaps, such as `keep db prune` leaves. No host may run meanwhile.
+    """Write the file anew without its gaps.
 
-    It needs as much free space on the disk as the ledger takes.
+    `keep db prune` leaves such gaps. No host may run meanwhile, and the disk needs as much free space as the
+    ledger takes.
     """
     from ...ledger.sqlite.copies import vacuum as vacuumed
 
@@ -122,11 +123,11 @@ async def _accepted(settings: Settings) -> bool:
 @with_json
 @with_session
 def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> None:
-    """Throw away the content of work that ended long ago; a host does it by itself once a day.
+    """Throw away the content of work that ended long ago.
 
-    Traces, PrepareResults and the payloads of ended events go. Every input, event, run and mutation stays on record,
-    with what was sent outside and the whole account, and nothing that was done is done again. An event whose payload is
-    gone cannot be reprocessed.
+    A host does it by itself once a day. Traces, PrepareResults and the payloads of ended events go. Every input,
+    event, run and mutation stays on record, with what was sent outside and the whole account, and nothing that was
+    done is done again. An event whose payload is gone cannot be reprocessed.
     """
     done = _measured(session, days) if dry_run else session.act("prune", days=days)
     if as_json:

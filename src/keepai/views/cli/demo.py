@@ -19,7 +19,7 @@ from .text import echo, echo_json
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
 @with_json
 def demo(folder: str | None, ui: bool, port: int | None, as_json: bool) -> None:
-    """Kill a host in the middle of a mutation, and see nothing lost or doubled.
+    """Kill a host in mid-mutation, and see nothing lost or doubled.
 
     In the terminal it plays by itself and ends. With --ui it prints the address of a page, on which you send the
     e-mails and kill the host, until Ctrl-C.

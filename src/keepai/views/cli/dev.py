@@ -35,7 +35,7 @@ POLL_S = 0.2
 @with_json
 @with_session
 def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: str, as_json: bool) -> None:
-    """Run the workflows here with a page to look at, and tell what happens, until Ctrl-C.
+    """Run the workflows here, with a page to look at, until Ctrl-C.
 
     The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the
     new version of its workflow, if that is deployed already. What it newly asks for is not granted by that.

@@ -11,7 +11,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo": ("keep demo --ui               # on a page, with buttons",
              "keep demo --keep demo        # and leave it there to look at"),
     "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",),
-    "check": ("keep check invoices.js", "keep check *.js --json"),
+    "check": ("keep check                   # every script here", "keep check invoices.js --json"),
     "types": ("keep types keep.d.ts",),
     "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
     "deploy": (

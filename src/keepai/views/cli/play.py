@@ -66,7 +66,8 @@ def furnish(folder: Path) -> None:
     deliver(folder / "mail", MAILS)
     (folder / "sheets").mkdir()
     (folder / "keep.toml").write_text(SETTINGS, "utf-8")
-    (folder / SCRIPT).write_text(example(SCRIPT), "utf-8")
+    # The example leaves the sheet's name open; people are shown it.
+    (folder / SCRIPT).write_text(example(SCRIPT).replace('"..."', '"mail"'), "utf-8")
 
 
 class Play:

@@ -27,9 +27,10 @@ _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 @with_json
 @with_session
 def check(session: Session, files: Sequence[str], as_json: bool) -> None:
-    """Find mistakes in scripts without running anything; without a FILE, in every *.js here.
+    """Find mistakes in scripts without running anything.
 
-    With a keep.toml, calls of connectors are judged too. Exit code 3 if there are errors.
+    Without FILE it is every *.js here. With a keep.toml, calls of connectors are judged too. Exit code 3 if there are
+    errors.
     """
     from ...script.check import check as check_script
 
@@ -119,8 +120,9 @@ def deployed(done: dict[str, Any]) -> list[str]:
     name = plain(done["name"])
     word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
     lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
-    granted = [each for each in done["capabilities"] if each not in done["not_granted"]]
-    lines += [f"  may use      {', '.join(granted)}"] if granted else []
+    allowed = [each for each in done["capabilities"] if each not in (*done["not_granted"], *done["must_ask"])]
+    lines += [f"  may use      {', '.join(allowed)}"] if allowed else []
+    lines += [f"  must ask     {', '.join(done['must_ask'])}"] if done["must_ask"] else []
     if done["before"] and done["new_capabilities"]:
         lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []

@@ -72,7 +72,9 @@ def _facts(
         old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
         facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))
     facts += [("gap", _gap(look, gap)) for gap in workflow.gaps]
-    if workflow.next_due_at is not None:
+    if stop and stop.needs_you:
+        facts.append(("next", "after your answer"))  # when the question expires is no check
+    elif workflow.next_due_at is not None:
         due = ago(workflow.next_due_at, look.now_ms) if workflow.next_due_at > look.now_ms else "now"
         facts.append(("next", due if running or due != "now" else "as soon as a host runs"))
     return facts

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 @with_watch
 @with_session
 def todo(session: Session, as_json: bool) -> None:
-    """What waits for you: every question that only a person can answer. Exit code 4 if there is one."""
+    """What waits for you: questions that only a person can answer.
+
+    Exit code 4 if there is one.
+    """
     with session.look() as look:
         names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
         found = questions(session, look)

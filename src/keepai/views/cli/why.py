@@ -27,7 +27,7 @@ _SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 @with_json
 @with_session
 def why(session: Session, id: str, as_json: bool) -> None:
-    """Why something stands where it stands, and what would let it go on.
+    """Why something stands where it stands, and what would move it.
 
     ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
     the beginning of one.
