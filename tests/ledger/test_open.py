@@ -307,3 +307,15 @@ async def test_a_ledger_in_memory_works_without_a_file(tmp_path: Path, monkeypat
     assert len(ledger.read().all("workflow_all")) == 1
     await ledger.close()
     assert os.listdir() == []
+
+
+def test_a_new_ledger_is_its_owners_alone_and_an_old_one_keeps_its_mode(path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        asyncio.run(SqliteLedger(path).close())
+    finally:
+        os.umask(before)
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o640)
+    asyncio.run(SqliteLedger(path).close())
+    assert path.stat().st_mode & 0o777 == 0o640

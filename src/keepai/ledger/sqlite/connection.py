@@ -38,6 +38,8 @@ def check_library(version: str | None = None) -> None:
 def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection for writing to a file that is ours, whole, and not newer than this code."""
     check_library()
+    if vfs is None and str(path) != ":memory:":
+        _make_private(path)
     try:
         connection = apsw.Connection(str(path), vfs=vfs, statementcachesize=_PREPARED_MAX)
     except apsw.Error as error:
@@ -56,6 +58,14 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         close_untouched(connection)
         raise
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """A new ledger is its owner's alone, and so is its log, which gets the ledger's mode; an old one stays as it is."""
+    try:
+        path.touch(mode=0o600, exist_ok=False)
+    except OSError:
+        return  # it exists, or opening it will say what is wrong
 
 
 def teach(connection: apsw.Connection) -> None:
