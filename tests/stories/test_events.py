@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from keepai import Policy, ScriptInvalid, Transient
+from keepai.model.errors import Refused
 from tests.harness import NOTHING, POLL, Story, consumer, js, producer, take_all, take_first, workflow
 
 LOOK = """
@@ -459,3 +460,21 @@ async def test_a_reprocessed_event_is_taken_again_with_the_newest_payload(tmp_pa
         assert [e.params["was"] for e in story.world.effects] == ["first", "third"]
         assert [m.status for m in await story.keep.mutations(wf)] == ["applied", "applied"]
         assert await story.ids(wf, status="consumed") == ["a"]
+
+
+async def test_an_event_that_no_consumer_of_the_active_version_takes_is_not_reprocessed(tmp_path: Path) -> None:
+    both = workflow(producers={"poll": producer(POLL)}, consumers={"take": consumer(prepare=take_first())})
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(both)
+        story.feed.put("a")
+        await story.run()
+        event = await story.event(wf, "in", "a")
+        assert event.status == "consumed"
+        await story.deploy(workflow(producers={"poll": producer(POLL)}))
+        with pytest.raises(Refused, match=r"no consumer that takes 'in'. Deploy one that does"):
+            await story.keep.reprocess(event.id)
+        assert (await story.event(wf, "in", "a")).attempt == 1
+        await story.deploy(both)
+        await story.keep.reprocess(event.id)
+        await story.run()
+        assert (await story.event(wf, "in", "a")).attempt == 2

@@ -57,6 +57,10 @@ on conflict (workflow_id, name) do update set subscriber = excluded.subscriber;
 -- Before a version is activated: nobody subscribes to anything.
 update topic set subscriber = null where workflow_id = :workflow_id;
 
+-- name: topic_get
+-- One topic.
+select * from topic where workflow_id = :workflow_id and name = :topic;
+
 -- name: topic_touch
 -- Something in this topic arrived, was revised, released or reprocessed.
 update topic set touched = :sequence where workflow_id = :workflow_id and name = :topic;

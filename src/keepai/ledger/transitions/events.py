@@ -133,8 +133,19 @@ def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
     event = tx.one("event_reprocess", event_id=event_id, now=tx.now)
     if event is None:
         return False
+    _check_taken(tx, workflow_id, event_id, event["topic"])
     _offer_again(tx, workflow_id, event_id, event["topic"])
     return True
+
+
+def _check_taken(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:
+    """An event that nobody takes would wait for ever, and nothing would say so."""
+    row = tx.one("topic_get", workflow_id=workflow_id, topic=topic)
+    if row is None or row["subscriber"] is None:
+        raise Refused(
+            f"Event {event_id} cannot be reprocessed: the active version has no consumer that takes {topic!r}. "
+            "Deploy one that does, then say it again."
+        )
 
 
 def _check_content(tx: Tx, workflow_id: str, event_id: str) -> None:
