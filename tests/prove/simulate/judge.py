@@ -6,8 +6,9 @@ import asyncio
 from collections import Counter
 
 from keepai.ledger.base import Reader
+from keepai.ledger.invariants import check_invariants
 from tests.crashes.invariants import broken
-from tests.prove.simulate.schedule import World
+from tests.prove.simulate.schedule import World, is_checked
 
 
 def judge(world: World) -> None:
@@ -21,7 +22,7 @@ def judge(world: World) -> None:
     world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
     _effects(world, read)
     _quiet(world, read)
-    world.problems += broken(world.memory.connection)
+    world.problems += broken(world.memory.connection) if is_checked(world.seed) else map(str, check_invariants(read))
 
 
 def _effects(world: World, read: Reader) -> None:

@@ -41,7 +41,7 @@ from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
 CALM_EVERY = 16  # seeds
-CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, not at the end alone
+CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its chain at the end
 POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2)
 
 
@@ -78,6 +78,11 @@ class Weather:
     tabs: int
     queues: float  # chance that a commit has to wait for its turn
     calm: bool = False  # nothing goes wrong, so nobody may be asked for anything
+
+
+def is_checked(seed: int) -> bool:
+    """Whether the rules are checked after every commit, not at the end alone, and the account's chain as well."""
+    return seed % CHECKED_EVERY == 0
 
 
 def weather(seed: int) -> Weather:
@@ -211,7 +216,7 @@ class World:
             else:
                 self.die()
             raise Crashed(name)
-        if name.startswith("after:") and self.seed % CHECKED_EVERY == 0:
+        if name.startswith("after:") and is_checked(self.seed):
             found = check_invariants(Statements(self.memory.connection))
             self.problems += [f"after {name.removeprefix('after:')}: {broken}" for broken in found]
 
@@ -330,7 +335,7 @@ def play(seed: int, folder: Path, judge: Callable[[World], None]) -> World:
     loop = SimLoop(seed)
     outside = Outside(seed, sky.manners)
     memory = _memory()
-    memory.reset()
+    memory.reset(has_power_cuts=sky.cuts > 0, is_chained=is_checked(seed))
     world = World(seed, folder, memory, loop, SimClock(loop), outside, sky, random.Random(seed ^ 0xFA7E))
     with patched(world):
         try:
