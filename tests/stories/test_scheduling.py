@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from keepai import Call, Connector, Keep, Policy, Transient, read
+from keepai.engine.agenda import LONGEST_SLEEP_S
+from keepai.engine.host import Host
 from keepai.model.clock import iso, parse_iso
 from tests.harness import NOTHING, Story, consumer, producer, take_all, workflow
 
@@ -616,3 +618,17 @@ async def test_serve_runs_what_becomes_due_without_being_asked(tmp_path: Path) -
         assert [r.trigger for r in runs][:2] == ["schedule", "schedule"]
         serving.cancel()
         await asyncio.gather(serving, return_exceptions=True)
+
+
+async def test_a_time_that_came_and_changed_nothing_does_not_keep_the_host_awake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Story(tmp_path) as story:
+        await story.deploy(workflow(producers={"poll": producer()}))
+        await story.run()
+        story.clock.advance(minutes=6)  # the producer is due, and something holds it up
+        monkeypatch.setattr(Host, "_next", lambda host, now: None)
+        now = story.clock.now_ms()
+        story.keep.host.wake()
+        story.keep.host._look(now)
+        assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S

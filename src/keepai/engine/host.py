@@ -113,7 +113,7 @@ class Host:
                 continue
             now = self._now(workflow_id)
             if self._next(now) is None:
-                self._agenda.plan(workflow_id, now.due_at)
+                self._rest(now)
             else:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
@@ -197,7 +197,7 @@ class Host:
         now = self._now(workflow_id)
         step = self._next(now)
         if step is None:
-            self._agenda.plan(workflow_id, now.due_at)
+            self._rest(now)
             return False
         try:
             run = await step()
@@ -210,6 +210,12 @@ class Host:
             return True
         self._overtaken.pop(workflow_id, None)
         return True
+
+    def _rest(self, now: Now) -> None:
+        """There is nothing to do now. A time that has come and changed nothing is not waited for again and again."""
+        at = now.due_at
+        later = at is not None and at > self._parts.clock.now_ms()
+        self._agenda.plan(now.row["id"], at if later else None)
 
     # -- what is next ------------------------------------------------------------------------------
 
