@@ -42,7 +42,10 @@ HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
 CALM_EVERY = 16  # seeds
 CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its chain at the end
-POLICY = Policy(call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2)
+#: Events that a consumer left are not looked at again by the hour: nothing may rest on that.
+POLICY = Policy(
+    call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2, recheck_s=30 * 86_400.0,
+)
 
 
 class SimClock:
@@ -385,7 +388,7 @@ def _play(world: World) -> None:
     world.spawn(world.person().deploy(script(3, sky.shape)))
     world.spawn(world.person().tidy())
     ends = loop.time() + 72 * HOUR
-    while loop.time() < ends and not _rests(world):
+    while loop.time() < ends and not _rests(world) and not (world.problems or loop.errors):
         loop.run(loop.time() + HOUR / 6)
 
 
