@@ -33,7 +33,7 @@ from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.transitions import acts, events, items, mutations, runs
+from keepai.ledger.transitions import acts, items, mutations, runs
 from keepai.model.codec import encode
 from keepai.model.errors import Transient
 from keepai.model.states import MutationStatus, Phase
@@ -259,14 +259,12 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     # Items.
     "item_attempt_not_pinned": lambda: [_statement("item_enter", ", attempt = excluded.attempt", "")],
     "item_never_done": lambda: [(items, "end_item", _nothing)],
-    "item_left_in_silence": lambda: [(items, "leave", _nothing)],
     "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
     # Who wakes whom.
     "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
     "never_reconciled": lambda: [(host.Host, "_reconcile_due", _is(False))],
     "never_retried": lambda: [(failure, "stop", _retry_never)],
-    "released_in_silence": lambda: [(events, "touch", _nothing)],
     "clock_set_back_is_believed": lambda: [
         (scheduler, "nearer", _is([])),
         (scheduler, "time_has_come", lambda run, now: run.retry_at is not None and run.retry_at <= now)],

@@ -69,10 +69,18 @@ def _complete(
     if _now(world, world.keep.needs_you()):  # type: ignore[union-attr]
         return
     world.problems += [f"order {i} was filed {filed[i]} times, not {n}" for i, n in attempts.items() if filed[i] != n]
+    left = _left(world)
     for id, n in items.items():
         for operation in ("rows.add", "mails.send", "hooks.fire"):
-            if (found := done[operation, f"item {id}"]) != n:
+            if not n - left[id] <= (found := done[operation, f"item {id}"]) <= n:
                 world.problems.append(f"{operation} of item {id} took place {found} times, not {n}")
+
+
+def _left(world: World) -> Counter[str]:
+    """How many attempts at each item a person gave up by having it worked on from the start."""
+    return Counter(id for (id,) in world.memory.connection.execute(
+        "select i.external_id from transition x join item i on i.id = x.subject "
+        "where x.machine = 'item' and x.source = 'failed' and x.target = 'processing'"))
 
 
 def _resent(connection: object, key: str) -> bool:

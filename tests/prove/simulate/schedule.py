@@ -15,7 +15,7 @@ import random
 import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +40,9 @@ from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
-CALM_EVERY = 16  # seeds
+SPECIAL_EVERY = 32  # seeds
+#: Which of them → what they are for; whatever else there is happens in the others.
+SPECIAL = {0: "calm", 16: "calm", 17: "doubt", 19: "change"}
 CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its chain at the end
 #: Events that a consumer left are not looked at again by the hour: nothing may rest on that.
 POLICY = Policy(
@@ -103,11 +105,17 @@ def weather(seed: int) -> Weather:
         late=maybe(0.4), odd=maybe(0.2), hang=maybe(0.2), stubborn=maybe(1.0), ask_fails=maybe(0.5),
         never_tells=maybe(0.2, 0.3),
     )
-    if seed % CALM_EVERY == 0:
-        return Weather(
-            Manners(), shape=r.choice(list(SHAPES)), orders=3, hours=1.2, kill_at_point=0.0, kills=0, cuts=0, freezes=0,
-            jumps=0, doubles=0, deploys=0, asks=(), reprocesses=some(2), tabs=1, queues=maybe(0.5), calm=True,
-        )
+    mild = Weather(
+        Manners(), shape=r.choice(list(SHAPES)), orders=3, hours=1.2, kill_at_point=0.0, kills=0, cuts=0, freezes=0,
+        jumps=0, doubles=0, deploys=0, asks=(), reprocesses=some(2), tabs=1, queues=maybe(0.5), calm=True,
+    ) if seed % SPECIAL_EVERY in SPECIAL else None
+    match mild and SPECIAL[seed % SPECIAL_EVERY]:
+        case "calm":
+            return mild
+        case "doubt":  # nothing but unknown outcomes, and three people who answer
+            return replace(mild, manners=Manners(lose_answer=0.7, never_tells=0.8), tabs=3, calm=False)
+        case "change":  # versions with and without handlers, while much is refused
+            return replace(mild, manners=Manners(refuse=0.5, lose_answer=0.2), shape="both", deploys=8, calm=False)
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
         manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.25, 0.5, 1.2]),
