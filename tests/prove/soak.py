@@ -10,6 +10,7 @@ A series that broke a bound is kept, and its folder printed.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,7 @@ RUNS_MIN = 500  # per half: with fewer, one checkpoint more or less decides
 SAMPLES_MIN = 8  # for a line
 EVERY_S = 5.0
 STILL_S_MAX = 30.0
+POOL = min(32, (os.cpu_count() or 1) + 4)  # threads of an event loop at most; how many there are is chance
 
 
 def run(seconds: float, first: int, only: str | None) -> Result:
@@ -91,7 +93,7 @@ def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
     bounds: dict[str, tuple[Callable[[Sample], int], int]] = {
         "descriptors": (lambda s: s.descriptors, rest.descriptors + 1 + workers),
         "children": (lambda s: s.children, 1 + workers),
-        "threads": (lambda s: s.threads, rest.threads + 2),  # the writer's, and one that waited for a process
+        "threads": (lambda s: s.threads, rest.threads + 1 + POOL),  # the writer's, and the loop's own
         "tasks": (lambda s: s.tasks, rest.tasks + 3),  # what serves, the fork server's listener, a flush by the clock
         "log bytes": (lambda s: s.log, LOG_MAX),
         "bytes of memory per script process": (lambda s: s.workers_rss // max(s.children, 1), WORKER_MAX),
