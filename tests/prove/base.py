@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+
+
+_TOLD_S = 30.0  # between two words on how far it is
 
 
 @dataclass(frozen=True)
@@ -27,8 +31,9 @@ class Result:
     note: str = ""
 
     def broke(self, seed: object, what: str) -> None:
-        """Keep a violation."""
+        """Keep a violation, and say so at once: the table may be hours away."""
         self.violations.append(Violation(str(seed), what))
+        print(f"{self.suite}, seed {seed}: {what}", file=sys.stderr, flush=True)
 
 
 #: A suite: tries for so many seconds from a first seed on, or one seed alone if that is given.
@@ -40,7 +45,11 @@ def rounds(seconds: float, first: int, only: str | None) -> Iterator[int]:
     if only is not None:
         yield int(only)
         return
-    ends, seed = time.monotonic() + seconds, first
-    while seed == first or time.monotonic() < ends:
+    now = told = time.monotonic()
+    ends, seed = now + seconds, first
+    while seed == first or now < ends:
         yield seed
-        seed += 1
+        seed, now = seed + 1, time.monotonic()
+        if now - told >= _TOLD_S:
+            print(f"  … {seed - first:,} seeds, {max(0.0, ends - now):.0f} s left", file=sys.stderr, flush=True)
+            told = now
