@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-
 _TOLD_S = 30.0  # between two words on how far it is
 
 
