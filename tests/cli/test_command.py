@@ -15,6 +15,7 @@ from keepai.config import load, table
 from keepai.model.errors import ConfigError
 from keepai.model.policy import settings as policy_settings
 from keepai.views.cli.main import COMMANDS, keep
+from keepai.views.cli.summaries import SUMMARIES
 from keepai.views.cli.text import ago, cells, cut, short
 
 from .conftest import COMMAND, Place
@@ -139,3 +140,16 @@ def test_wide_characters_take_two_cells() -> None:
 def test_short_ids_tell_apart() -> None:
     ids = ["run_0123456789abc", "run_0123456789abd", "run_0123456789xyz"]
     assert len(set(short(ids).values())) == 3
+
+
+def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
+    context = click.Context(keep)
+    said = {name: command.get_short_help_str(200) for name in COMMANDS if (command := keep.get_command(context, name))}
+    assert said == SUMMARIES
+
+
+def test_help_loads_no_command() -> None:
+    loaded = "import sys; from keepai.views.cli.main import keep; keep(['--help'], standalone_mode=False); "
+    loaded += "print([m for m in sys.modules if m.endswith(('.accounts', '.dev', '.acts'))], file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr.strip() == "[]"
