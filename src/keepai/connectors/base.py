@@ -23,12 +23,12 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ..model.errors import ConfigError
+from ..model.errors import ConfigError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
 from .shapes import Shape, hint
@@ -164,6 +164,7 @@ class Connector:
     name: str = ""  #: what scripts call it; by default the class name with a small first letter
     input_types: ClassVar[tuple[str, ...]] = ()  #: the types of inputs that it can be the source of
     account: str = ""  #: whose data it acts on, for people and approvals; never a secret
+    secrets: ClassVar[Mapping[str, str]] = MappingProxyType({})  #: what it is entrusted with: name → what to ask for
     _named: ClassVar[bool] = False
     _marked: ClassVar[Mapping[str, Operation[Any]]] = MappingProxyType({})
 
@@ -171,6 +172,7 @@ class Connector:
         if name is not None:
             self.name = name
         check_name(self.name)
+        self._vault: MutableMapping[str, str] = {}
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -179,6 +181,19 @@ class Connector:
         elif not cls._named:
             cls.name = cls.__name__[:1].lower() + cls.__name__[1:]
         cls._marked = _operations(cls)
+
+    def entrust(self, vault: MutableMapping[str, str]) -> None:
+        """Give it its secrets; they are read when they are used, and what it renews is written back."""
+        self._vault = vault
+
+    def secret(self, name: str) -> str:
+        """One of its secrets, for this moment: never keep it, log it or put it into an error."""
+        try:
+            return self._vault[name]
+        except KeyError:
+            raise PermissionDenied(
+                f"{self.name} was not given its {name}. Say: keep secrets set {self.name} {name}",
+            ) from None
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
