@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import NoReturn, TypeAlias
 
 from .errors import BadValue, LimitExceeded
@@ -22,7 +23,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = _ENCODER.encode(_clean(value, what, 0))
+    text = _ENCODER.encode(value if _is_clean(value, 0) else _clean(value, what, 0))
     check_size(text, what, bytes_max)
     return text
 
@@ -36,7 +37,7 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise BadValue(f"{what} is not valid JSON: {error}.") from None
-    return _clean(value, what, 0)
+    return value if _is_clean(value, 0) else _clean(value, what, 0)
 
 
 def stored(text: str) -> Json:
@@ -78,6 +79,30 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
     if "\0" in value:
         raise BadValue(f"{what} contains a NUL character; ids must not.")
     return value
+
+
+def _is_clean(value: object, depth: int) -> bool:
+    """Whether `_clean` would leave a value as it is: most are, and then no names of places need be made."""
+    if type(value) is str:
+        return value.isascii() or _SURROGATE.search(value) is None
+    if type(value) is int:
+        return -INTEGER_MAX <= value <= INTEGER_MAX
+    if value is None or type(value) is bool:
+        return True
+    if type(value) is float:
+        return math.isfinite(value) and not value.is_integer()
+    if depth >= DEPTH_MAX:
+        return False
+    if type(value) is dict:
+        return _are_clean(value.values(), depth + 1) and _are_clean(value, DEPTH_MAX, str)
+    return type(value) is list and _are_clean(value, depth + 1)
+
+
+def _are_clean(values: Iterable[object], depth: int, kind: type = object) -> bool:
+    for value in values:  # noqa: SIM110 — `all` over a generator takes twice as long
+        if not _is_clean(value, depth) or not isinstance(value, kind):
+            return False
+    return True
 
 
 def _clean(value: object, what: str, depth: int) -> Json:
@@ -152,6 +177,8 @@ def _named(value: object) -> str:
         return f"{kind} {str(value)[:40]!r}"
     return f"a {kind}"
 
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # Made once: building them costs more than a small text does.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -9,7 +9,7 @@ account would not tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...model.states import MACHINES, Machine
 from ..account import COLUMNS
@@ -113,17 +113,23 @@ def statements() -> dict[str, str]:
 
 def moves(machine: Machine, table: str, column: str) -> Iterator[tuple[str, str]]:
     """Refuse a first state or a move that the machine does not list."""
-    first = ", ".join(f"'{s}'" for s in sorted(machine.initial))
-    allowed = ", ".join(f"('{s}', '{t}')" for s, targets in machine.moves.items() for t in targets)
+    # Comparisons, not lists: for each list SQLite would fill a table of its own at every execution.
+    first = " or ".join(f"new.{column} = '{s}'" for s in sorted(machine.initial))
+    allowed = " or ".join(_move(column, source, targets) for source, targets in machine.moves.items() if targets)
     yield f"{table}_{column}_first", (
-        f"before insert on {table} when new.{column} not in ({first}) "
+        f"before insert on {table} when not ({first}) "
         f"begin select raise(abort, 'illegal first state of {machine.name}'); end"
     )
     yield f"{table}_{column}_moves", (
         f"before update of {column} on {table} when old.{column} <> new.{column} "
-        f"and (old.{column}, new.{column}) not in (values {allowed}) "
+        f"and not ({allowed}) "
         f"begin select raise(abort, 'illegal move of {machine.name}'); end"
     )
+
+
+def _move(column: str, source: str, targets: Iterable[str]) -> str:
+    reached = " or ".join(f"new.{column} = '{target}'" for target in targets)
+    return f"(old.{column} = '{source}' and ({reached}))"
 
 
 def _history(name: str, table: str, column: str, subject: str, workflow: str) -> Iterator[tuple[str, str]]:
