@@ -1,8 +1,8 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Count one further step of this workflow's own time.
-update workflow set sequence = sequence + 1 where id = :workflow_id returning sequence;
+-- Count further steps of this workflow's own time.
+update workflow set sequence = sequence + :count where id = :workflow_id returning sequence;
 
 -- name: workflow_insert
 -- A new workflow.

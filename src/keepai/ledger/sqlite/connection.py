@@ -206,7 +206,7 @@ class Transaction(Statements):
         """A fresh id."""
         return self._ids.new(prefix)
 
-    def tick(self, workflow_id: str) -> int:
-        """The next number of a workflow's own sequence."""
-        row = self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id)
+    def tick(self, workflow_id: str, count: int = 1) -> int:
+        """The next number of a workflow's own sequence, or the last of the next `count`."""
+        row = self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
         return int(row["sequence"])

@@ -111,7 +111,7 @@ class SqliteLedger:
                 _refuse_older(self.path, self._lock.left(), statements)
             now = self._clock.now_ms()
             row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
-            self._since, self._own = iso(now), statements
+            self._since, self._own, self._origin = iso(now), statements, statements.one("ledger_reached")
             self._acknowledge()
         except apsw.Error as error:
             raise unusable(error, self.path) from None
@@ -121,9 +121,11 @@ class SqliteLedger:
     def _acknowledge(self) -> None:
         """What is synced now must still be there when the file is opened again."""
         if self._lock:
-            reached = self._own.one("ledger_reached")
+            reached = self._own.one("transition_newest")
             assert reached is not None
-            self._lock.tell(self.host, self._since, Mark(**reached, at=iso(self._clock.now_ms())))
+            assert self._origin is not None
+            mark = {**self._origin, "moves": reached["seq"] or 0, "at": iso(self._clock.now_ms())}
+            self._lock.tell(self.host, self._since, Mark(**mark))
 
 
 class Looks(Statements):

@@ -154,11 +154,14 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Append one row to the account; `max` takes the hash from the very row whose number it finds."""
-    row = f"p.seq + 1, {', '.join(values)}"
+    """Append one row to the account; `max` takes the hash from the very row whose number it finds.
+
+    The values stand inside of the aggregate, so that each is worked out once and not for the row and for its hash."""
+    named = ", ".join(f"{value} as {name}" for name, value in zip(COLUMNS[1:], values, strict=True))
+    row = ", ".join(f"p.{name}" for name in COLUMNS)
     return " ".join((
-        f"insert into transition ({', '.join(COLUMNS)}, chain)", f"select {row}, account_chain(p.chain, {row})",
-        "from (select coalesce(max(seq), 0) as seq, chain from transition) p",
+        f"insert into transition ({', '.join(COLUMNS)}, chain) select {row}, account_chain(p.previous, {row}) from",
+        "(select coalesce(max(seq), 0) + 1 as seq, chain as previous,", named, "from transition) p",
     ))
 
 

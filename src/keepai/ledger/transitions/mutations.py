@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.records import Mutation, Run, Traced
-from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
+from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus
 from ..base import Tx
 from ..rows import mutation_record
 from . import items, runs
@@ -84,8 +84,9 @@ def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
     if mutation.item_id is not None:
         tx.run("run_progress", run_id=run.id)
-    after = runs.advance(tx, run, AFTER_APPLIED[run.phase], outcome, trace)
-    return runs.advance(tx, after, Phase.EMITTING) if after.phase is Phase.MUTATED else after
+    if outcome is not None:
+        return runs.emit(tx, run, outcome, trace)
+    return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
 
 
 def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...model.codec import stored
@@ -100,21 +100,31 @@ def prepare(
     target: Phase = Phase.PREPARED, outcome: str | None = None,
 ) -> Run:
     """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`."""
-    prepared = _run(_expect(tx, "run_prepared", run, prepare_result=prepare_result))
+    row = _expect(tx, "run_prepared", run, prepare_result=prepare_result)
     events.reserve(tx, run.workflow_id, run.id, wanted)
-    if target is Phase.PREPARED:
-        keep_trace(tx, run.workflow_id, trace)
-        return prepared
-    return advance(tx, prepared, target, outcome, trace)
+    if target is not Phase.PREPARED:
+        row = _forward(tx, run, Phase.PREPARED, target, outcome)
+    keep_trace(tx, run.workflow_id, trace)
+    return _run(row)
 
 
 def advance(
     tx: Tx, run: Run, target: Phase, outcome: str | None = None, trace: Sequence[Traced] = (),
 ) -> Run:
     """Go forward one phase."""
-    row = _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome)
+    row = _forward(tx, run, run.phase, target, outcome)
     keep_trace(tx, run.workflow_id, trace)
     return _run(row)
+
+
+def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
+    """The mutation of a consumer's run has its outcome: what is left is to tell of it."""
+    _forward(tx, run, run.phase, Phase.MUTATED, outcome)
+    return advance(tx, replace(run, phase=Phase.MUTATED), Phase.EMITTING, None, trace)
+
+
+def _forward(tx: Tx, run: Run, source: Phase, target: Phase, outcome: str | None) -> Row:
+    return _expect(tx, "run_phase", run, source=source, target=target, outcome=outcome)
 
 
 def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
