@@ -8,7 +8,7 @@ from ..ledger.transitions import runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import ConsumerEnd
 from ..model.clock import iso
-from ..model.codec import encode
+from ..model.codec import canonical
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import Phase, Status
@@ -69,7 +69,7 @@ def _unit(stepper: Stepper) -> Unit:
     run = stepper.run
     assert run.prepare_result is not None, run
     events = sorted((str(r["event_id"]), int(r["attempt"])) for r in stepper.reserved)
-    return Unit(Step.MUTATE, encode([list(event) for event in events]), title_of(run.prepare_result))
+    return Unit(Step.MUTATE, canonical([list(event) for event in events]), title_of(run.prepare_result))
 
 
 async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -> None:

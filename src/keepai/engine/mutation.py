@@ -17,7 +17,7 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, digest, encode, stored
+from ..model.codec import Json, canonical, digest, stored
 from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
@@ -145,14 +145,14 @@ def _intent(
     """What is about to be sent, and what the ledger has of the same thing for the same unit."""
     run, parts = stepper.run, stepper.parts
     connector, _, operation = name.partition(".")
-    identity, payload = encode(spec.identity(params)), encode(spec.payload(params))
+    identity, payload = canonical(spec.identity(params)), canonical(spec.payload(params))
     target = spec.target(params)
     key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
     earlier = parts.ledger.read().all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
     return Intent(
         mutation_key=key, idempotency_key=_idempotency_key(key, payload, earlier), connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
-        payload=payload, params=encode(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
+        payload=payload, params=canonical(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     ), earlier
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ledger.transitions import runs
-from ..model.codec import check_size, decode, encode
+from ..model.codec import canonical, check_size, decode
 from ..model.operations import Step
 from ..model.records import Run
 from ..script.schedule import next_time
@@ -35,4 +35,4 @@ def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
         return None
     what = f"the state of {handler}"
     check_size(returned, what, parts.policy.state_bytes_max)
-    return encode(decode(returned, what=what))
+    return canonical(decode(returned, what=what))

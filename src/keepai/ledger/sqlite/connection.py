@@ -166,15 +166,14 @@ class Statements:
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
         cursor = self._execute(self._texts[query], params)
+        names = self._columns.get(query)
+        if names is not None:
+            return [dict(zip(names, row, strict=True)) for row in cursor]
         first = cursor.fetchone()
         if first is None:
             return []
-        names = self._columns.get(query)
-        if names is None:
-            names = self._columns[query] = [column[0] for column in cursor.get_description()]
-        rows: list[Row] = [dict(zip(names, first, strict=True))]
-        rows += [dict(zip(names, row, strict=True)) for row in cursor]
-        return rows
+        names = self._columns[query] = [column[0] for column in cursor.get_description()]
+        return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
