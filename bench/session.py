@@ -25,6 +25,7 @@ HERE = Path(__file__).parent
 OTHER = HERE.parent / ".venv-bench" / "bin" / "python"
 LOCK = HERE.parent / "requirements" / "bench.lock"
 NAMES = {"keep": "Keep", "dbos": "DBOS"}
+PROGRAMS = {"keep": "keep_side.py", "dbos": "dbos_side.py", "costs": "costs.py"}
 LIMIT_S = 1_800  # of one measurement
 
 
@@ -66,9 +67,9 @@ class Session:
 
     def ask(self, side: str, task: str, path: Path, *, trace: Path | None = None, **params: object) -> Figures:
         """One measurement in a process of its own."""
-        program = [sys.executable, HERE / "keep_side.py"] if side == "keep" else [OTHER, HERE / "dbos_side.py"]
-        traced = ["strace", "-f", "-ttt", "-qq", "-e", "trace=fsync,fdatasync", "-o", trace] if trace else []
-        command = [*map(str, [*traced, *program]), task, json.dumps({"path": str(path), **params})]
+        program = [OTHER if side == "dbos" else sys.executable, HERE / PROGRAMS[side]]
+        before = traced(trace) if trace else []
+        command = [*map(str, [*before, *program]), task, json.dumps({"path": str(path), **params})]
         began = time.time()
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if task == "pending" and done.returncode == -9:
@@ -89,6 +90,11 @@ class Session:
             place = place.setdefault(str(name), {})
         for name, figure in figures.items():
             place.setdefault(name, []).append(round(figure, 4))
+
+
+def traced(trace: Path) -> list[str | Path]:
+    """What stands before a command whose syncs are written down, with their times."""
+    return ["strace", "-f", "--seccomp-bpf", "-ttt", "-qq", "-e", "trace=fsync,fdatasync", "-o", trace]
 
 
 def made(quick: bool) -> Results:
