@@ -27,15 +27,16 @@ from work import calibrate
 
 #: Amounts of work: (full, quick).
 ROUNDS = (3, 1)
-RUNS = (400, 40)
-TRIAL = ((2, 120), (1, 30))  # tries of each arrangement, and the runs of one
+RUNS = (300, 40)
+TRIAL = ((2, 80), (1, 30))  # tries of each arrangement, and the runs of one
 COUNTED_RUNS = (128, 32)
 LATENCY_RUNS = (100, 20)
 PENDING = (1_000, 80)
 EVENTS = ((1_000, 10_000, 100_000, 1_000_000), (1_000, 5_000))
+FILLED_AT_ONCE = 100_000  # so that one sees how far it is
 WORKFLOWS = ((1, 10, 100, 1_000), (1, 10))
 SIZES = ((100, 1_000, 10_000, 100_000), (100, 100_000))
-SIZED_RUNS = (200, 40)
+SIZED_RUNS = (120, 40)
 MAILBOX_BYTES = 3_000_000  # more does not fit into one answer of the mailbox
 AT_ONCE = {"one": 1, "many": MANY}
 
@@ -196,19 +197,24 @@ def _crowd(session: Session, count: int, path: Path) -> None:
 def histories(session: Session) -> None:
     """Runs per second over a file that has so many events already; each file is a copy of the one before, grown."""
     paths = {count: session.folder / f"events-{count}.db" for count in session.of(EVENTS)}
-    for before, (count, path) in zip([None, *paths.values()], paths.items(), strict=False):
-        session.plan(f"a file with {count:,} events is made", _fill, count, path, before)
+    there, before = 0, None
+    for count, path in paths.items():
+        for until in [*range(there + FILLED_AT_ONCE, count, FILLED_AT_ONCE), count]:
+            label = f"a file with {count:,} events is made: {until:,}"
+            session.plan(label, _fill, count, until, path, before)
+        there, before = count, path
     for turn in range(1, session.of(ROUNDS) + 1):
         for count, path in paths.items():
             session.plan(f"{count:,} events in the file: Keep, round {turn}", _history, count, path)
 
 
-def _fill(session: Session, count: int, path: Path, before: Path | None) -> None:
-    if before is not None:
+def _fill(session: Session, count: int, until: int, path: Path, before: Path | None) -> None:
+    if before is not None and not path.exists():
         shutil.copy(before, path)
-    session.ask("keep", "fill_up", path, events=count)
-    session.keep("events", count, megabytes=path.stat().st_size / 1e6)
-    os.sync()  # what was written so far must not slow down what is measured next
+    session.ask("keep", "fill_up", path, events=until)
+    if until == count:
+        session.keep("events", count, megabytes=path.stat().st_size / 1e6)
+        os.sync()  # what was written so far must not slow down what is measured next
 
 
 def _history(session: Session, count: int, path: Path) -> None:

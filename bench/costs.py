@@ -33,7 +33,7 @@ BUILTINS = {
 }
 FILES = {
     "keepai/ledger/": "ledger", "keepai/engine/": "engine", "keepai/runtime/": "runtime, in the host",
-    "keepai/connectors/": "connectors", "keepai/": "model and the rest of Keep", "/asyncio/": "asyncio",
+    "keepai/connectors/": "connectors", "keepai/": "the rest of Keep", "/asyncio/": "asyncio",
     "/selectors.py": "asyncio", "/json/": "JSON", "bench/": "the benchmark itself",
 }
 OTHER = "the rest of Python"

@@ -133,9 +133,9 @@ def _picture(title: str, height: float, drawn: list[str]) -> str:
 
 
 def _round_up(figure: float) -> float:
-    """The next 1, 2, 4 or 8 times a power of ten, so that quarters of it are short."""
+    """The next number whose quarters are short."""
     power = 10 ** math.floor(math.log10(figure)) if figure > 0 else 1
-    return next(step * power for step in (1, 2, 4, 8, 10) if step * power >= figure)
+    return next(step * power for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8, 10) if step * power >= figure)
 
 
 def _short(figure: float) -> str:
