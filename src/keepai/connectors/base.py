@@ -24,11 +24,12 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ..model.errors import ConfigError, PermissionDenied
+from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
 from .shapes import Shape, hint
@@ -173,6 +174,7 @@ class Connector:
             self.name = name
         check_name(self.name)
         self._vault: MutableMapping[str, str] = {}
+        self._given: dict[str, str] = {}  # every value of a secret that was seen → its name
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -189,11 +191,19 @@ class Connector:
     def secret(self, name: str) -> str:
         """One of its secrets, for this moment: never keep it, log it or put it into an error."""
         try:
-            return self._vault[name]
+            value = self._vault[name]
         except KeyError:
             raise PermissionDenied(
                 f"{self.name} was not given its {name}. Say: keep secrets set {self.name} {name}",
             ) from None
+        self._given[value] = name
+        return value
+
+    def entrusted(self) -> Mapping[str, str]:
+        """Every value that it has or ever had of a secret → the secret's name: what nobody may be told."""
+        with suppress(KeepError):  # a vault that cannot be opened gave it nothing new
+            self._given.update((value, name) for name, value in self._vault.items())
+        return self._given
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:

@@ -1,4 +1,4 @@
-"""Makes the connectors that keep.toml describes; their relative paths are relative to that file."""
+"""Makes the connectors that keep.toml describes and gives each its secrets; paths are relative to that file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ... import connectors
 
 if TYPE_CHECKING:
+    from ...config import Settings
     from ...connectors.base import Connector
+    from ...vault.store import Vault
 
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
@@ -18,6 +20,25 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -
     paths = _paths(connectors.load(type_name))
     placed = {key: _placed(value, folder) if key in paths else value for key, value in settings.items()}
     return connectors.make(type_name, name, placed)
+
+
+def entrust(settings: Settings) -> Settings:
+    """Give each connector its own secrets; nothing is opened before one of them is used."""
+    keepers = [connector for connector in settings.connectors if connector.secrets]
+    if keepers:
+        vault = vault_of(settings)
+        for connector in keepers:
+            connector.entrust(vault.view(connector.name))
+    return settings
+
+
+def vault_of(settings: Settings) -> Vault:
+    """The secrets beside the ledger of these settings."""
+    from ...vault.keys import Places
+    from ...vault.store import Vault, path_beside
+    from .entering import asking
+
+    return Vault(path_beside(settings.path), Places(settings.key_file, settings.passphrase, asking()))
 
 
 def _paths(kind: type) -> set[str]:
