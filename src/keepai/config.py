@@ -55,6 +55,7 @@ class Settings:
     password: str | None = field(default=None, repr=False)  # for the page; only ever from the environment
     key_file: Path | None = None  # holds the key of the secrets
     passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
+    vault: Any = None  # the secrets that the connectors were given, if one of them needs any
 
 
 def table() -> list[Setting]:

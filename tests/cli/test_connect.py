@@ -346,6 +346,27 @@ def test_the_key_file_may_stand_in_keep_toml(bank: Place, monkeypatch: pytest.Mo
     assert "key_file must be the name of a file" in bank.type("status", code=2).stderr
 
 
+def test_a_host_says_at_its_start_that_the_secrets_cannot_be_read_and_starts(connected: Place) -> None:
+    Path(os.environ["KEEP_KEY_FILE"]).chmod(0o644)
+    said = silent(connected.type("dev", "--once"))
+    assert "Others may read the key" in said
+    assert "Nothing more is due now" in said
+
+
+def test_a_host_at_a_terminal_asks_for_the_passphrase_once_and_does_not_show_it(
+    connected: Place, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KEEP_NEW_PASSPHRASE", "correct horse")
+    connected.type("secrets", "rotate", "--to", "passphrase")
+    monkeypatch.delenv("KEEP_NEW_PASSPHRASE")
+    screen = at_terminal(connected, ["dev", "--once"], [("Passphrase of the secrets", "correct horse")])
+    assert "correct" not in screen
+    assert "Nothing more is due now" in screen
+    screen = at_terminal(connected, ["dev", "--once"], [("Passphrase of the secrets", "wrong horse")])
+    assert screen.count("Passphrase") == 1
+    assert "is not the one" in screen
+
+
 # -- where else a secret might show ----------------------------------------------------------------
 
 

@@ -52,6 +52,9 @@ _OBJECT_MEMBERS = frozenset({
 TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
 
 
+GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that nobody is told them
+
+
 class Operation(Generic[F]):
     """A marked method; on an instance it is the method itself."""
 
@@ -174,7 +177,7 @@ class Connector:
             self.name = name
         check_name(self.name)
         self._vault: MutableMapping[str, str] = {}
-        self._given: dict[str, str] = {}  # every value of a secret that was seen → its name
+        self._given: Mapping[str, str] = MappingProxyType({})  # values of secrets that were seen → their names
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -196,14 +199,23 @@ class Connector:
             raise PermissionDenied(
                 f"{self.name} was not given its {name}. Say: keep secrets set {self.name} {name}",
             ) from None
-        self._given[value] = name
+        self._learn({name: value})
         return value
 
     def entrusted(self) -> Mapping[str, str]:
-        """Every value that it has or ever had of a secret → the secret's name: what nobody may be told."""
+        """The values that it has, and had before, of its secrets → their names: what nobody may be told.
+
+        It is another mapping whenever there is a new value, and the same one otherwise.
+        """
         with suppress(KeepError):  # a vault that cannot be opened gave it nothing new
-            self._given.update((value, name) for name, value in self._vault.items())
+            self._learn(self._vault)
         return self._given
+
+    def _learn(self, secrets: Mapping[str, str]) -> None:
+        now = {value: name for name, value in secrets.items()}
+        if not now.keys() <= self._given.keys():
+            former = [entry for entry in self._given.items() if entry[0] not in now]
+            self._given = {**dict(former[-GIVEN_MAX:]), **now}  # a token may be renewed every hour, for years
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:

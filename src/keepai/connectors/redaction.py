@@ -12,7 +12,7 @@ import html
 import json
 import re
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import quote, quote_plus
@@ -54,7 +54,7 @@ class Redactor:
 
     def __init__(self, connectors: Iterable[Connector]) -> None:
         self._connectors = tuple(connectors)
-        self._count = 0
+        self._given: list[Mapping[str, str]] = []
         self._forms: dict[str, str] = {}  # what a secret may look like → what stands in its place
         self._pattern = re.compile("")
 
@@ -111,15 +111,18 @@ class Redactor:
 
     def _known(self) -> dict[str, str]:
         """What to look for; made anew when a connector was given something new."""
-        given = [(each.name, each.entrusted()) for each in self._connectors]
-        count = sum(len(values) for _, values in given)
-        if count != self._count:
-            found = {form: f"{name}.{secret}" for name, values in given for value, secret in dict(values).items()
-                     for form in forms(value)}
-            self._forms = dict(sorted(found.items(), key=lambda entry: -len(entry[0])))
+        given = [each.entrusted() for each in self._connectors]
+        if len(given) != len(self._given) or any(new is not old for new, old in zip(given, self._given, strict=True)):
+            self._forms = self._forms_of(given)
             self._pattern = re.compile("|".join(map(re.escape, self._forms)))
-            self._count = count
+            self._given = given
         return self._forms
+
+    def _forms_of(self, given: list[Mapping[str, str]]) -> dict[str, str]:
+        """The longest first, so that a secret is not taken for another one that it begins with."""
+        found = {form: f"{each.name}.{secret}" for each, values in zip(self._connectors, given, strict=True)
+                 for value, secret in values.items() for form in forms(value)}
+        return dict(sorted(found.items(), key=lambda entry: -len(entry[0])))
 
 
 def forms(value: str) -> set[str]:

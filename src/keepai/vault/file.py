@@ -25,7 +25,7 @@ Print = tuple[int, int, int]
 def print_of(path: Path) -> Print | None:
     """What changes whenever the file does; None if there is none."""
     try:
-        found = path.stat()
+        found = os.stat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -69,6 +69,7 @@ def write(path: Path, document: Document) -> None:
 
 def replace(path: Path, content: bytes, mode: int) -> None:
     """Have a file with `content` on disk in place of the old one, or leave the old one as it was."""
+    path = path.resolve()  # a link stays one
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)

@@ -7,7 +7,7 @@ change that Keep did not make closes the vault. What is read stays in this proce
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import ItemsView, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,7 +45,7 @@ class _Opened:
     """A document whose key was found and whose mark is right."""
 
     document: Document
-    master: bytes
+    master: bytes = field(repr=False)
     values: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
 
 
@@ -220,6 +220,9 @@ class View(MutableMapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._vault.values(self._connection))
+
+    def items(self) -> ItemsView[str, str]:  # all of them by one look at the file
+        return self._vault.values(self._connection).items()
 
     def __repr__(self) -> str:
         return f"<the secrets of {self._connection}>"

@@ -124,6 +124,15 @@ def test_a_value_that_was_handed_out_and_changed_at_once_is_known() -> None:
     assert redactor.text("the-first-value") == "[secret bank.password]"
 
 
+def test_a_token_that_is_renewed_for_years_is_forgotten_in_time_and_the_password_is_not() -> None:
+    redactor, vault = knowing(password="the-password", token="token-0000")
+    for number in range(300):
+        vault["token"] = f"token-{number:04}"
+        assert redactor.text(f"token-{number:04} the-password") == "[secret bank.token] [secret bank.password]"
+    assert redactor.text("token-0298") == "[secret bank.token]"
+    assert redactor.text("token-0000") == "token-0000"
+
+
 # -- errors ----------------------------------------------------------------------------------------
 
 

@@ -95,8 +95,10 @@ class Session:
         import asyncio
 
         from .. import control
+        from .wiring import unlock
 
         settings = self.settings(connectors=True)
+        unlock(settings)
 
         async def perform() -> Any:
             async with host(settings) as keep:

@@ -65,6 +65,5 @@ def _is_added(before: str, after: str, name: str, table: Mapping[str, Any]) -> b
 def _write(file: Path, text: str) -> None:
     from ...vault.file import replace
 
-    place = file.resolve()  # a link stays one
-    mode = place.stat().st_mode & 0o777 if place.exists() else 0o644
-    replace(place, text.encode("utf-8"), mode)
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+    replace(file, text.encode("utf-8"), mode)

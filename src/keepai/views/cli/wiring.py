@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import connectors
+from ...model.errors import VaultClosed
+from .text import plain
 
 if TYPE_CHECKING:
     from ...config import Settings
@@ -25,11 +28,22 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -
 def entrust(settings: Settings) -> Settings:
     """Give each connector its own secrets; nothing is opened before one of them is used."""
     keepers = [connector for connector in settings.connectors if connector.secrets]
-    if keepers:
-        vault = vault_of(settings)
-        for connector in keepers:
-            connector.entrust(vault.view(connector.name))
-    return settings
+    if not keepers:
+        return settings
+    vault = vault_of(settings)
+    for connector in keepers:
+        connector.entrust(vault.view(connector.name))
+    return replace(settings, vault=vault)
+
+
+def unlock(settings: Settings) -> str | None:
+    """Open the secrets before anything runs: whoever must type a passphrase is asked now. Gives what is wrong."""
+    try:
+        if settings.vault is not None:
+            settings.vault.values("")
+    except VaultClosed as error:  # a host starts nevertheless, and what needs a secret becomes a question
+        return plain(error.message)
+    return None
 
 
 def vault_of(settings: Settings) -> Vault:
