@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
@@ -19,6 +20,7 @@ from click.testing import Result
 from keepai import connectors
 from keepai.vault.keys import Places
 from keepai.vault.store import Vault
+from keepai.views.cli.connect import _value as setting
 
 from .bank import RENEWED, RIGHT
 from .conftest import ROOT, SETTINGS, Place
@@ -244,19 +246,32 @@ def at_terminal(place: Place, args: list[str], answers: list[tuple[str, str]]) -
 
 def test_a_person_is_asked_and_what_is_secret_is_not_shown(bank: Place) -> None:
     screen = at_terminal(bank, ["connect", "bank", "test.bank"], [
-        ("url:", "https://typed.example"), ("port [25]:", "26"), ("tls [True]:", ""), ("folder:", ""),
-        ("password", WRONG), ("token", ""), ("nevertheless?", "n"),
+        ("url:", "https://typed.example"), ("It also takes port (25), tls (true), folder.", "prot=26"),
+        ("It must be KEY=VALUE, with one of port, tls, folder.", ""), ("password", WRONG), ("token", ""),
+        ("nevertheless?", "n"),
     ])
     assert "Nothing was written or stored" in screen
     assert WRONG not in screen
     assert "bank" not in (bank.folder / "keep.toml").read_text()
-    screen = at_terminal(bank, ["connect", "bank", "test.bank", "--set", "tls=false"], [
-        ("url:", "https://typed.example"), ("port [25]:", ""), ("folder:", ""), ("password", RIGHT), ("token", ""),
+    screen = at_terminal(bank, ["connect", "bank", "test.bank", "--set", "tls=no"], [
+        ("url:", "https://typed.example"), ("go on:", "port=26"), ("go on:", ""), ("password", RIGHT), ("token", ""),
     ])
     assert "ctx.bank answers" in screen
     assert RIGHT not in screen
-    assert table(bank) == {"type": "test.bank", "url": "https://typed.example", "tls": False}
+    assert table(bank) == {"type": "test.bank", "url": "https://typed.example", "tls": False, "port": 26}
     assert stored(bank)["password"] == RIGHT
+
+
+@pytest.mark.parametrize(("annotation", "text", "meant"), [
+    ("str", "993", "993"), (str, "true", "true"), ("str | None", "5", "5"), ("str | os.PathLike[str]", "a b", "a b"),
+    ("int", "993", 993), (int, "993", 993), ("float", "2", 2), ("float | None", "2.5", 2.5), ("bool", "true", True),
+    ("bool", "No", False), ("list[str]", "https://a, https://b", ["https://a", "https://b"]),
+    ("list[str] | None", '["a, b"]', ["a, b"]), ("dict[str, str]", '{ a = "b" }', {"a": "b"}), ("int", "many", "many"),
+    (inspect.Parameter.empty, "5", "5"),
+])
+def test_a_typed_setting_means_what_its_type_says(annotation: object, text: str, meant: object) -> None:
+    parameter = inspect.Parameter("x", inspect.Parameter.KEYWORD_ONLY, annotation=annotation)
+    assert setting("x", text, parameter) == meant
 
 
 # -- secrets ---------------------------------------------------------------------------------------

@@ -519,6 +519,35 @@ async def test_checks_and_comparisons_that_fail_say_no_secret(tmp_path: Path, wr
     assert "[secret leaky.password]" in str(caught.value.__cause__)
 
 
+async def test_what_a_careless_connector_says_too_late_is_kept_without_its_secret(tmp_path: Path) -> None:
+    late = asyncio.Event()
+
+    class Slow(Leaky):
+        name = "leaky"
+
+        @mutation(identity=("to",), settle=0)
+        async def put(self, params: dict[str, Any], call: Call) -> Any:
+            """Put something, and do not let go."""
+            while not late.is_set():
+                try:
+                    await late.wait()
+                except asyncio.CancelledError:
+                    continue
+            return {"token": self.secret("password")}
+
+    leaky = Slow(tmp_path)
+    async with Story(tmp_path, connectors=[leaky], policy=Policy(call_s=0.05)) as story:
+        story.feed.put("a")
+        wf = await story.deploy(putting())
+        await story.run()
+        late.set()
+        await asyncio.wait(set(story.keep.parts.calls), timeout=5)
+        [sent] = await story.keep.mutations(wf)
+        assert sent.status == "applied"
+        assert sent.result == {"token": "[secret leaky.password]"}
+        await nowhere(story, tmp_path, wf)
+
+
 # -- scripts that hold a secret ------------------------------------------------------------------------------
 
 

@@ -78,7 +78,7 @@ def test_a_secret_comes_back_and_stands_nowhere_in_the_folder(tmp_path: Path) ->
     assert filed(tmp_path).values("gmail") == {"password": CANARY, "token": "t" * 20}
     assert filed(tmp_path).values("other") == {}
     files = [p for p in tmp_path.rglob("*") if p.is_file()]
-    assert len(files) == 3  # the vault, its lock, the key
+    assert len(files) == 4  # the vault, the key, and a lock for each
     assert not any(CANARY.encode() in p.read_bytes() for p in files)
     assert {stat.S_IMODE(p.stat().st_mode) for p in files} == {0o600}
 
@@ -357,6 +357,21 @@ def test_a_key_moves_from_a_file_into_the_keyring(tmp_path: Path, chest: Chest) 
     assert (tmp_path / "keys" / "keep.key").read_text() == ""
 
 
+def test_an_old_key_that_cannot_be_deleted_is_told_and_everything_is_readable(
+    tmp_path: Path, chest: Chest, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    vault = Vault(tmp_path / "keep.secrets", Places())
+    vault.put("gmail", {"password": CANARY})
+
+    def refuse(*_: str) -> None:
+        raise keyring.errors.PasswordDeleteError
+
+    monkeypatch.setattr(chest, "delete_password", refuse)
+    with pytest.raises(VaultClosed, match="encrypted anew, but the old key could not be deleted"):
+        vault.rotate(Places())
+    assert Vault(vault.path, Places()).values("gmail")["password"] == CANARY
+
+
 def test_a_rotation_that_dies_before_its_write_leaves_everything_readable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -412,6 +427,28 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
         thread.join()
     assert len(filed(tmp_path).kept()) == 21
     assert filed(tmp_path).values("c3")["s4"] == "value-3-4"
+
+
+def test_vaults_that_share_a_key_file_lose_no_key(tmp_path: Path) -> None:
+    vaults = [Vault(tmp_path / f"{n}.secrets", Places(key_file=tmp_path / "keep.key")) for n in range(6)]
+    threads = [threading.Thread(target=vault.put, args=("gmail", {"password": CANARY})) for vault in vaults]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    vaults[0].rotate(Places(key_file=tmp_path / "keep.key"))
+    for vault in vaults:
+        assert Vault(vault.path, Places(key_file=tmp_path / "keep.key")).values("gmail") == {"password": CANARY}
+
+
+def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    vault = filed(tmp_path)
+    vault.path.symlink_to(tmp_path / "elsewhere" / "real")
+    vault.put("gmail", {"password": CANARY})
+    vault.put("gmail", {"password": "another"})
+    assert vault.path.is_symlink()
+    assert filed(tmp_path).values("gmail") == {"password": "another"}
 
 
 HOLD = """

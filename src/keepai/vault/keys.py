@@ -59,8 +59,7 @@ def make(home: Home, vault: str, places: Places) -> tuple[dict[str, Any], bytes]
                 stretched(_passphrase(places, "New passphrase for the secrets", new=True), salt, COST))
     key = new_key()
     if home == "file":
-        path = _key_file(places)
-        _write_keys(path, {**(_read_keys(path) if path.exists() else {}), name: as_text(key)})
+        _add_key(_key_file(places), name, as_text(key))
     else:
         _use_keyring("set_password", f"{vault}.{name}", as_text(key))
     return {"id": name, "home": home}, key
@@ -93,8 +92,9 @@ def find(entry: Mapping[str, Any], vault: str, places: Places) -> bytes:
 def forget(entry: Mapping[str, Any], vault: str, places: Places) -> None:
     """Take a key away that opens nothing any more."""
     if entry.get("home") == "file" and places.key_file is not None and places.key_file.exists():
-        left = {name: key for name, key in _read_keys(places.key_file).items() if name != entry.get("id")}
-        _write_keys(places.key_file, left)
+        with file.locked(places.key_file):
+            left = {name: key for name, key in _read_keys(places.key_file).items() if name != entry.get("id")}
+            _write_keys(places.key_file, left)
     elif entry.get("home") == "keyring":
         _use_keyring("delete_password", f"{vault}.{entry.get('id')}")
 
@@ -136,11 +136,17 @@ def _read_keys(path: Path) -> dict[str, str]:
     return dict(pairs)
 
 
-def _write_keys(path: Path, keys: Mapping[str, str]) -> None:
+def _add_key(path: Path, name: str, key: str) -> None:
+    """Several vaults may share a key file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise VaultClosed(f"The folder of the key file {path} cannot be made: {error.strerror}.") from None
+    with file.locked(path):
+        _write_keys(path, {**(_read_keys(path) if path.exists() else {}), name: key})
+
+
+def _write_keys(path: Path, keys: Mapping[str, str]) -> None:
     file.replace(path, "".join(f"{name} {key}\n" for name, key in keys.items()).encode(), 0o600)
 
 

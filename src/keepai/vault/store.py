@@ -148,8 +148,12 @@ class Vault:
                 for name in part["secrets"]:
                     value = opened.values[connection][name]
                     part["secrets"][name] = _sealed(opened, connection, name, value, at[connection, name])
-        keys.forget(old, document["vault"], self._places)
-        self._places = places
+        try:
+            keys.forget(old, document["vault"], self._places)
+        except VaultClosed as error:
+            raise VaultClosed(f"All is encrypted anew, but the old key could not be deleted. {error.message}") from None
+        finally:
+            self._places = places
         return chosen
 
     @contextmanager

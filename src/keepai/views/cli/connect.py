@@ -75,7 +75,8 @@ def _table(name: str, type_name: str, given: Mapping[str, str], there: Mapping[s
     from ...connectors import NOT_SETTINGS, load
 
     kind = load(type_name)
-    known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
+    known = {n: p for n, p in inspect.signature(kind).parameters.items()
+             if n not in NOT_SETTINGS and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     exposed = next((key for key in given if key in kind.secrets and key not in known), None)
     if exposed:
         raise ConfigError(f"{exposed} is a secret: give it with --secret {exposed}=SOURCE, where SOURCE is "
@@ -93,25 +94,45 @@ def _table(name: str, type_name: str, given: Mapping[str, str], there: Mapping[s
 
 
 def _ask_for(known: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that were not given; those with a default may be left at it."""
-    found: dict[str, Any] = {}
-    for key, parameter in known.items():
-        if key in given or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        needed = parameter.default is parameter.empty
-        shown = "" if needed or parameter.default is None else f" [{parameter.default}]"
-        answer = click.prompt(f"{key}{shown}", default=None if needed else "", show_default=False, err=True)
-        if answer:
-            found[key] = _value(key, str(answer), parameter)
+    """The settings that must be given and were not; then any other that the person wants."""
+    left = {key: parameter for key, parameter in known.items() if key not in given}
+    found = {key: _value(key, str(click.prompt(key, err=True)), parameter)
+             for key, parameter in left.items() if parameter.default is parameter.empty}
+    more = {key: parameter for key, parameter in left.items() if key not in found}
+    if more:
+        say("It also takes " + ", ".join(f"{key}{_usual(parameter)}" for key, parameter in more.items()) + ".")
+    while more:
+        word = str(click.prompt("KEY=VALUE, or Enter to go on", default="", show_default=False, err=True))
+        key, equals, text = word.partition("=")
+        if not word:
+            break
+        if equals and key in more:
+            found[key] = _value(key, text, more.pop(key))
+        else:
+            say(f"It must be KEY=VALUE, with one of {', '.join(more)}.")
     return found
+
+
+def _usual(parameter: inspect.Parameter) -> str:
+    from .tables import toml
+
+    return f" ({toml(parameter.default)})" if parameter.default not in (None, "") else ""
+
+
+_SPOKEN = {"yes": True, "y": True, "on": True, "no": False, "n": False, "off": False}
 
 
 def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
     """What a typed text means as the setting's type; whether it fits is said when the connector is made."""
-    annotation = str(parameter.annotation).strip("'\"") if parameter else "str"
-    words = {each.strip() for each in annotation.split("|")} - {"None"}
-    if any(word in ("str", "Path") or word.endswith(".Path") for word in words):
+    annotation = parameter.annotation if parameter else str
+    named = str(getattr(annotation, "__name__", annotation))
+    kinds = {each.strip() for each in named.split("|")} - {"None"}
+    if annotation is inspect.Parameter.empty or any(kind == "str" or "Path" in kind for kind in kinds):
         return text
+    if kinds == {"bool"} and text.lower() in _SPOKEN:
+        return _SPOKEN[text.lower()]
+    if kinds == {"list[str]"} and not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
     try:
         return tomllib.loads(f"value = {text}")["value"]  # true, 5, 2.5, ["a"], { a = 1 }
     except tomllib.TOMLDecodeError:
