@@ -56,12 +56,14 @@ class Redactor:
         self._connectors = tuple(connectors)
         self._given: list[Mapping[str, str]] = []
         self._forms: dict[str, str] = {}  # what a secret may look like → what stands in its place
-        self._pattern = re.compile("")
+        self._pattern: re.Pattern[str] | None = None  # made when the first of them is met
 
     def text(self, text: str) -> str:
         """`text` with `[secret NAME.password]` in place of every secret."""
         if self.found(text) is None:
             return text
+        if self._pattern is None:
+            self._pattern = re.compile("|".join(map(re.escape, self._forms)))
         return self._pattern.sub(lambda match: f"[secret {self._forms[match[0]]}]", text)
 
     def found(self, text: str) -> str | None:
@@ -113,9 +115,7 @@ class Redactor:
         """What to look for; made anew when a connector was given something new."""
         given = [each.entrusted() for each in self._connectors]
         if len(given) != len(self._given) or any(new is not old for new, old in zip(given, self._given, strict=True)):
-            self._forms = self._forms_of(given)
-            self._pattern = re.compile("|".join(map(re.escape, self._forms)))
-            self._given = given
+            self._forms, self._pattern, self._given = self._forms_of(given), None, given
         return self._forms
 
     def _forms_of(self, given: list[Mapping[str, str]]) -> dict[str, str]:

@@ -126,10 +126,11 @@ def test_a_value_that_was_handed_out_and_changed_at_once_is_known() -> None:
 
 def test_a_token_that_is_renewed_for_years_is_forgotten_in_time_and_the_password_is_not() -> None:
     redactor, vault = knowing(password="the-password", token="token-0000")
-    for number in range(300):
+    for number in range(100):
         vault["token"] = f"token-{number:04}"
-        assert redactor.text(f"token-{number:04} the-password") == "[secret bank.token] [secret bank.password]"
-    assert redactor.text("token-0298") == "[secret bank.token]"
+        assert redactor.found(f"token-{number:04}") == "bank.token"
+        assert redactor.found("the-password") == "bank.password"
+    assert redactor.text("token-0098 the-password") == "[secret bank.token] [secret bank.password]"
     assert redactor.text("token-0000") == "token-0000"
 
 
