@@ -12,6 +12,7 @@ UNTRIED = {
     "local": {"answer_lost", "request_lost", "late", "held", "wrong_answer", "lookup_broken", "lookup_denied",
               "killed: while the answer is held back"},
     "http": {"the same key twice"},
+    "blind": {"the same key twice", "lookup_broken", "lookup_denied"},
 }
 
 
