@@ -97,6 +97,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
+    "views/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",
 }
 

@@ -284,19 +284,19 @@ def wrong(connector: type[Notes]) -> type[Subject]:
 
 WRONG: dict[type[Subject], dict[str, str]] = {
     wrong(SaysFailedWhenTheAnswerIsLost): {
-        "answer_lost": "it said that it did not happen, and it did",
+        "answer lost": "it said that it did not happen, and it did",
         "late": "it said that it did not happen, and it did",
     },
-    wrong(SendsAgainByItself): {"answer_lost": "more than once"},
-    wrong(TakesAnyAnswerForSuccess): {"request_lost": "it said that it happened, and it did not"},
+    wrong(SendsAgainByItself): {"answer lost": "more than once"},
+    wrong(TakesAnyAnswerForSuccess): {"request lost": "it said that it happened, and it did not"},
     wrong(LooksByNothing): {
-        "answer_lost": "its look-up: it said that it did not happen, and it did",
+        "answer lost": "its look-up: it said that it did not happen, and it did",
         "killed": "its look-up: it said that it did not happen, and it did",
     },
     wrong(TakesAllForItsOwn): {
         "never sent": "its look-up: it said that it happened", "another key": "took what another call did",
     },
-    wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup_denied": "its look-up: it said that it did not happen"},
+    wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup denied": "its look-up: it said that it did not happen"},
     wrong(Chatters): {"applied": "its secret"},
     wrong(ForgetsToWait): {"refused: 429": "shall wait 7 s"},
     wrong(FindsSomethingElse): {"applied": "another result"},

@@ -49,7 +49,8 @@ def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
 
 @lru_cache(256)
 def _schema_of(annotation: Any) -> dict[str, Any]:
-    return _once(_adapter_of, annotation).json_schema()
+    schema: dict[str, Any] = _once(_adapter_of, annotation).json_schema()
+    return schema
 
 
 def _once(make: Any, annotation: object) -> Any:
@@ -74,7 +75,8 @@ class Shape:
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
         try:
-            return _once(_adapter_of, self._annotation)
+            adapter: TypeAdapter[Any] = _once(_adapter_of, self._annotation)
+            return adapter
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"The type of {self._what} cannot be used: {reason}") from error
