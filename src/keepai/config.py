@@ -62,12 +62,12 @@ def table() -> list[Setting]:
         Setting("keep.path", LEDGER, "The file that holds the ledger, relative to keep.toml.", ENV_LEDGER, "--db"),
         Setting("keep.repair", None, "The program that is given the evidence of a failed run as JSON and may print a "
                 "repaired script, as a list of words."),
-        Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
-                "webhook.inbox is there."),
         Setting(ENV_PASSWORD, None, "The password of the page; without it the page is reached by a one-time address, "
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
+        Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
+                "webhook.inbox is there."),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())

@@ -62,7 +62,21 @@ class Got(TypedDict):
 
 
 class Http(Connector):
-    """Requests to a service over HTTP: `type = "http"`."""
+    """Requests to a service over HTTP: `type = "http"`.
+
+    A mutation is of class B where a rule in `lookup` is about it, otherwise of class C, and with `key_window_s` of class A.
+
+    allow: prefixes of URLs; nothing else is asked for
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    auth: how the secret is sent: bearer, basic or header; empty: not at all
+    user: the name for basic
+    header: the header for auth header
+    headers: further headers of every request; no secrets
+    key_header: the header that carries the idempotency key
+    key_window_s: how many seconds the service takes each idempotency key once
+    lookup: rules that say where to see whether a request was carried out
+    certificates: a file of authorities to trust besides those of the system
+    """
 
     secrets: Mapping[str, str] = MappingProxyType({  # type: ignore[misc]
         "token": "The token (auth bearer), or the value of the header (auth header)",

@@ -62,7 +62,17 @@ class Receipt:
 
 
 class Inbox(Connector):
-    """Takes in what others send: `type = "webhook.inbox"`."""
+    """Takes in what others send: `type = "webhook.inbox"`.
+
+    Senders post to `/hooks/NAME` on the address that `[keep] hooks` says.
+
+    path: the folder in which deliveries are kept, each a file; old ones may be thrown away by hand
+    create: make the folder if it is missing
+    window_s: how many seconds old a delivery may be
+    bytes_max: how large a delivery may be
+    per_minute: how many deliveries are taken in a minute
+    most: how many deliveries the folder may hold
+    """
 
     input_types = ("delivery",)
     secrets = MappingProxyType({"secret": "The secret with which the sender signs"})

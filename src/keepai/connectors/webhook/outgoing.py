@@ -31,7 +31,13 @@ class Sent(TypedDict):
 
 
 class Webhook(Connector):
-    """Tells one URL what happened: `type = "webhook"`."""
+    """Tells one URL what happened: `type = "webhook"`.
+
+    url: where to
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    signed: whether it is signed with the secret
+    certificates: a file of authorities to trust besides those of the system
+    """
 
     secrets = MappingProxyType({"secret": "The secret with which the receiver checks signatures"})
 
