@@ -194,6 +194,8 @@ async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: s
     found = bytearray()
     try:
         async for chunk in stream:
+            if unpack is not None and unpack.eof:
+                raise OutcomeUnknown(f"{what} goes on after its end.")
             found += unpack.decompress(chunk, most + 1 - len(found)) if unpack else chunk
             if len(found) > most:
                 raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
