@@ -14,7 +14,15 @@ from keepai.model.errors import ConfigError
 
 from .conftest import Place
 
-INBOX = '\n[keep]\nhooks = "127.0.0.1:0"\n\n[connectors.payments]\ntype = "webhook.inbox"\npath = "payments"\ncreate = true\n'
+INBOX = """
+[keep]
+hooks = "127.0.0.1:0"
+
+[connectors.payments]
+type = "webhook.inbox"
+path = "payments"
+create = true
+"""
 
 
 def status_of(url: str) -> int:
