@@ -67,7 +67,7 @@ class Orders(HttpSubject):
     def __init__(self, folder: Path) -> None:
         self.made: list[dict[str, Any]] = []
         super().__init__(folder)
-        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}  # type: ignore[misc]
+        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}
 
     def connector(self) -> Connector:
         rule = {

@@ -31,8 +31,8 @@ class Fault(StrEnum):
 class Subject:
     """One mutation; made anew, in an empty folder, for every trial."""
 
-    operation: ClassVar[str]  #: as scripts say it
-    params: ClassVar[Mapping[str, Any]]
+    operation: str  #: as scripts say it
+    params: Mapping[str, Any]
     #: Name → the error that the connector must raise, for each refusal that `refusal` can bring about.
     refusals: ClassVar[Mapping[str, type[ConnectorError]]] = MappingProxyType({})
     #: Name → seconds that the connector must pass on as `retry_after`.
