@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -282,9 +284,64 @@ class FindsSomethingElse(Notes):
         return Verdict.applied({"row": 1}) if verdict.status == "applied" else verdict
 
 
+class TakesEveryErrorForARefusal(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown as error:
+            raise (Transient(error.message) if "said 5" in error.message else error) from None
+
+
+class RemembersInItsOwnMemory(Notes):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: set[str] = set()
+
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        self.sent.add(call.idempotency_key)
+        return await super()._add(params, call)
+
+    async def _find(self, call: Call) -> Verdict:
+        return await super()._find(call) if call.idempotency_key in self.sent else Verdict.failed()
+
+
+class DoesNotEnd(Notes):
+    over: threading.Event
+
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown:
+            while call.remaining_s <= 0 and not self.over.is_set():
+                try:
+                    await asyncio.sleep(0.05)
+                except asyncio.CancelledError:
+                    continue
+            raise
+
+
 def wrong(connector: type[Notes]) -> type[Subject]:
     """The subject of a wrong connector."""
     return type(connector.__name__, (Adding,), {"type": connector, "crash_lines_max": 0})
+
+
+class NeverEnding(Adding):
+    """The subject of a call that goes on after it was cancelled."""
+
+    type, crash_lines_max = DoesNotEnd, 0
+
+    def __init__(self, folder: Path) -> None:
+        self.over = threading.Event()
+        super().__init__(folder)
+
+    def connector(self) -> Connector:
+        made = super().connector()
+        made.over = self.over  # type: ignore[attr-defined]
+        return made
+
+    def close(self) -> None:
+        self.over.set()
+        super().close()
 
 
 WRONG: dict[type[Subject], dict[str, str]] = {
@@ -302,6 +359,9 @@ WRONG: dict[type[Subject], dict[str, str]] = {
         "never sent": "its look-up: it said that it happened", "another key": "took what another call did",
     },
     wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup denied": "its look-up: it said that it did not happen"},
+    wrong(TakesEveryErrorForARefusal): {"it happens, and the answer is 503": "it said that it did not happen"},
+    wrong(RemembersInItsOwnMemory): {"answer lost": "its look-up: it said that it did not happen, and it did"},
+    NeverEnding: {"held": "a call did not end"},
     wrong(Chatters): {"applied": "its secret"},
     wrong(ForgetsToWait): {"refused: 429": "shall wait 7 s"},
     wrong(FindsSomethingElse): {"applied": "another result"},

@@ -42,7 +42,7 @@ class Subject:
     same_key_once: ClassVar[bool] = False  #: a second send with one key has no second effect; `key_window` says so, too
     by_state: ClassVar[bool] = False  #: its look-up sees how things stand, not who made them so
     same_result: ClassVar[bool] = True  #: a look-up finds the very result that the send returned
-    patience_s: float = 0.5  #: how long a call may take when the outside hangs
+    patience_s: float = 1.0  #: how long a call may take when the outside hangs
     crash_lines_max: ClassVar[int] = 24  #: at how many lines of the connector's module a process is killed
 
     def __init__(self, folder: Path) -> None:
