@@ -61,6 +61,15 @@ async def test_what_is_sent_is_signed_and_carries_its_key() -> None:
     assert not spec.can_reconcile
 
 
+async def test_what_shall_not_be_signed_needs_no_secret() -> None:
+    with Loopback(lambda _request: Reply(204, content=b"")) as server:
+        hook = Webhook(f"{server.url}/in", networks=["127.0.0.1"], signed=False, name="tell")
+        assert hook.secrets == {}
+        await hook.check()
+        await hook.operations["send"].invoke({"event": "paid"}, Call(idempotency_key="key-1"))
+    assert SIGNATURE not in server.seen[0].headers
+
+
 def test_signatures_are_those_of_standard_webhooks() -> None:
     secret, id, body = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}'
     assert sign(secret, id, 1614265330, body) == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
