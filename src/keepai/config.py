@@ -21,6 +21,7 @@ from .model.policy import settings as policy_settings
 
 FILE = "keep.toml"
 LEDGER = "keep.db"
+HOOKS = "127.0.0.1:7788"
 ENV_CONFIG, ENV_LEDGER, ENV_POLICY, ENV_PASSWORD = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_", "KEEP_PASSWORD"
 ENV_KEY_FILE, ENV_PASSPHRASE, ENV_NEW_PASSPHRASE = "KEEP_KEY_FILE", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"
 BYTES_MAX = 1 << 20
@@ -29,7 +30,7 @@ BYTES_MAX = 1 << 20
 Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 
 
-KEEP_KEYS = ("path", "repair", "key_file")
+KEEP_KEYS = ("path", "repair", "hooks", "key_file")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Settings:
     key_file: Path | None = None  # holds the key of the secrets
     passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
+    hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
 
 
 def table() -> list[Setting]:
@@ -68,6 +70,8 @@ def table() -> list[Setting]:
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
+        Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
+                "webhook.inbox is there."),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
                 "the key is in the system's keyring, or made from a passphrase.", ENV_KEY_FILE),
         Setting(ENV_PASSPHRASE, None, "The passphrase of the secrets, where no key file is named. Only in the "
@@ -93,11 +97,13 @@ def load(
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
     connectors = tuple(_connectors(source, make))
-    repair, key_file = _repair(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
+    repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None, key_file,
-                    env.get(ENV_PASSPHRASE) or None)
+    return Settings(
+        file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks,
+    )
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -236,6 +242,15 @@ def _repair(source: _Source) -> tuple[str, ...]:
         source.wrong(f'[keep] repair must be a list of words, such as ["./mend"], not {words!r}.', "keep", "repair")
         return ()
     return tuple(words)
+
+
+def _hooks(source: _Source) -> tuple[str, int]:
+    given = source.section("keep").get("hooks", HOOKS)
+    host, _, port = given.rpartition(":") if isinstance(given, str) else ("", "", "")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        source.wrong(f'[keep] hooks must be an address and a port, such as "{HOOKS}", not {given!r}.', "keep", "hooks")
+        return "127.0.0.1", 0
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _policy(source: _Source, env: Mapping[str, str]) -> Policy:
