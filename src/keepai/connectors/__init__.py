@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
+    "files": "keepai.connectors.files.connector:Files",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "sql": "keepai.connectors.sql.connector:Sql",
 })
 #: Parameters of a connector's `__init__` that are not settings.
 NOT_SETTINGS = frozenset({"self", "name", "clock"})
@@ -63,6 +65,9 @@ def _unknown(setting: str, known: list[str]) -> str:
 def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
     """What is wrong with one value: TOML has strings where Python takes a path as well."""
     annotation = inspect.signature(kind).parameters[setting].annotation
+    if str(annotation) == "list[str]":
+        fits = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        return [] if fits else [f"the setting {setting!r} must be a list of strings, not {value!r}"]
     expected = {"bool": bool, "int": int, "float": (int, float)}.get(str(annotation), str)
     fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))  # type: ignore[arg-type]
     return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {value!r}"]
