@@ -23,8 +23,6 @@ from typing import Any
 
 import psycopg
 
-from keepai.runtime.javascript import linux
-
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
 NOBODY = 65534
 READY_S_MAX = 30.0
@@ -83,12 +81,13 @@ def server() -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": "off", "max_connections": 40, "shared_buffers": "8MB",
-             "unix_socket_directories": "", "autovacuum": "off", "deadlock_timeout": "100ms", "jit": "off"}
+    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": "off", "max_connections": 40,
+             "shared_buffers": "8MB", "unix_socket_directories": "", "autovacuum": "off",
+             "deadlock_timeout": "100ms", "jit": "off"}
     words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([str(programs / "postgres"), "-D", str(folder / "data"), *words],
-                                   stdout=log, stderr=log, cwd=folder, preexec_fn=linux.die_with_parent, **who)
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D",
+                                    str(folder / "data"), *words], stdout=log, stderr=log, cwd=folder, **who)
     found = Postgres(process, port, folder)
     try:
         _until_ready(found)

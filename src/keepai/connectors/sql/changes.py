@@ -1,7 +1,7 @@
 """What the operations do, as steps that run alike on every database: reads, changes, and the look afterwards.
 
 How a change is found again, best first: a receipt, written in the same transaction; a marker column, which
-holds the key of the insert; the unique key of an inserted row. Where none of these is there, the answer is that nobody can
+holds the key of the insert; the unique key of an inserted row. Where none of these is there, nobody can
 tell: a row that holds the values of an update may hold them for any reason.
 """
 
@@ -108,8 +108,7 @@ def get(rules: Rules, table: str, key: Values) -> Steps[dict[str, Json] | None]:
 
 def once(rules: Rules, key: str, change: Steps[Json]) -> Steps[Json]:
     """A change that is known by its idempotency key. With receipts, the second one finds the first one's result."""
-    for statement in rules.dialect.begin_change(key):
-        yield statement
+    yield from rules.dialect.begin_change(key)
     if not rules.receipts:
         return (yield from change)
     rows = yield from _receipt(rules, key)
@@ -238,7 +237,7 @@ def _marked(rules: Rules, write: Writer, key: str) -> Steps[Json]:
 
 
 def _equal(write: Writer, row: Values) -> Steps[Equal | str | None]:
-    """The row that has the unique key of `row` and holds the same; else why none can be named; None if none is there."""
+    """The row with the unique key of `row`, if it holds the same; else why nobody can tell; None if none is there."""
     names = write.table.covered(row)
     if not names:
         return f"{NO_TRACE.format(what='this insert')} Or name a unique key in `values`, and it could, too."

@@ -257,13 +257,13 @@ def _steady() -> float:
 
 _CATALOG = """
 select json_object(
-  'columns', (select json_group_array(json_object('name', c.name, 'type', c.type, 'kind', case
+  'columns', json((select json_group_array(json_object('name', c.name, 'type', c.type, 'kind', case
       when upper(c.type) like '%BOOL%' then 'boolean' when upper(c.type) like '%JSON%' then 'json'
       when upper(c.type) like '%BLOB%' then 'bytes' else 'any' end))
-    from pragma_table_xinfo(?) c where c.hidden in (0, 2, 3)),
-  'primary', (select json_group_array(name) from
-    (select c.name from pragma_table_xinfo(?) c where c.pk > 0 order by c.pk)),
-  'keys', (select json_group_array(json(columns)) from (
+    from pragma_table_xinfo(?) c where c.hidden in (0, 2, 3))),
+  'primary', json((select json_group_array(name) from
+    (select c.name from pragma_table_xinfo(?) c where c.pk > 0 order by c.pk))),
+  'keys', json((select json_group_array(json(columns)) from (
     select 0 as place, json_group_array(name) as columns from
       (select c.name from pragma_table_xinfo(?) c where c.pk > 0 order by c.pk) having count(*) > 0
     union all
@@ -271,5 +271,5 @@ select json_object(
     from pragma_index_list(?) l
     where l."unique" and not l.partial and l.origin <> 'pk'
       and not exists (select 1 from pragma_index_info(l.name) i where i.name is null)
-    order by place)))
+    order by place))))
 from sqlite_schema s where s.type in ('table', 'view') and s.name = ?"""
