@@ -6,6 +6,7 @@ root, since it refuses to be root's. Without the package, `server` says so and t
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib.util
 import os
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +52,19 @@ class Postgres:
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
         """A connection of the judge, which the connector under test knows nothing of."""
-        return psycopg.connect(self.url(), password=PASSWORD, autocommit=True, **more)
+        return psycopg.connect(self.url(), password=PASSWORD, **{"autocommit": True, **more})
+
+    @cached_property
+    def judge(self) -> psycopg.Connection[Any]:
+        """The connection that `run` uses."""
+        return self.connect()
 
     def run(self, *texts: str) -> list[Any]:
         """What the last of these statements finds."""
-        with self.connect() as db:
-            for text in texts[:-1]:
-                db.execute(text)
-            cursor = db.execute(texts[-1])
-            return cursor.fetchall() if cursor.description else []
+        for text in texts[:-1]:
+            self.judge.execute(text)
+        cursor = self.judge.execute(texts[-1])
+        return cursor.fetchall() if cursor.description else []
 
 
 @contextlib.contextmanager
@@ -93,16 +99,26 @@ def server() -> Iterator[Postgres]:
         _until_ready(found)
         yield found
     finally:
+        if "judge" in found.__dict__:
+            found.judge.close()
         process.send_signal(signal.SIGQUIT)
         process.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def shared() -> Postgres:
+    """One server for all tests of this process; it ends with it."""
+    ends = contextlib.ExitStack()
+    atexit.register(ends.close)
+    return ends.enter_context(server())
 
 
 def _until_ready(found: Postgres) -> None:
     until = time.monotonic() + READY_S_MAX
     while True:
         try:
-            found.run("select 1")
+            found.connect().close()
             return
         except psycopg.OperationalError:
             assert time.monotonic() < until, (found.folder / "log").read_text()
@@ -115,7 +131,8 @@ class Proxy:
 
     `manner`: "well"; "before" cuts both sides when COMMIT comes, which never reaches the server; "after" lets it pass,
     waits for the server's answer and drops that; "late" cuts the client off, and sends the COMMIT on when `release` is
-    set; "silent" keeps the answer to itself and the connection open; "begin" cuts at the first statement.
+    set; "silent" keeps the answer to itself and the connection open; "nonsense" answers with noise; "begin" cuts at the
+    first statement.
     """
 
     def __init__(self, port: int, manner: str = "well") -> None:
@@ -140,6 +157,11 @@ class Proxy:
         for thread in self._threads:
             thread.join(10)
 
+    def settled(self) -> None:
+        """Wait until the connections that were cut have come to their end."""
+        for thread in self._threads[1:]:
+            thread.join(10)
+
     def _start(self, what: Any, *args: Any) -> None:
         thread = threading.Thread(target=what, args=args, daemon=True)
         self._threads.append(thread)
@@ -151,35 +173,37 @@ class Proxy:
                 client = self._listening.accept()[0]
                 server = socket.create_connection(("127.0.0.1", self.upstream))
                 self._open += [client, server]
-                self._start(self._forth, client, server)
-                self._start(self._back, server, client)
+                self._start(self._forth, client, server, self.manner)
+                self._start(self._back, server, client, self.manner)
 
-    def _forth(self, client: socket.socket, server: socket.socket) -> None:
+    def _forth(self, client: socket.socket, server: socket.socket, manner: str) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
                 self.seen += data
-                if self.manner == "begin" and data[:1] == b"Q":
+                if manner == "begin" and data[:1] == b"Q":
                     break
-                if _is_commit(data) and self.manner in ("before", "late"):
+                if _is_commit(data) and manner in ("before", "late"):
                     _cut(client)
-                    if self.manner == "late":
+                    if manner == "late":
                         self.release.wait(30)
                         server.sendall(data)
                         self.committed.wait(10)
                     break
                 server.sendall(data)
         _cut(client)
-        if self.manner not in ("after", "silent"):
+        if manner not in ("after", "silent"):
             _cut(server)
 
-    def _back(self, server: socket.socket, client: socket.socket) -> None:
+    def _back(self, server: socket.socket, client: socket.socket, manner: str) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
                 if b"COMMIT\0" in data:
                     self.committed.set()
-                    if self.manner in ("after", "late"):
+                    if manner in ("after", "late"):
                         break
-                    if self.manner == "silent":
+                    if manner == "nonsense":
+                        data = b"\xff" * 64
+                    if manner == "silent":
                         self.release.wait(30)
                         break
                 client.sendall(data)

@@ -8,8 +8,10 @@ from typing import Any
 
 from keepai import Connector, OutcomeUnknown, PermissionDenied, Transient, Verdict, mutation
 from keepai.connectors.base import Call
+from keepai.connectors.files import changes, journal
 from keepai.testing.contract import CANARY, HttpSubject, Subject
 from keepai.testing.loopback import Reply, Request
+from tests.connectors import file_cases, sql_subjects
 from tests.connectors.cases import CASES, Case
 
 SUBJECTS: list[type[Subject]] = []
@@ -18,7 +20,7 @@ SUBJECTS: list[type[Subject]] = []
 # -- the local connectors --------------------------------------------------------------------------
 
 
-def local(case: Case) -> type[Subject]:
+def local(case: Case, **more: Any) -> type[Subject]:
     """A case of the local connectors, as a subject."""
 
     class Local(Subject):
@@ -37,11 +39,12 @@ def local(case: Case) -> type[Subject]:
         def effects(self) -> int:
             return case.effects(self.place)
 
-    Local.__name__ = case.id
-    return Local
+    return type(f"{case.id} {case.params}"[:80], (Local,), more)
 
 
 SUBJECTS += [local(case) for case in CASES]
+SUBJECTS += [local(case, crash_in=(changes, journal), crash_lines_max=8) for case in file_cases.CASES]
+SUBJECTS += sql_subjects.SUBJECTS
 
 
 # -- connectors that are wrong on purpose, so that it shows whether the contract notices -------------

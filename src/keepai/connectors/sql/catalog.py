@@ -103,7 +103,7 @@ class Dialect(Protocol):
     def read(self, column: Column, cell: Cell) -> Json:
         """A cell as JSON."""
 
-    def begin_change(self, key: str) -> Iterable[Statement]:
+    def begin_change(self, key: str) -> Statement | None:
         """What a change says first, so that `under_way` can see it."""
 
     def under_way(self, key: str) -> Statement | None:

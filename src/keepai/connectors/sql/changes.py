@@ -108,7 +108,9 @@ def get(rules: Rules, table: str, key: Values) -> Steps[dict[str, Json] | None]:
 
 def once(rules: Rules, key: str, change: Steps[Json]) -> Steps[Json]:
     """A change that is known by its idempotency key. With receipts, the second one finds the first one's result."""
-    yield from rules.dialect.begin_change(key)
+    first = rules.dialect.begin_change(key)
+    if first is not None:
+        yield first
     if not rules.receipts:
         return (yield from change)
     rows = yield from _receipt(rules, key)

@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 import socket
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -114,9 +114,9 @@ class PostgresDialect:
             return None
         return _READ.get(column.kind, _text)(column, str(cell))
 
-    def begin_change(self, key: str) -> Iterable[Statement]:
+    def begin_change(self, key: str) -> Statement | None:
         """A lock that the server holds until the transaction's end, and takes back when it is visible to all."""
-        return (Statement("select pg_advisory_xact_lock(%s)", (_number_of(key),)),)
+        return Statement("select pg_advisory_xact_lock(%s)", (_number_of(key),))
 
     def under_way(self, key: str) -> Statement | None:
         """Asks whether a transaction holds that lock: its COMMIT may still be on the way."""
@@ -212,22 +212,26 @@ class PostgresDatabase:
         connected = Connected()
         task = asyncio.ensure_future(work(connected))
         cancelled: asyncio.CancelledError | None = None
-        seconds: float | None = min(self.timeout_s, call.remaining_s)
+        patience = min(self.timeout_s, call.remaining_s)
+        gave_up = False
         while not task.done():
             try:
-                done, _ = await asyncio.wait({task}, timeout=seconds)
-                if not done:
-                    connected.cut(task)
+                await asyncio.wait({task}, timeout=None if gave_up else patience)
             except asyncio.CancelledError as error:
                 cancelled = error
+            if not task.done():
+                gave_up = True
                 connected.cut(task)
-            seconds = None
         if cancelled is not None:
             if not task.cancelled():
                 task.exception()  # looked at, so that nobody warns about it
             raise cancelled
         if task.cancelled():
             raise Transient("The database did not answer in time; nothing was sent to it.")
+        error = task.exception()
+        if gave_up and isinstance(error, Transient | OutcomeUnknown):
+            told = error.message.partition(":")[0]
+            raise type(error)(f"{told}: the database did not answer within {patience:.1f} s.") from error
         return task.result()
 
 
@@ -256,8 +260,10 @@ async def _commit(connection: psycopg.AsyncConnection[Any]) -> None:
         if was_refused(error):
             raise translated(error)(f"The database refused to commit, and undid it all: {_told(error)}.") from error
         raise OutcomeUnknown(f"The change may have been committed, but then: {_told(error)}.") from error
-    if answer.statusmessage != "COMMIT":
+    if answer.statusmessage == "ROLLBACK":
         raise Transient("The database undid the change instead of committing it.")
+    if answer.statusmessage != "COMMIT":
+        raise OutcomeUnknown(f"The database answered COMMIT with {answer.statusmessage!r}.")
 
 
 def was_refused(error: psycopg.Error) -> bool:
@@ -307,7 +313,7 @@ def _rows(result: Any) -> list[Row]:
 
 
 def _told(error: psycopg.Error) -> str:
-    said = error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
+    said = error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
     detail = error.diag.message_detail
     return (f"{said} ({detail})" if detail else said).rstrip(".")
 

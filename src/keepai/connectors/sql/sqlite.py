@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -106,9 +106,9 @@ class SqliteDialect:
             raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot carry. Leave the column out.")
         return cell
 
-    def begin_change(self, key: str) -> Iterable[Statement]:
+    def begin_change(self, key: str) -> Statement | None:
         """Nothing: only one change at a time can be under way in a file."""
-        return ()
+        return None
 
     def under_way(self, key: str) -> Statement | None:
         """Nothing: whoever has the file for writing has it alone."""
