@@ -217,8 +217,8 @@ class PostgresDatabase:
         while not task.done():
             try:
                 await asyncio.wait({task}, timeout=None if gave_up else patience)
-            except asyncio.CancelledError as error:
-                cancelled = error
+            except asyncio.CancelledError as told_to_end:
+                cancelled = told_to_end
             if not task.done():
                 gave_up = True
                 connected.cut(task)

@@ -117,7 +117,7 @@ def _killer(subject: Subject, line: int) -> Tracer:
 
 def _tracer(subject: Subject, at: Callable[[], None]) -> Tracer:
     """Calls `at` before every line of the connector's own module, and of those that it rests on, in every thread."""
-    places = {inspect.getfile(each) for each in (type(subject.connector()), *subject.crash_in)}
+    places = {inspect.getfile(type(subject.connector())), *map(inspect.getfile, subject.crash_in)}
 
     def line(frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":
