@@ -22,9 +22,11 @@ def _with_file(path: Path) -> None:
 
 def holds(name: str, text: str) -> Callable[[Path], int]:
     """How often a text stands in a file."""
+
     def count(path: Path) -> int:
         file = path / name
         return file.read_text().count(text) if file.exists() else 0
+
     return count
 
 
@@ -34,16 +36,57 @@ def moved(path: Path) -> int:
 
 
 CASES = [
-    Case("files", "write", {"path": "a/new.txt", "content": "fresh\n"}, holds("a/new.txt", "fresh"), KEYS, POINTS,
-         "files.visible", _folder),
-    Case("files", "write", {"path": "old.txt", "content": "fresh\n"}, holds("old.txt", "fresh"), KEYS, POINTS,
-         "files.visible", _with_file),
-    Case("files", "write", {"path": "new.txt", "content": "fresh\n", "ifAbsent": True}, holds("new.txt", "fresh"), KEYS,
-         POINTS, "files.visible", _with_file),
-    Case("files", "append", {"path": "old.txt", "content": "fresh\n"}, holds("old.txt", "fresh"), KEYS, POINTS[2:],
-         "files.visible", _with_file),
-    Case("files", "append", {"path": "new.txt", "content": "fresh\n"}, holds("new.txt", "fresh"), KEYS, POINTS,
-         "files.visible", _with_file),
-    Case("files", "move", {"from": "old.txt", "to": "done/new.txt"}, moved, KEYS, POINTS[2:], "files.visible",
-         _with_file),
+    Case(
+        "files",
+        "write",
+        {"path": "a/new.txt", "content": "fresh\n"},
+        holds("a/new.txt", "fresh"),
+        KEYS,
+        POINTS,
+        "files.visible",
+        _folder,
+    ),
+    Case(
+        "files",
+        "write",
+        {"path": "old.txt", "content": "fresh\n"},
+        holds("old.txt", "fresh"),
+        KEYS,
+        POINTS,
+        "files.visible",
+        _with_file,
+    ),
+    Case(
+        "files",
+        "write",
+        {"path": "new.txt", "content": "fresh\n", "ifAbsent": True},
+        holds("new.txt", "fresh"),
+        KEYS,
+        POINTS,
+        "files.visible",
+        _with_file,
+    ),
+    Case(
+        "files",
+        "append",
+        {"path": "old.txt", "content": "fresh\n"},
+        holds("old.txt", "fresh"),
+        KEYS,
+        POINTS[2:],
+        "files.visible",
+        _with_file,
+    ),
+    Case(
+        "files",
+        "append",
+        {"path": "new.txt", "content": "fresh\n"},
+        holds("new.txt", "fresh"),
+        KEYS,
+        POINTS,
+        "files.visible",
+        _with_file,
+    ),
+    Case(
+        "files", "move", {"from": "old.txt", "to": "done/new.txt"}, moved, KEYS, POINTS[2:], "files.visible", _with_file
+    ),
 ]

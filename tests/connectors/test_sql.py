@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,14 @@ class Place:
     async def query(self, *, tables: tuple[str, ...] = ("bill",), **params: Any) -> Any:
         spec = self.connector(tables).operations["query"]
         return await spec.invoke(spec.parse({"table": "bill", **params}), call())
+
+
+async def until(true: Callable[[], object]) -> None:
+    for _ in range(1000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to that")
 
 
 def call(key: str = "k1", seconds: float = 10) -> Call:
@@ -222,8 +230,8 @@ async def test_a_table_without_a_primary_key_can_be_read_but_has_no_cursor(place
 
 async def test_postgres_values_come_and_go_as_json_can_carry_them(server: Place) -> None:
     server.run(
-        "create table v (id int primary key, big bigint, amount numeric, price numeric(6,2), f float8, r real, ok bool, "
-        "at timestamptz, day date, local timestamp, doc jsonb, old json, raw bytea, who uuid, short varchar(3), "
+        "create table v (id int primary key, big bigint, amount numeric, price numeric(6,2), f float8, "
+        "r real, ok bool, at timestamptz, day date, local timestamp, doc jsonb, old json, raw bytea, who uuid, short varchar(3), "
         "tags text[])"
     )
     given = {
@@ -525,8 +533,7 @@ async def test_a_server_that_ends_the_session_while_it_commits_leaves_the_outcom
     params = {"table": "bill", "key": {"id": 1}, "values": {}}
     sending = asyncio.ensure_future(spec.invoke(params, call()))
     asked = "select pg_terminate_backend(pid) from pg_stat_activity where query = 'commit' and state = 'active'"
-    while not server.run(asked):
-        await asyncio.sleep(0.02)
+    await until(lambda: server.run(asked))
     with pytest.raises(OutcomeUnknown):
         await sending
     assert (await spec.reconcile(params, call())).status == "failed"
@@ -537,8 +544,7 @@ async def test_a_cancelled_call_ends_at_once_although_the_server_says_nothing(se
     with Proxy(shared().port, "silent") as proxy:
         spec = server.connector(port=proxy.port).operations["insert"]
         task = asyncio.ensure_future(spec.invoke(params, call()))
-        while not proxy.committed.is_set():
-            await asyncio.sleep(0.01)
+        await until(proxy.committed.is_set)
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=2)
         assert done
@@ -569,7 +575,7 @@ async def test_a_question_that_takes_too_long_is_ended(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("point", "happened"), [("sql.before_commit", False), ("sql.committed", True)])
-async def test_a_process_killed_around_commit_leaves_a_truth_that_reconcile_tells(
+def test_a_process_killed_around_commit_leaves_a_truth_that_reconcile_tells(
     file: Place,
     point: str,
     happened: bool,
@@ -588,7 +594,7 @@ async def test_a_process_killed_around_commit_leaves_a_truth_that_reconcile_tell
         finally:
             os._exit(0)
     assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-    assert (await spec.reconcile(params, call())).status == ("applied" if happened else "failed")
+    assert asyncio.run(spec.reconcile(params, call())).status == ("applied" if happened else "failed")
     assert file.run("select count(*) from bill") == [(int(happened),)]
 
 
