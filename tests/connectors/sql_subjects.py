@@ -45,7 +45,7 @@ class OnSqlite(Subject):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.path = folder / "bills.db"
-        self.timeout = 5.0
+        self.timeout = 9.0
         self._run("""
             create table bill (id integer primary key, total decimal(10,2), note text, version int default 1,
                                keep_key text unique);
@@ -84,7 +84,7 @@ class OnSqlite(Subject):
                 undo.callback(db.close)
                 db.execute("begin immediate" if name == "busy" else "begin; select * from bill")
             yield
-        self.timeout = 5.0
+        self.timeout = 9.0
 
     def _run(self, text: str) -> list[Any]:
         with contextlib.closing(apsw.Connection(str(self.path))) as db:
@@ -111,7 +111,7 @@ class OnPostgres(Subject):
         self.server: Postgres = shared()
         self.name = f"trial_{next(_numbers)}"
         self.password = CANARY
-        self.timeout = 5.0
+        self.timeout = 9.0
         self._run(f"create role {self.name} login password '{CANARY}'", f"create schema {self.name}",
                   f"alter role {self.name} set search_path = {self.name}",
                   f"grant usage, create on schema {self.name} to {self.name}")
@@ -181,7 +181,7 @@ class OnPostgres(Subject):
                 self._raising("constraint" if name == "raised at COMMIT" else "")
                 undo.callback(self._here, "drop trigger no on bill")
             yield
-        self.password, self.timeout = CANARY, 5.0
+        self.password, self.timeout = CANARY, 9.0
 
     def _raising(self, kind: str) -> None:
         """A trigger that refuses, at once or when the transaction commits."""

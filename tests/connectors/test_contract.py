@@ -9,7 +9,7 @@ from tests.connectors.subjects import SUBJECTS, WRONG
 
 #: What a subject's outside cannot do: a local folder answers at once, or not at all.
 _AT_ONCE = {
-    "answer_lost", "request_lost", "late", "held", "wrong_answer", "lookup_broken", "lookup_denied",
+    "answer lost", "request lost", "late", "held", "wrong answer", "lookup broken", "lookup denied",
     "killed: while the answer is held back",
 }
 UNTRIED = {
@@ -17,6 +17,7 @@ UNTRIED = {
     "sqlite": {*_AT_ONCE, "the same key twice"},
     "postgres": {"the same key twice"},
     "http": {"the same key twice"},
+    "blind": {"the same key twice", "lookup broken", "lookup denied"},
 }
 
 

@@ -231,8 +231,8 @@ async def test_a_table_without_a_primary_key_can_be_read_but_has_no_cursor(place
 async def test_postgres_values_come_and_go_as_json_can_carry_them(server: Place) -> None:
     server.run(
         "create table v (id int primary key, big bigint, amount numeric, price numeric(6,2), f float8, "
-        "r real, ok bool, at timestamptz, day date, local timestamp, doc jsonb, old json, raw bytea, who uuid, short varchar(3), "
-        "tags text[])"
+        "r real, ok bool, at timestamptz, day date, local timestamp, doc jsonb, old json, raw bytea, "
+        "who uuid, short varchar(3), tags text[])"
     )
     given = {
         "big": "9007199254740993",
