@@ -368,6 +368,7 @@ async def test_without_receipts_an_update_is_never_called_failed_or_applied(plac
     spec = place.connector().operations[operation]
     verdict = await spec.reconcile({"table": "bill", "key": {"id": 1}, "values": {"total": 2}}, call())
     assert verdict.status == "unknown"
+    assert not spec.can_reconcile  # so that people are told the truth: nobody can look it up
     assert spec.key_window_s is None
 
 

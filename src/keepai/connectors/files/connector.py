@@ -98,7 +98,11 @@ class Changed(TypedDict):
 
 
 class Files(Connector):
-    """A folder: `type = "files"`."""
+    """A folder that other programs may use as well: `type = "files"`.
+
+    path: the folder; nothing outside it is touched
+    create: make the folder if it is not there
+    """
 
     name = "files"
     input_types = ("file",)

@@ -24,8 +24,8 @@ Values = Mapping[str, Json]
 
 CHUNK = 100  #: rows that are asked for at once
 NO_TRACE = (
-    "The database keeps no trace of {what} by which it could be told from somebody else's. "
-    "Look at the row. With `receipts = true` in keep.toml, Keep could tell."
+    "The database keeps no trace of this insert by which it could be told from somebody else's. Look at the table. "
+    "With `receipts = true` in keep.toml, or with a unique key among the values, Keep could tell."
 )
 
 
@@ -193,10 +193,11 @@ def find_insert(rules: Rules, table: str, key: Values, values: Values, idempoten
     return Verdict.applied(_result(write, key, there.cells))
 
 
-def find_change(rules: Rules, what: str, idempotency_key: str) -> Steps[Verdict]:
-    """What became of an update or an upsert: only a receipt can tell."""
+def find_change(rules: Rules, idempotency_key: str) -> Steps[Verdict]:
+    """What became of an update or an upsert: only a receipt can tell, and without receipts nobody asks."""
     known = yield from _known(rules, idempotency_key)
-    return known or Verdict.unknown(NO_TRACE.format(what=what))
+    assert known is not None
+    return known
 
 
 def _known(rules: Rules, key: str) -> Steps[Verdict | None]:
@@ -242,7 +243,7 @@ def _equal(write: Writer, row: Values) -> Steps[Equal | str | None]:
     """The row with the unique key of `row`, if it holds the same; else why nobody can tell; None if none is there."""
     names = write.table.covered(row)
     if not names:
-        return f"{NO_TRACE.format(what='this insert')} Or name a unique key in `values`, and it could, too."
+        return NO_TRACE
     rows = yield write.compare({name: row[name] for name in names}, row)
     if not rows:
         return None

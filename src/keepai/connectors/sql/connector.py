@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...model.codec import Json, encode
 from ...model.errors import ConfigError, ConnectorError, PermissionDenied, Rejected
+from ...model.operations import Kind
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..visible import described
 from . import changes
@@ -85,7 +86,18 @@ class Changed(TypedDict):
 
 
 class Sql(Connector):
-    """A database: `type = "sql"`."""
+    """Tables of an SQLite file or a PostgreSQL database: `type = "sql"`.
+
+    With `receipts` every mutation is of class A. Without, an insert is looked up by `marker` or by a unique key among
+    its values (B); an update or an upsert cannot be looked up (C).
+
+    tables: the tables that scripts may use; nothing else of the database
+    path: an SQLite file, which must be there
+    url: a PostgreSQL database, such as postgresql://user@host/name; never with a password
+    marker: a column with a unique index that holds the key of each insert
+    receipts: whether Keep may make and write a table keep_applied, in the transaction of each change
+    timeout: how many seconds one call may take
+    """
 
     name = "sql"
     input_types = ("row",)
@@ -116,14 +128,16 @@ class Sql(Connector):
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
-        """Script name → operation. With receipts the database honours every key."""
-        known = Connector.operations.func(self)  # type: ignore[attr-defined]
-        if not self._rules.receipts:
-            return cast(Mapping[str, OperationSpec], known)
-        keyed = {
-            name: replace(spec, key_window_s=FOR_EVER_S) if spec.reconciler else spec for name, spec in known.items()
-        }
-        return MappingProxyType(keyed)
+        """Script name → operation. With receipts every key is honoured; without, only inserts can be looked up."""
+        known: Mapping[str, OperationSpec] = Connector.operations.func(self)  # type: ignore[attr-defined]
+        return MappingProxyType({name: self._as_set(spec) for name, spec in known.items()})
+
+    def _as_set(self, spec: OperationSpec) -> OperationSpec:
+        if spec.kind is not Kind.MUTATION:
+            return spec
+        if self._rules.receipts:
+            return replace(spec, key_window_s=FOR_EVER_S)
+        return spec if spec.name == "insert" else replace(spec, reconciler=None)
 
     async def check(self) -> None:
         """See that the database lets Keep in, and has the tables."""
@@ -179,7 +193,7 @@ class Sql(Connector):
     @update.reconcile
     async def find_updated(self, params: Update, call: Call) -> Verdict:
         """Look for the receipt."""
-        return await self._found(changes.find_change(self._rules, "this update", call.idempotency_key), call)
+        return await self._found(changes.find_change(self._rules, call.idempotency_key), call)
 
     @update.preview
     def say_update(self, params: Update) -> str:
@@ -200,7 +214,7 @@ class Sql(Connector):
     @upsert.reconcile
     async def find_upserted(self, params: Upsert, call: Call) -> Verdict:
         """Look for the receipt."""
-        return await self._found(changes.find_change(self._rules, "this upsert", call.idempotency_key), call)
+        return await self._found(changes.find_change(self._rules, call.idempotency_key), call)
 
     @upsert.preview
     def say_upsert(self, params: Upsert) -> str:
