@@ -635,6 +635,11 @@ def test_wrong_settings_are_told(settings: dict[str, Any], why: str) -> None:
     assert "hunter2" not in told.value.message
 
 
+def test_only_a_server_is_entrusted_with_a_password(tmp_path: Path) -> None:
+    assert not make("sql", "books", {"path": str(tmp_path / "x.db"), "tables": ["bill"]}).secrets
+    assert list(make("sql", "books", {"url": "postgresql://h/d", "tables": ["bill"]}).secrets) == ["password"]
+
+
 async def test_check_says_what_is_missing(place: Place) -> None:
     await place.connector().check()
     with pytest.raises(PreconditionFailed, match="no table 'nope'"):

@@ -42,7 +42,8 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = (ROOT / "examples" / "orders-to-invoices.js").read_text("utf-8")
 MANNERS = {"before": 3, "after": 3, "late": 3, "through": 1}
 COMMIT_S_MAX = 60.0
-QUIET_S_MAX = 120.0
+QUIET_S_MAX = 400.0
+NO_TRACE = "the outside system has no trace of it"  # what the engine says when a look-up finds nothing
 TABLES = {
     "key": "create table invoices (order_id int primary key, total numeric(10,2) not null)",
     "receipt": "create table invoices (id serial primary key, order_id int, total numeric(10,2) not null)",
@@ -62,6 +63,7 @@ class Account:
     lost: int = 0  # orders with none
     false_failed: int = 0  # attempts that were committed and that the ledger calls failed
     false_applied: int = 0
+    refused: int = 0  # attempts that failed before COMMIT, by the connector's own word
     questions: int = 0  # that a person would have been asked
     seconds: float = 0.0
     manners: Counter[str] = field(default_factory=Counter)
@@ -209,7 +211,7 @@ def prove(kills: int, seed: int, known_by: str) -> Account:
     began, account = time.monotonic(), Account(known_by)
     folder = Path(tempfile.mkdtemp(prefix="keep-database-"))
     with server() as database, nursery() as (nurse, _):
-        account.orders = kills * 5 // 4 + 3  # not every COMMIT ends in a kill
+        account.orders = kills * 9 // 10 + 8  # not every COMMIT ends in a kill
         _fill(database, account.orders, known_by)
         gate = Gate(database.port)
         try:
@@ -295,7 +297,10 @@ def _judge(account: Account, committed: list[bool], folder: Path, database: Post
     account.lost = account.orders - len(found)
     rows = database.run("select count(*) from invoices")[0][0]
     with contextlib.closing(apsw.Connection(str(folder / "keep.db"))) as ledger:
-        said = [row[0] for row in ledger.execute("select status from mutation order by seq")]
+        rows_of = list(ledger.execute("select status, error from mutation order by seq"))
+        # What the connector itself refused, for example because it got no connection, never came to a COMMIT.
+        said = [status for status, why in rows_of if status != "failed" or NO_TRACE in why]
+        account.refused = len(rows_of) - len(said)
         asked = ledger.execute(
             "select count(*) from transition where machine = 'mutation' and target = 'indeterminate'")
         account.questions = next(iter(asked))[0]

@@ -123,6 +123,7 @@ class Sql(Connector):
         else:
             file = Path(path).expanduser().absolute()
             self.account = str(file)
+            self.secrets = MappingProxyType({})  # type: ignore[misc]
             self._database = SqliteDatabase(file, timeout)
         self._rules = Rules(self._database.dialect, tuple(tables), marker, receipts)
 
