@@ -553,6 +553,15 @@ async def test_a_cancelled_call_ends_at_once_although_the_server_says_nothing(se
     assert (await server.connector().operations["insert"].reconcile(params, call())).status == "applied"
 
 
+async def test_questions_asked_at_the_same_moment_do_not_stand_in_each_others_way(server: Place) -> None:
+    spec = server.connector().operations["insert"]
+    params = {"table": "bill", "key": {"id": 1}, "values": {"total": 5}}
+    for expected in ("failed", "applied"):
+        verdicts = await asyncio.gather(*(spec.reconcile(params, call()) for _ in range(4)))
+        assert [verdict.status for verdict in verdicts] == [expected] * 4
+        await spec.invoke(params, call())
+
+
 async def test_two_sends_with_one_key_at_the_same_moment_have_one_effect(server: Place) -> None:
     server.run("create table log (id serial primary key, word text)")
     spec = server.connector(("log",), receipts=True).operations["insert"]
