@@ -301,6 +301,13 @@ async def test_a_stored_value_that_json_cannot_carry_is_an_error_and_not_a_guess
         await place.connector(("v",)).operations["get"].invoke({"table": "v", "key": {"id": 1}}, call())
 
 
+async def test_a_number_that_javascript_would_round_comes_as_text(place: Place) -> None:
+    place.run("create table v (id int primary key, f double precision, doc json)")
+    place.run("""insert into v values (1, 1e300, '{"id": 9007199254740993}')""")
+    found = await place.connector(("v",)).operations["get"].invoke({"table": "v", "key": {"id": 1}}, call())
+    assert found == {"id": 1, "f": "1e+300", "doc": {"id": "9007199254740993"}}
+
+
 async def test_sqlite_values_follow_the_declared_type(file: Place) -> None:
     file.run("create table v (id integer primary key, big int, ok boolean, doc json, raw blob, amount decimal)")
     values = {"big": "9007199254740993", "ok": True, "doc": {"n": [1]}, "raw": "AP8=", "amount": "12.50"}

@@ -7,12 +7,14 @@ database's own catalog (columns); nothing else here may be trusted to be an iden
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-from ...model.codec import Json
+from ...model.codec import INTEGER_MAX, Json
 from ...model.errors import PreconditionFailed, Rejected
+from .. import foreign
 
 T = TypeVar("T")
 Cell: TypeAlias = None | int | float | str | bytes  # as the driver gives it; from PostgreSQL always text
@@ -111,6 +113,21 @@ class Dialect(Protocol):
 
     def has_receipts(self) -> Statement:
         """Asks for one cell: 1 if the table of receipts is there."""
+
+
+def carried(column: Column, value: float) -> Json:
+    """A number as JSON: a whole one that JavaScript would round is a text, and one that is no number an error."""
+    if not math.isfinite(value):
+        raise PreconditionFailed(f"{column.name} holds {value}, which JSON cannot carry. Leave the column out.")
+    return repr(value) if value == int(value) and abs(value) > INTEGER_MAX else value
+
+
+def document(column: Column, text: str) -> Json:
+    """The value of a column of JSON."""
+    try:
+        return foreign.parse(text)
+    except ValueError as error:
+        raise PreconditionFailed(f"{column.name} holds JSON that Keep cannot carry: {error}.") from None
 
 
 def look_up(dialect: Dialect, name: str, allowed: Sequence[str]) -> Steps[Table]:

@@ -30,8 +30,7 @@ from ...model.errors import (
 )
 from ..local.files import check_deadline
 from ..values import Call
-from .catalog import Cell, Column, Row, Statement, Steps
-from .json import exact
+from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .sqlite import unpacked
 from .statements import RECEIPTS
 
@@ -356,8 +355,7 @@ def _decimal(column: Column, cell: str) -> Json:
 
 
 def _float(column: Column, cell: str) -> Json:
-    _decimal(column, cell)
-    return float(cell)
+    return carried(column, float(cell))
 
 
 def _integer(column: Column, cell: str) -> Json:
@@ -378,7 +376,7 @@ def _moment(column: Column, cell: str) -> Json:
 
 _READ: Mapping[str, Callable[[Column, str], Json]] = MappingProxyType({
     "integer": _integer, "number": _float, "decimal": _decimal, "boolean": lambda _, cell: cell == "t",
-    "json": lambda _, cell: exact(cell), "array": lambda _, cell: exact(cell), "bytes": _bytes, "moment": _moment,
+    "json": document, "array": document, "bytes": _bytes, "moment": _moment,
 })
 _NO_ENTRY = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role \"")
 _WORDS = {"datestyle": "ISO, YMD", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex",

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,8 +26,7 @@ from ...model.errors import (
 )
 from ..local.files import check_deadline, in_thread
 from ..values import Call
-from .catalog import Cell, Column, Row, Statement, Steps
-from .json import exact
+from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .statements import RECEIPTS
 
 if TYPE_CHECKING:
@@ -102,9 +99,7 @@ class SqliteDialect:
             return bool(cell)
         if isinstance(cell, int):
             return cell if abs(cell) <= INTEGER_MAX else str(cell)
-        if cell is not None and not math.isfinite(cell):
-            raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot carry. Leave the column out.")
-        return cell
+        return carried(column, cell) if cell is not None else None
 
     def begin_change(self, key: str) -> Statement | None:
         """Nothing: only one change at a time can be under way in a file."""
@@ -241,12 +236,7 @@ def _driven(steps: Steps[T], db: apsw.Connection) -> T:
 def _read_text(column: Column, cell: str) -> Json:
     if column.kind == "bytes":
         return base64.b64encode(cell.encode()).decode()
-    if column.kind == "json":
-        try:
-            return exact(cell)
-        except json.JSONDecodeError:
-            return cell  # SQLite does not insist
-    return cell
+    return document(column, cell) if column.kind == "json" else cell
 
 
 def _steady() -> float:
