@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
+    "files": "keepai.connectors.files.connector:Files",
     "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "sql": "keepai.connectors.sql.connector:Sql",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })
