@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TYPES: Mapping[str, str] = MappingProxyType({
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "mail": "keepai.connectors.mail.connector:Mail",
 })
 #: Parameters of a connector's `__init__` that are not settings.
 NOT_SETTINGS = frozenset({"self", "name", "clock"})
