@@ -34,7 +34,6 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-USER = "me@example.com"
 PASSWORD = "canary-pässword-7f3a"
 START_S_MAX = 15.0
 
@@ -52,11 +51,12 @@ default_internal_user = {internal}
 default_internal_group = {internal_group}
 default_login_user = {login}
 first_valid_uid = 1
+auth_failure_delay = 0
 mail_location = maildir:{home}/mail/%u
 mailbox_list_index = yes
 passdb {{
-  driver = passwd-file
-  args = scheme=PLAIN {home}/users
+  driver = static
+  args = password={password}
 }}
 userdb {{
   driver = static
@@ -138,13 +138,13 @@ def make_certificates(folder: Path) -> None:
 class Dovecot:
     """One server with one mailbox at a time; `fresh` gives an empty one."""
 
-    def __init__(self, capability: str = "") -> None:
+    def __init__(self, capability: str = "", password: str = PASSWORD) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="keep-imap-"))
         self.port, self.tls_port = free_port(), free_port()
         self._capability = capability
         self._process: subprocess.Popen[bytes] | None = None
         self.users = 0
-        self.user = USER
+        self.user, self.password = "", password
         make_certificates(self.home)
         self._configure()
         self.start()
@@ -157,8 +157,6 @@ class Dovecot:
         """A user nobody has used before; its name is its address."""
         self.users += 1
         self.user = f"me{self.users}@example.com"
-        with (self.home / "users").open("a", encoding="utf-8") as file:
-            file.write(f"{self.user}:{{PLAIN}}{PASSWORD}\n")
         return self.user
 
     def start(self) -> None:
@@ -190,34 +188,31 @@ class Dovecot:
     def client(self) -> imaplib.IMAP4:
         """A look from outside, by Python's own library."""
         client = imaplib.IMAP4("127.0.0.1", self.port, timeout=10)
-        plain = b"\0" + self.user.encode() + b"\0" + PASSWORD.encode()
+        plain = b"\0" + self.user.encode() + b"\0" + self.password.encode()
         client.authenticate("PLAIN", lambda _: plain)
         return client
 
     def put(self, data: bytes, folder: str = "INBOX", flags: str | None = None) -> None:
         """Deliver a message."""
-        client = self.client()
-        status, told = client.append(f'"{folder}"', flags, None, data)
-        assert status == "OK", told
-        client.logout()
+        with self.client() as client:
+            status, told = client.append(f'"{folder}"', flags, None, data)
+            assert status == "OK", told
 
     def count(self, folder: str) -> int:
         return len(self.messages(folder))
 
     def messages(self, folder: str) -> list[bytes]:
-        client = self.client()
-        status, _ = client.select(f'"{folder}"', readonly=True)
-        if status != "OK":
-            return []
-        _, [uids] = client.uid("SEARCH", "ALL")
-        found = [client.uid("FETCH", uid.decode(), "(BODY.PEEK[])")[1][0][1] for uid in uids.split()]
-        client.logout()
-        return found
+        with self.client() as client:
+            status, _ = client.select(f'"{folder}"', readonly=True)
+            if status != "OK":
+                return []
+            _, [uids] = client.uid("SEARCH", "ALL")
+            return [client.uid("FETCH", uid.decode(), "(BODY.PEEK[])")[1][0][1] for uid in uids.split()]
 
-    def forget_numbers(self, folder: Path | None = None) -> None:
-        """Have the server number the inbox anew, as after a restored backup."""
+    def forget_numbers(self) -> None:
+        """Have the server number the inbox anew, as after its indexes were lost."""
         box = self.home / "mail" / self.user
-        for path in [*box.glob("dovecot-uidlist"), *box.glob("dovecot.index*"), *box.glob("dovecot-uidvalidity*")]:
+        for path in [*box.glob("dovecot-uidlist"), *box.glob("dovecot.index*")]:
             path.unlink()
 
     def _configure(self) -> None:
@@ -226,12 +221,12 @@ class Dovecot:
         mailer = pwd.getpwnam("nobody") if root else own
         self.home.chmod(0o755)
         (self.home / "mail").mkdir()
-        (self.home / "users").touch()
         os.chown(self.home / "mail", mailer.pw_uid, mailer.pw_gid)
         (self.home / "dovecot.conf").write_text(CONFIG.format(
             home=self.home, plain=self.port, tls=self.tls_port, uid=mailer.pw_uid, gid=mailer.pw_gid,
             internal="dovecot" if root else own.pw_name, internal_group="dovecot" if root else _group(own.pw_gid),
             login="dovenull" if root else own.pw_name, capability=self._capability,
+            password=self.password,
         ))
 
 
@@ -329,7 +324,7 @@ class Post:
             return AuthResult(success=False, handled=False, message=self.orders.refuse["login"])
         assert isinstance(data, LoginPassword)
         self.logins.append(data.login)
-        return AuthResult(success=data.password == PASSWORD.encode())
+        return AuthResult(success=data.password == self.imap.password.encode())
 
 
 class _Server(SMTP):
@@ -369,9 +364,9 @@ class _Controller(Controller):
 
 
 @contextlib.contextmanager
-def running(capability: str = "") -> Iterator[tuple[Dovecot, Post]]:
+def running(capability: str = "", password: str = PASSWORD) -> Iterator[tuple[Dovecot, Post]]:
     """Both servers, ended at the end."""
-    imap = Dovecot(capability)
+    imap = Dovecot(capability, password)
     try:
         post = Post(imap)
         try:
