@@ -1,0 +1,217 @@
+"""Makes one request on one connection, within the rules, and says what is known when it goes wrong.
+
+Connections are not kept: one that the other side closes just as it is used again leaves an unknown outcome for
+nothing. No cookies, no proxies and no settings of the environment: what leaves is what the connector said, to the
+address that was checked. A look-up of a name that was given up may go on in its thread; it carries nothing of the
+request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as json_text
+import re
+import ssl
+import zlib
+from collections.abc import AsyncIterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ...model.clock import Clock, SystemClock
+from ...model.codec import Json
+from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
+from ..values import Call
+from .names import Resolve, look_up
+from .rules import Rules, origin_of
+
+if TYPE_CHECKING:
+    import httpcore2
+    from httpx2 import URL
+
+HEADERS_MAX = 64 << 10
+_NAME, _VALUE = re.compile(r"[A-Za-z0-9-]{1,80}"), re.compile(r"[^\x00-\x1f\x7f]*")
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer; header names are in small letters."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes = field(repr=False)
+    url: str = field(repr=False, default="")
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is one of success."""
+        return 200 <= self.status < 300
+
+    def json(self) -> Json:
+        """What the body says; a ValueError if it is no JSON."""
+        decoded: Json = json_text.loads(self.content.decode("utf-8"), parse_constant=_no_number)
+        return decoded
+
+    def text(self) -> str:
+        """The body as text; bytes that are no UTF-8 are replaced."""
+        return self.content.decode("utf-8", "replace")
+
+    def retry_after(self, clock: Clock | None = None) -> float | None:
+        """Seconds that the other side asks to wait, at most a day."""
+        said = self.headers.get("retry-after", "").strip()
+        if said.isascii() and said.isdecimal():
+            return min(float(said[:9]), 86_400)
+        try:
+            moment = parsedate_to_datetime(said).timestamp()
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return min(max(0.0, moment - (clock or SystemClock()).now_ms() / 1000), 86_400)
+
+
+class Client:
+    """Speaks HTTP within `rules`."""
+
+    def __init__(self, rules: Rules | None = None, *, resolve: Resolve = look_up) -> None:
+        self.rules = rules or Rules()
+        self._resolve = resolve
+
+    async def get(
+        self, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
+        credentials: Mapping[str, str] = _NO_HEADERS,
+    ) -> Answer:
+        """Read. Redirects are followed, each checked anew; `credentials` never leave the first origin."""
+        home, here = origin_of(self.rules.check(url)), url
+        for _ in range(self.rules.redirects_max + 1):
+            parsed = self.rules.check(here)
+            own = credentials if origin_of(parsed) == home else _NO_HEADERS
+            answer = await self._once("GET", parsed, call, {**headers, **own}, None)
+            if answer.status not in _REDIRECTS or "location" not in answer.headers:
+                return answer
+            here = _joined(parsed, answer.headers["location"])
+        raise Rejected(f"{parsed.host} leads from one URL to the next, more than {self.rules.redirects_max} times.")
+
+    async def send(
+        self, method: str, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
+        credentials: Mapping[str, str] = _NO_HEADERS, json: object = None, content: bytes | None = None,
+    ) -> Answer:
+        """Make one request with a side effect; redirects are answers like others."""
+        body, kind = content, {}
+        if body is None and json is not None:
+            body, kind = json_text.dumps(json, ensure_ascii=False, allow_nan=False).encode(), _JSON
+        parsed = self.rules.check(url)
+        return await self._once(method, parsed, call, {**kind, **headers, **credentials}, body)
+
+    async def _once(
+        self, method: str, url: URL, call: Call, headers: Mapping[str, str], content: bytes | None,
+    ) -> Answer:
+        import httpcore2
+
+        from .wire import Wire, reason
+
+        seconds = min(self.rules.seconds_max, call.remaining_s)
+        wire = Wire(self.rules, self._resolve, seconds)
+        if seconds <= 0:
+            raise Transient(f"The call's time was over before anything was sent to {url.host}.")
+        try:
+            async with asyncio.timeout(seconds), _pool(self.rules, wire) as pool:
+                response = await pool.handle_async_request(_request(method, url, headers, content))
+                try:
+                    return await self._answer(url, response)
+                finally:
+                    await response.aclose()
+        except (TimeoutError, httpcore2.TimeoutException):
+            raise wire.trouble(f"{url.host} did not answer within {seconds:.3g} s") from None
+        except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
+            raise wire.trouble(f"{url.host}: {reason(error)}", error) from None
+
+    async def _answer(self, url: URL, response: httpcore2.Response) -> Answer:
+        headers = _headers(response.headers)
+        coding = headers.get("content-encoding", "identity").strip().lower()
+        assert isinstance(response.stream, AsyncIterable)
+        content = await _limited(response.stream, coding, self.rules.bytes_max, f"The answer of {url.host}")
+        return Answer(response.status, headers, content, str(url))
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _pool(rules: Rules, wire: httpcore2.AsyncNetworkBackend) -> httpcore2.AsyncConnectionPool:
+    import httpcore2
+
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=_trust(rules.certificates), max_connections=1, max_keepalive_connections=0, network_backend=wire,
+    )
+
+
+@cache
+def _trust(certificates: str | None) -> ssl.SSLContext:
+    """The authorities of the system, and the owner's own."""
+    context = ssl.create_default_context()
+    try:
+        if certificates is not None:
+            context.load_verify_locations(cafile=certificates)
+    except (OSError, ssl.SSLError):
+        raise ConfigError(f"The certificates in {certificates} cannot be read.") from None
+    return context
+
+
+def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes | None) -> httpcore2.Request:
+    import httpcore2
+
+    sent = {
+        "Host": url.netloc.decode("ascii"), "Accept": "*/*", "Accept-Encoding": "gzip", "Connection": "close",
+        "User-Agent": "keep", **headers,
+    }
+    if content is not None or method not in ("GET", "HEAD"):
+        sent["Content-Length"] = str(len(content or b""))
+    if sum(len(name) + len(each) for name, each in sent.items()) > HEADERS_MAX:
+        raise Rejected(f"The headers of a request to {url.host} have more than {HEADERS_MAX:,} characters.")
+    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(each) for name, each in sent.items()):
+        # Told here, because the library's own words would repeat the value.
+        raise Rejected(f"A header of a request to {url.host} has characters that HTTP does not allow.")
+    spelled = [(name.encode("ascii"), each.encode("utf-8")) for name, each in sent.items()]
+    place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
+    return httpcore2.Request(method, place, headers=spelled, content=content)
+
+
+def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
+    """The headers of an answer; of several with one name, all, as one text."""
+    found: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found
+
+
+async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: str) -> bytes:
+    """The whole body, decompressed, which never takes more than `most` bytes, not even for a moment."""
+    if coding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise OutcomeUnknown(f"{what} is packed in a way that was not asked for ({coding[:20]!r}).")
+    unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("identity", "") else None
+    found = bytearray()
+    try:
+        async for chunk in stream:
+            found += unpack.decompress(chunk, most + 1 - len(found)) if unpack else chunk
+            if len(found) > most:
+                raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
+    except zlib.error:
+        raise OutcomeUnknown(f"{what} cannot be unpacked.") from None
+    if unpack is not None and found and not unpack.eof:
+        raise OutcomeUnknown(f"{what} ends in the middle.")
+    return bytes(found)
+
+
+def _joined(base: URL, location: str) -> str:
+    import httpx2
+
+    try:
+        return str(base.join(location))
+    except httpx2.InvalidURL:
+        raise Rejected(f"{base.host} leads to something that is no URL.") from None
+
+
+def _no_number(word: str) -> Json:
+    raise ValueError(f"{word} is no JSON")

@@ -1,0 +1,211 @@
+"""The subjects of the contract: one per mutation, each with the means to count and to break its outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from keepai import Connector, OutcomeUnknown, PermissionDenied, Transient, Verdict, mutation
+from keepai.connectors.base import Call
+from keepai.testing.contract import CANARY, HttpSubject, Subject
+from keepai.testing.loopback import Reply, Request
+from tests.connectors.cases import CASES, Case
+
+SUBJECTS: list[type[Subject]] = []
+
+
+# -- the local connectors --------------------------------------------------------------------------
+
+
+def local(case: Case) -> type[Subject]:
+    """A case of the local connectors, as a subject."""
+
+    class Local(Subject):
+        kind = "local"
+        operation, params, same_key_once = case.operation, case.params, True
+        crash_lines_max = 16
+
+        def __init__(self, folder: Path) -> None:
+            super().__init__(folder)
+            self.place = folder / "place"
+            case.setup(self.place)
+
+        def connector(self) -> Connector:
+            return case.connector(self.place)
+
+        def effects(self) -> int:
+            return case.effects(self.place)
+
+    Local.__name__ = case.id
+    return Local
+
+
+SUBJECTS += [local(case) for case in CASES]
+
+
+# -- connectors that are wrong on purpose, so that it shows whether the contract notices -------------
+
+
+class Notes(Connector):
+    """Adds lines to a service by HTTP, in an honest way; each wrong one below changes one thing."""
+
+    secrets = MappingProxyType({"token": "The token"})
+
+    def __init__(self, url: str) -> None:
+        super().__init__(name="notes")
+        self.url = url
+        self.entrust({"token": CANARY})
+
+    @mutation(settle=0)
+    async def add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Add a line."""
+        return await self._add(params, call)
+
+    @add.reconcile
+    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
+        return await self._find(call)
+
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        answer = await self._client.send(
+            "POST", f"{self.url}/lines", call, json=params, headers={"X-Key": call.idempotency_key},
+            credentials={"Authorization": self.secret("token")},
+        )
+        if answer.status == 429:
+            raise Transient("Too many.", retry_after=answer.retry_after())
+        if answer.status == 401:
+            raise PermissionDenied("The token is no longer valid.")
+        if answer.status != 201:
+            raise OutcomeUnknown(f"The service said {answer.status}.")
+        made: Any = answer.json()
+        return {"line": made["line"]}
+
+    async def _find(self, call: Call) -> Verdict:
+        answer = await self._client.get(f"{self.url}/lines?key={call.idempotency_key}", call)
+        if answer.status != 200:
+            return Verdict.retry()
+        found: Any = answer.json()
+        return Verdict.applied({"line": found[0]}) if found else Verdict.failed()
+
+    @property
+    def _client(self) -> Any:
+        from keepai.connectors.egress import Client, Rules
+
+        return Client(Rules.under([self.url], ["127.0.0.0/8"]))
+
+
+class Adding(HttpSubject):
+    """The honest one."""
+
+    kind = "http"
+    type: Any = Notes
+    operation, params = "add", {"text": "a line"}
+    refusals = MappingProxyType({"429": Transient, "401": PermissionDenied, "503": OutcomeUnknown})
+    retry_after = MappingProxyType({"429": 7.0})
+    crash_lines_max = 8
+
+    def __init__(self, folder: Path) -> None:
+        self.lines: list[str] = []
+        super().__init__(folder)
+
+    def connector(self) -> Connector:
+        made: Connector = self.type(self.server.url)
+        return made
+
+    def handle(self, request: Request) -> Reply:
+        if request.method == "POST":
+            self.lines.append(request.headers["x-key"])
+            return Reply(201, {"line": len(self.lines)})
+        return Reply(200, [n for n, key in enumerate(self.lines, 1) if key == request.query["key"]])
+
+    def effects(self) -> int:
+        return len(self.lines)
+
+
+SUBJECTS.append(Adding)
+
+
+class SaysFailedWhenTheAnswerIsLost(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown:
+            raise Transient("It did not work.") from None
+
+
+class SendsAgainByItself(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown:
+            return await super()._add(params, call)
+
+
+class TakesAnyAnswerForSuccess(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown:
+            return {"line": 0}
+
+
+class LooksByNothing(Notes):
+    async def _find(self, call: Call) -> Verdict:
+        return Verdict.failed()
+
+
+class TakesAllForItsOwn(Notes):
+    async def _find(self, call: Call) -> Verdict:
+        return Verdict.applied({"line": 1})
+
+
+class TakesARefusedQuestionForAnEmptyAnswer(Notes):
+    async def _find(self, call: Call) -> Verdict:
+        verdict = await super()._find(call)
+        return Verdict.failed() if verdict.status == "retry" else verdict
+
+
+class Chatters(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        call.log(f"sending with {self.secret('token')}")
+        return await super()._add(params, call)
+
+
+class ForgetsToWait(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except Transient as error:
+            raise Transient(error.message) from None
+
+
+class FindsSomethingElse(Notes):
+    async def _find(self, call: Call) -> Verdict:
+        verdict = await super()._find(call)
+        return Verdict.applied({"row": 1}) if verdict.status == "applied" else verdict
+
+
+def wrong(connector: type[Notes]) -> type[Subject]:
+    """The subject of a wrong connector."""
+    return type(connector.__name__, (Adding,), {"type": connector, "crash_lines_max": 0})
+
+
+WRONG: dict[type[Subject], dict[str, str]] = {
+    wrong(SaysFailedWhenTheAnswerIsLost): {
+        "answer_lost": "it said that it did not happen, and it did",
+        "late": "it said that it did not happen, and it did",
+    },
+    wrong(SendsAgainByItself): {"answer_lost": "more than once"},
+    wrong(TakesAnyAnswerForSuccess): {"request_lost": "it said that it happened, and it did not"},
+    wrong(LooksByNothing): {
+        "answer_lost": "its look-up: it said that it did not happen, and it did",
+        "killed": "its look-up: it said that it did not happen, and it did",
+    },
+    wrong(TakesAllForItsOwn): {
+        "never sent": "its look-up: it said that it happened", "another key": "took what another call did",
+    },
+    wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup_denied": "its look-up: it said that it did not happen"},
+    wrong(Chatters): {"applied": "its secret"},
+    wrong(ForgetsToWait): {"refused: 429": "shall wait 7 s"},
+    wrong(FindsSomethingElse): {"applied": "another result"},
+}
