@@ -14,6 +14,7 @@ import imaplib
 import ipaddress
 import os
 import pwd
+import re
 import shutil
 import socket
 import ssl
@@ -34,7 +35,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-PASSWORD = "canary-pässword-7f3a"
+from keepai.testing.contract import CANARY
+
+PASSWORD = f"{CANARY}-é"
 START_S_MAX = 15.0
 
 CONFIG = """
@@ -257,7 +260,8 @@ class Orders:
     refuse_recipient: str = ""  # only this one
     lose: str = ""  # "before": drop the connection without taking it; "after": take it, then drop the connection
     answer_s: float = 0.0  # how long it waits with the answer after it took the message
-    take_s: float = 0.0  # how long it waits before it takes the message
+    late: bool = False  # it answers nothing, and takes the message at `land()`
+    garbled: bool = False  # it takes the message and answers with nonsense
     copies: bool = False  # it puts a copy of what it takes into the sent folder
 
 
@@ -267,6 +271,7 @@ class Post:
     def __init__(self, imap: Dovecot, *, security: str = "starttls") -> None:
         self.imap = imap
         self.taken: list[Taken] = []
+        self._late: list[Taken] = []
         self.orders = Orders()
         self.offered = threading.Event()  # a message came whole
         self.accepted = threading.Event()  # it was taken
@@ -279,6 +284,7 @@ class Post:
 
     def reset(self) -> None:
         self.taken.clear()
+        self._late.clear()
         self.orders = Orders()
         self.offered.clear()
         self.accepted.clear()
@@ -309,15 +315,26 @@ class Post:
         if orders.lose == "before":
             server.transport.abort()
             return "250 never heard"
-        await asyncio.sleep(orders.take_s)
-        self.taken.append(Taken(envelope.mail_from, list(envelope.rcpt_tos), bytes(envelope.content)))
-        if orders.copies:
-            await asyncio.to_thread(self.imap.put, bytes(envelope.content), "Sent", "(\\Seen)")
-        self.accepted.set()
+        taken = Taken(envelope.mail_from, list(envelope.rcpt_tos), bytes(envelope.content))
+        if orders.late:
+            self._late.append(taken)
+            await asyncio.sleep(60)
+        await asyncio.to_thread(self._take, taken)
         await asyncio.sleep(orders.answer_s)
         if orders.lose == "after":
             server.transport.abort()
-        return "250 OK, taken"
+        return "nonsense" if orders.garbled else "250 OK, taken"
+
+    def land(self) -> None:
+        """Take what is late."""
+        while self._late:
+            self._take(self._late.pop())
+
+    def _take(self, taken: Taken) -> None:
+        self.taken.append(taken)
+        if self.orders.copies:
+            self.imap.put(taken.data, "Sent", "(\\Seen)")
+        self.accepted.set()
 
     def authenticate(self, server: Any, session: Any, envelope: Any, mechanism: str, data: Any) -> AuthResult:
         if "login" in self.orders.refuse:
@@ -361,6 +378,75 @@ class _Controller(Controller):
     def _trigger_server(self) -> None:
         self.port = self.server.sockets[0].getsockname()[1]
         super()._trigger_server()
+
+
+class Wire:
+    """A way to the IMAP server on which the commands that change something can be lost, held or refused."""
+
+    def __init__(self, imap: Dovecot) -> None:
+        self.imap = imap
+        self.order = ""  # "after", "before", "late", "held", "garbled", or an answer such as "NO [LIMIT] slowly"
+        self._late: list[tuple[socket.socket, bytes]] = []
+        self._open: list[socket.socket] = []
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def land(self) -> None:
+        """Let the server have what was held back."""
+        while self._late:
+            server, line = self._late.pop()
+            server.sendall(line)
+            time.sleep(0.3)  # its answer goes to nobody
+
+    def close(self) -> None:
+        for each in [self._listening, *self._open]:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listening.accept()
+                server = socket.create_connection(("127.0.0.1", self.imap.port))
+                self._open += [client, server]
+                mute = threading.Event()
+                threading.Thread(target=self._back, args=(server, client, mute), daemon=True).start()
+                threading.Thread(target=self._forth, args=(client, server, mute), daemon=True).start()
+
+    def _forth(self, client: socket.socket, server: socket.socket, mute: threading.Event) -> None:
+        with contextlib.suppress(OSError), client.makefile("rb") as lines:
+            for line in lines:
+                if self.order and re.match(rb"\S+ UID (STORE|MOVE) ", line):
+                    self._meddle(line, client, server, mute)
+                    if self._late:
+                        return  # what the client says later is lost, too
+                else:
+                    server.sendall(line)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_RDWR)
+
+    def _meddle(self, line: bytes, client: socket.socket, server: socket.socket, mute: threading.Event) -> None:
+        tag = line.split()[0].decode()
+        if self.order in ("after", "held", "garbled"):
+            mute.set()
+            server.sendall(line)
+            time.sleep(0.2)  # the server's answer goes nowhere
+        if self.order == "late":
+            self._late.append((server, line))
+        elif self.order == "garbled":
+            client.sendall(b"%% nonsense\r\n")
+        elif self.order in ("after", "before"):
+            client.shutdown(socket.SHUT_RDWR)
+        elif self.order != "held":
+            client.sendall(f"{tag} {self.order}\r\n".encode())
+
+    def _back(self, server: socket.socket, client: socket.socket, mute: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65_536):
+                if not mute.is_set():
+                    client.sendall(data)
 
 
 @contextlib.contextmanager
