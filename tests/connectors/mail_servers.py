@@ -330,6 +330,10 @@ class Post:
         while self._late:
             self._take(self._late.pop())
 
+    def forget_late(self) -> None:
+        """What is late is never taken."""
+        self._late.clear()
+
     def _take(self, taken: Taken) -> None:
         self.taken.append(taken)
         if self.orders.copies:

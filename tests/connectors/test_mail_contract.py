@@ -79,7 +79,7 @@ class Send(MailSubject):
         "RCPT 550 unknown": Rejected, "RCPT 450 greylisted": Transient, "DATA 554 no": Rejected,
         "end 451 rate limited": Transient, "end 554 spam": Rejected, "end 421 closing": Transient,
     })
-    crash_lines_max = 14
+    crash_lines_max = 10
 
     def effects(self) -> int:
         return len(self.post.taken)
@@ -104,7 +104,7 @@ class SendWithCopies(Send):
     """Where the server keeps a copy of what it takes: a lost answer is found."""
 
     refusals: ClassVar[Any] = MappingProxyType({"end 554 spam": Rejected})
-    crash_lines_max = 8
+    crash_lines_max = 5
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -116,18 +116,19 @@ class Reply(Send):
     operation = "reply"
     params = MappingProxyType({"id": "<q@example.com>", "to": "ann@example.com", "body": "An answer\n"})
     refusals: ClassVar[Any] = MappingProxyType({"end 554 spam": Rejected})
-    crash_lines_max = 4
+    crash_lines_max = 2
 
 
 class Label(MailSubject):
     type = Filing
+    patience_s = 1.5
     operation, params = "label", MappingProxyType({"id": "<q@example.com>", "add": ["done"], "remove": ["seen"]})
     by_state = True
     refusals: ClassVar[Any] = MappingProxyType({
         "NO [LIMIT] slowly": Transient, "NO [NOPERM] not yours": PermissionDenied, "NO [OVERQUOTA] full": PreconditionFailed,
         "BAD what": Transient,
     })
-    crash_lines_max = 6
+    crash_lines_max = 4
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
