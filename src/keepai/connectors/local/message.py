@@ -94,6 +94,11 @@ def clean(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
+def decoded(text: str) -> str:
+    """A piece of a header with its encoded words as they are meant."""
+    return "".join(_decoded(text[: HEADER_MAX * 8]))
+
+
 def _decoded(value: str) -> list[str]:
     whole = _text(value.encode("utf-8", "surrogateescape"), None)
     try:

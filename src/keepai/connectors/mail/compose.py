@@ -27,7 +27,6 @@ MESSAGE_BYTES_MAX = 15 << 20
 _POLICY = policy.SMTP.clone(cte_type="7bit")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,60}/[a-z0-9][a-z0-9!#$&^_.+-]{0,60}")
 _FILE_NAME = re.compile(r'[^"\\/\x00-\x1f\x7f]{1,150}')
-_MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,250}>")
 _CONTENT = frozenset({"content-type", "content-transfer-encoding", "mime-version"})
 
 
@@ -73,13 +72,6 @@ def written(letter: Letter, message_id: str, date: str) -> bytes:
     if len(data) > MESSAGE_BYTES_MAX:
         raise Rejected(f"The message has {len(data):,} bytes; at most {MESSAGE_BYTES_MAX:,} are allowed.")
     return data
-
-
-def message_id_of(text: str, name: str) -> str:
-    """The text, if it is a Message-ID."""
-    if not _MESSAGE_ID.fullmatch(text):
-        raise Rejected(f"{name} must be a Message-ID such as <abc@example.com>, not {text[:80]!r}.")
-    return text
 
 
 def _fields(letter: Letter, message_id: str, date: str) -> dict[str, str]:

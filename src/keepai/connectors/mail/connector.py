@@ -155,7 +155,7 @@ class Mail(Connector):
     async def send(self, params: Send, call: Call) -> Sent:
         """Send a message."""
         given = params.get("inReplyTo") or ""
-        past = [compose.message_id_of(given, "inReplyTo")] if given else []
+        past = [each for each in [reading.answered(given) if given else ""] if each]
         letter = self._letter(params, params.get("subject", ""), past, "auto-generated")
         return await self._deliver(letter, call)
 

@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from email import policy
 from email.message import Message as Parsed
 from email.parser import BytesHeaderParser
+from email.utils import parseaddr
 from typing import NotRequired, TypedDict
 
 from ...model.errors import Rejected
@@ -163,6 +164,15 @@ def references(headers: Parsed | None) -> list[str]:
     return [f"<{each}>" for each in _BARE.findall(text) if _FINDABLE.fullmatch(each)][-20:]
 
 
+def answered(id: str) -> str:
+    """The Message-ID to name in an answer: `<…>` as it is, or that of an id of `search`; empty if it has none."""
+    match = _ID.fullmatch(id)
+    bare = match[3] if match else id[1:-1] if _BARE.fullmatch(id) else None
+    if bare is not None and not _FINDABLE.fullmatch(bare) or (bare is None and match is None):
+        raise Rejected(f"inReplyTo must be the id of a message, or its Message-ID <…>, not {id[:80]!r}.")
+    return f"<{bare}>" if bare else ""
+
+
 def subject_of(headers: Parsed) -> str:
     """The subject of an answer."""
     subject = _header(headers, "Subject")
@@ -249,10 +259,20 @@ def _mail(raw: Raw) -> message.Mail:
 def _found(mail: message.Mail, raw: Raw) -> Found:
     headers = _headers(raw.data)
     return {
-        "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
+        "id": mail.id, "from": _sender(headers) or mail.sender, "to": mail.to, "subject": mail.subject,
         "date": mail.date, "snippet": mail.snippet,
         "messageId": message.clean(_message_id(headers))[:300], "automatic": _is_automatic(headers),
     }
+
+
+def _sender(headers: Parsed) -> str:
+    """The sender so that it can be written to: a name with a comma in it is quoted."""
+    name, address = parseaddr(str(headers.get("From", "")))
+    shown = " ".join(re.sub(r'["\\\\<>]', "", message.decoded(name)).split())
+    if not re.fullmatch(r"[^\s<>\",;]+@[^\s<>\",;]+", address):
+        return ""
+    quoted = f'"{shown}"' if set(",;:@()[]") & set(shown) else shown
+    return message.clean(f"{quoted} <{address}>" if shown else address)[:1_000]
 
 
 def _whole(raw: Raw) -> Whole:
