@@ -15,6 +15,10 @@ from pathlib import Path
 import click
 
 from keepai.config import table as settings_table
+from keepai.connectors import NOT_SETTINGS, TYPES
+from keepai.connectors import load as load_type
+from keepai.connectors.base import Connector, OperationSpec
+from keepai.connectors.typescript import type_of
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
@@ -267,6 +271,57 @@ def _shape(case: str, shape: Shape) -> str:
     return f"{lead}```\n{shown_shape(shape)}\n```\n"
 
 
+# Connectors
+
+
+def connectors_page() -> str:
+    """Every type of connector: settings, secrets, operations."""
+    head = (
+        "# Connectors\n\nWhat `type` in a table `[connectors.NAME]` of keep.toml may say; `ctx.NAME` then has the "
+        "operations. A type of your own is `module:Class`: see [writing a connector](../guides/connectors.md).\n\n"
+        "A mutation's class says what can be found out when its outcome is unknown. A: the outside system takes each "
+        "idempotency key once. B: it can be looked up. C: nobody can, so that a person is asked.\n"
+    )
+    return "\n".join([head, *(_type(name, load_type(name)) for name in sorted(TYPES))])
+
+
+def _type(name: str, kind: type[Connector]) -> str:
+    bare = kind.__new__(kind)  # no settings are needed to say what there is
+    bare.name = "NAME"
+    specs = [marked.spec(bare, each) for each, marked in kind._marked.items()]
+    taken = [parameter for key, parameter in inspect.signature(kind).parameters.items() if key not in NOT_SETTINGS]
+    prose = re.sub(r"\n(?:\w+: .+\n?)+$", "", inspect.getdoc(kind) or "")
+    told = dict(re.findall(r"^(\w+): (.+)$", inspect.getdoc(kind) or "", re.MULTILINE))
+    settings = [(f"`{each.name}`", _kind(str(each.annotation)), "required" if each.default is each.empty else
+                 "" if each.default is None else f"`{_toml(each.default)}`", sentence(told.get(each.name, "")) if
+                 each.name in told else "") for each in taken]
+    secrets = [(f"`{each}`", sentence(what)) for each, what in kind.secrets.items()]
+    operations = [
+        (f"`{spec.name}`", _class(spec), sentence(spec.doc.splitlines()[0]), f"`{type_of(spec.params_schema)}`",
+         f"`{type_of(spec.result_schema)}`") for spec in specs
+    ]
+    parts = [f"## {name}\n\n{prose.strip()}\n", rows(("Setting", "Type", "Default", "Meaning"), settings)]
+    if secrets:
+        parts.append(rows(("Secret", "Meaning"), secrets))
+    return "\n".join([*parts, rows(("Operation", "Class", "Meaning", "Params", "Result"), operations)])
+
+
+def _kind(annotation: str) -> str:
+    """A setting's type in the words of TOML."""
+    plain = annotation.removesuffix(" | None")
+    words = {"bool": "true or false", "int": "whole number", "float": "number", "list[str]": "list of strings",
+             "dict[str, str]": "table of strings", "list[dict[str, Any]]": "list of tables", "dict[str, Any]": "table"}
+    return words.get(plain, "path" if "Path" in plain else "string")
+
+
+def _class(spec: OperationSpec) -> str:
+    return spec.safety if spec.kind is Kind.MUTATION else "read"
+
+
+def _toml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
+
+
 # Pictures
 
 
@@ -283,6 +338,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/phases.md": phases_page,
     "reference/errors.md": errors_page,
     "reference/findings.md": findings_page,
+    "reference/connectors.md": connectors_page,
     "reference/settings.md": settings_page,
     "reference/statements.md": statements_page,
     "reference/commands.md": commands_page,

@@ -283,16 +283,6 @@ def test_every_workflow_in_the_docs_passes_check(tmp_path: Path) -> None:
         assert not found, f"{place}: {[(each.line, each.message) for each in found]}"
 
 
-def test_the_connector_of_the_guide_does_what_the_guide_says(tmp_path: Path) -> None:
-    text = page("guides/connectors.md")
-    tickets, trial = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    shown = re.findall(r"^\$ python try_tickets.py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    (tmp_path / "tickets.py").write_text(tickets, "utf-8")
-    (tmp_path / "try_tickets.py").write_text(trial, "utf-8")
-    done = subprocess.run([sys.executable, "try_tickets.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert ([done.stdout], done.stderr) == (shown, "")
-
-
 def test_every_page_can_be_found_from_the_first_one() -> None:
     reached, left = set[Path](), [DOCS / "README.md"]
     while left:

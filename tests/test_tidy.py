@@ -92,10 +92,12 @@ CLOCK = "model/clock.py"
 #: raising again needs no entry.
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
+    "connectors/own.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/local/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
+    "views/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",
 }
 

@@ -21,6 +21,7 @@ from .model.policy import settings as policy_settings
 
 FILE = "keep.toml"
 LEDGER = "keep.db"
+HOOKS = "127.0.0.1:7788"
 ENV_CONFIG, ENV_LEDGER, ENV_POLICY, ENV_PASSWORD = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_", "KEEP_PASSWORD"
 BYTES_MAX = 1 << 20
 
@@ -28,7 +29,7 @@ BYTES_MAX = 1 << 20
 Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 
 
-KEEP_KEYS = ("path", "repair")
+KEEP_KEYS = ("path", "repair", "hooks")
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class Settings:
     connectors: tuple[Any, ...] = ()
     repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
     password: str | None = field(default=None, repr=False)  # for the page; only ever from the environment
+    hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
 
 
 def table() -> list[Setting]:
@@ -64,6 +66,8 @@ def table() -> list[Setting]:
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
+        Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
+                "webhook.inbox is there."),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
@@ -83,10 +87,10 @@ def load(
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
     connectors = tuple(_connectors(source, make))
-    repair = _repair(source)
+    repair, hooks = _repair(source), _hooks(source)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None)
+    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None, hooks)
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -215,6 +219,15 @@ def _repair(source: _Source) -> tuple[str, ...]:
         source.wrong(f'[keep] repair must be a list of words, such as ["./mend"], not {words!r}.', "keep", "repair")
         return ()
     return tuple(words)
+
+
+def _hooks(source: _Source) -> tuple[str, int]:
+    given = source.section("keep").get("hooks", HOOKS)
+    host, _, port = given.rpartition(":") if isinstance(given, str) else ("", "", "")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        source.wrong(f'[keep] hooks must be an address and a port, such as "{HOOKS}", not {given!r}.', "keep", "hooks")
+        return "127.0.0.1", 0
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _policy(source: _Source, env: Mapping[str, str]) -> Policy:

@@ -6,8 +6,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from keepai import Connector, OutcomeUnknown, PermissionDenied, Transient, Verdict, mutation
+from keepai import Connector, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient, Verdict, mutation
+from keepai.connectors import make
 from keepai.connectors.base import Call
+from keepai.connectors.http.statuses import REFUSED
 from keepai.testing.contract import CANARY, HttpSubject, Subject
 from keepai.testing.loopback import Reply, Request
 from tests.connectors.cases import CASES, Case
@@ -42,6 +44,96 @@ def local(case: Case) -> type[Subject]:
 
 
 SUBJECTS += [local(case) for case in CASES]
+
+
+# -- http and webhook --------------------------------------------------------------------------------
+
+
+class Orders(HttpSubject):
+    """A shop that keeps the idempotency key with every order, and takes no notice of it otherwise."""
+
+    kind = "http"
+    method, path = "POST", "/v1/orders"
+    operation, same_result = "post", False
+    params = MappingProxyType({"url": "", "body": {"item": "book"}})
+    crash_lines_max = 8
+    looked_up = True
+    refusals = MappingProxyType(
+        {f"{status}": kind for status, kind in REFUSED.items()}
+        | {f"{status}": OutcomeUnknown for status in (301, 303, 307, 406, 408, 409, 412, 500, 502, 503, 504)}
+    )
+    retry_after = MappingProxyType({"429": 7.0, "425": 7.0})
+
+    def __init__(self, folder: Path) -> None:
+        self.made: list[dict[str, Any]] = []
+        super().__init__(folder)
+        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}  # type: ignore[misc]
+
+    def connector(self) -> Connector:
+        rule = {
+            "on": f"{self.method} {self.server.url}{self.path}", "url": f"{self.server.url}/v1/orders?key={{key}}",
+            "items": "data", "match": "key",
+        }
+        settings: dict[str, Any] = {"allow": [f"{self.server.url}/v1/"], "networks": ["127.0.0.1"], "auth": "bearer"}
+        made = make("http", "shop", settings | ({"lookup": [rule]} if self.looked_up else {}))
+        made.entrust({"token": CANARY})
+        return made
+
+    def handle(self, request: Request) -> Reply:
+        if request.headers.get("authorization") != f"Bearer {CANARY}":
+            return Reply(401, {})
+        if request.method == self.method:
+            self.made.append({"id": len(self.made) + 1, "key": request.headers["idempotency-key"]})
+            return Reply(201, self.made[-1], {"Content-Type": "application/json"})
+        return Reply(200, {"data": [each for each in self.made if each["key"] == request.query["key"]]})
+
+    def effects(self) -> int:
+        return len(self.made)
+
+
+def orders(name: str, **changes: Any) -> type[Subject]:
+    """A shop with something else about it."""
+    return type(name, (Orders,), changes)
+
+
+_FEW = MappingProxyType({"401": PermissionDenied, "503": OutcomeUnknown})
+_DELETE = MappingProxyType({"404": OutcomeUnknown, "410": OutcomeUnknown, "403": PermissionDenied})
+
+
+class Told(HttpSubject):
+    """A receiver of webhooks."""
+
+    kind = "blind"
+    operation, params = "send", MappingProxyType({"event": "invoice.paid", "data": {"id": 7}})
+    crash_lines_max = 8
+    refusals = MappingProxyType({"429": Transient, "404": PreconditionFailed, "500": OutcomeUnknown})
+    retry_after = MappingProxyType({"429": 7.0})
+
+    def __init__(self, folder: Path) -> None:
+        self.got: list[Request] = []
+        super().__init__(folder)
+
+    def connector(self) -> Connector:
+        made = make("webhook", "tell", {"url": f"{self.server.url}/in", "networks": ["127.0.0.1"]})
+        made.entrust({"secret": CANARY})
+        return made
+
+    def handle(self, request: Request) -> Reply:
+        self.got.append(request)
+        return Reply(204, content=b"")
+
+    def effects(self) -> int:
+        return len(self.got)
+
+
+SUBJECTS += [
+    orders("http.post"),
+    orders("http.post without a rule", looked_up=False, kind="blind", refusals=_FEW),
+    orders("http.put", method="PUT", operation="put", path="/v1/orders/7", refusals=_FEW),
+    orders("http.patch", method="PATCH", operation="patch", path="/v1/orders/7", refusals=_FEW),
+    orders("http.delete", method="DELETE", operation="delete", path="/v1/orders/7", refusals=_DELETE),
+    Told,
+]
 
 
 # -- connectors that are wrong on purpose, so that it shows whether the contract notices -------------
@@ -192,19 +284,19 @@ def wrong(connector: type[Notes]) -> type[Subject]:
 
 WRONG: dict[type[Subject], dict[str, str]] = {
     wrong(SaysFailedWhenTheAnswerIsLost): {
-        "answer_lost": "it said that it did not happen, and it did",
+        "answer lost": "it said that it did not happen, and it did",
         "late": "it said that it did not happen, and it did",
     },
-    wrong(SendsAgainByItself): {"answer_lost": "more than once"},
-    wrong(TakesAnyAnswerForSuccess): {"request_lost": "it said that it happened, and it did not"},
+    wrong(SendsAgainByItself): {"answer lost": "more than once"},
+    wrong(TakesAnyAnswerForSuccess): {"request lost": "it said that it happened, and it did not"},
     wrong(LooksByNothing): {
-        "answer_lost": "its look-up: it said that it did not happen, and it did",
+        "answer lost": "its look-up: it said that it did not happen, and it did",
         "killed": "its look-up: it said that it did not happen, and it did",
     },
     wrong(TakesAllForItsOwn): {
         "never sent": "its look-up: it said that it happened", "another key": "took what another call did",
     },
-    wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup_denied": "its look-up: it said that it did not happen"},
+    wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup denied": "its look-up: it said that it did not happen"},
     wrong(Chatters): {"applied": "its secret"},
     wrong(ForgetsToWait): {"refused: 429": "shall wait 7 s"},
     wrong(FindsSomethingElse): {"applied": "another result"},

@@ -9,9 +9,10 @@ from tests.connectors.subjects import SUBJECTS, WRONG
 
 #: What a subject's outside cannot do: a local folder answers at once, or not at all.
 UNTRIED = {
-    "local": {"answer_lost", "request_lost", "late", "held", "wrong_answer", "lookup_broken", "lookup_denied",
+    "local": {"answer lost", "request lost", "late", "held", "wrong answer", "lookup broken", "lookup denied",
               "killed: while the answer is held back"},
     "http": {"the same key twice"},
+    "blind": {"the same key twice", "lookup broken", "lookup denied"},
 }
 
 

@@ -9,6 +9,7 @@ import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -19,29 +20,36 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
+    "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
     "mail": "keepai.connectors.mail.connector:Mail",
+    "webhook": "keepai.connectors.webhook.outgoing:Webhook",
+    "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })
 #: Parameters of a connector's `__init__` that are not settings.
 NOT_SETTINGS = frozenset({"self", "name", "clock"})
 
 
-def make(type_name: str, name: str, settings: Mapping[str, Any]) -> Connector:
+def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Connector:
     """The connector that a table `[connectors.<name>]` describes; `ConfigError` lists all that is wrong."""
-    kind = load(type_name)
+    kind = load(type_name, folder)
     wrong = _problems(kind, settings)
     if wrong:
         raise ConfigError(f"[connectors.{name}] (type {type_name!r}): {'; '.join(wrong)}.")
     return kind(**settings, name=name)
 
 
-def load(type_name: str) -> type[Connector]:
-    """The class of a type."""
+def load(type_name: str, folder: Path | None = None) -> type[Connector]:
+    """The class of a type; one of the owner's own, `module:Class`, is found in `folder`."""
+    if ":" in type_name:
+        from .own import load_own
+
+        return load_own(type_name, folder or Path())
     if type_name not in TYPES:
         close = difflib.get_close_matches(type_name, TYPES, n=1)
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
-        raise ConfigError(f"There is no connector type {type_name!r}. {advice}")
+        raise ConfigError(f"There is no connector type {type_name!r}. {advice} One of your own is module:Class.")
     module, _, attribute = TYPES[type_name].partition(":")
     found: type[Connector] = getattr(importlib.import_module(module), attribute)
     return found
@@ -64,9 +72,27 @@ def _unknown(setting: str, known: list[str]) -> str:
 def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
     """What is wrong with one value: TOML has strings where Python takes a path as well."""
     annotation = inspect.signature(kind).parameters[setting].annotation
+    annotation = getattr(annotation, "__name__", str(annotation)).removesuffix(" | None")
+    if annotation in _NESTED:
+        return [] if _fits(value, annotation) else [f"the setting {setting!r} must be {_NESTED[annotation]}"]
     expected = {"bool": bool, "int": int, "float": (int, float)}.get(str(annotation), str)
     fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))  # type: ignore[arg-type]
     return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {value!r}"]
+
+
+#: Annotations of settings that are more than one value, in words.
+_NESTED = {
+    "list[str]": "a list of strings", "dict[str, str]": "a table of strings",
+    "list[dict[str, Any]]": "a list of tables", "dict[str, Any]": "a table",
+}
+
+
+def _fits(value: Any, annotation: str) -> bool:
+    if annotation.startswith("list"):
+        inner = dict if "dict" in annotation else str
+        return isinstance(value, list) and all(isinstance(each, inner) for each in value)
+    plain = annotation == "dict[str, Any]"
+    return isinstance(value, dict) and (plain or all(isinstance(each, str) for each in value.values()))
 
 
 def _word(annotation: str) -> str:

@@ -54,6 +54,11 @@ class OperationSpec:
         """Whether the outside system can be asked what became of a send."""
         return self.reconciler is not None
 
+    @property
+    def safety(self) -> Literal["A", "B", "C"]:
+        """A: the outside honours keys. B: it can be looked up. C: blind."""
+        return "A" if self.key_window_s else "B" if self.can_reconcile else "C"
+
     @cached_property
     def params_schema(self) -> dict[str, Any] | None:
         """The JSON schema of the params; None: any object."""

@@ -11,7 +11,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from operator import or_
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,29 @@ class Misfit(Exception):
         self.problems = tuple(problems)
 
 
+@lru_cache(256)
+def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """What checks a type: made once, for many instances of one connector have the same types."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(modern(annotation))
+
+
+@lru_cache(256)
+def _schema_of(annotation: Any) -> dict[str, Any]:
+    schema: dict[str, Any] = _once(_adapter_of, annotation).json_schema()
+    return schema
+
+
+def _once(make: Any, annotation: object) -> Any:
+    """What was made of a type before, or a new one of a type that cannot be a key."""
+    try:
+        hash(annotation)
+    except TypeError:
+        return make.__wrapped__(annotation)
+    return make(annotation)
+
+
 class Shape:
     """One declared type; `given` is False when anything fits."""
 
@@ -49,11 +72,11 @@ class Shape:
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
-        from pydantic import TypeAdapter
         from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
         try:
-            return TypeAdapter(modern(self._annotation))
+            adapter: TypeAdapter[Any] = _once(_adapter_of, self._annotation)
+            return adapter
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             reason = str(error).splitlines()[0]
             raise ConfigError(f"The type of {self._what} cannot be used: {reason}") from error
@@ -61,7 +84,7 @@ class Shape:
     @cached_property
     def schema(self) -> dict[str, Any] | None:
         """The JSON schema, or None when anything fits."""
-        return self._adapter.json_schema() if self.given else None
+        return _once(_schema_of, self._annotation) if self.given and self._adapter else None
 
     @cached_property
     def _open(self) -> bool:

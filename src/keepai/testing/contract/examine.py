@@ -8,8 +8,10 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from ...connectors.base import OperationSpec
 from ...engine.outside import Answer
-from ...model.errors import ConnectorError, Transient
+from ...model.errors import ConfigError, ConnectorError, Transient
+from ...model.operations import Kind
 from . import killing
 from .report import Report, Trial
 from .sending import CALM_S, OTHER_KEY, Heard, Sender, in_words, keys_of, said
@@ -39,6 +41,19 @@ async def examine(make: Make, *, kill: bool = True) -> Report:
     return Report(_name(make), trials, untried)
 
 
+def operation_of(make: Make) -> OperationSpec:
+    """The operation that a subject is about."""
+    with tempfile.TemporaryDirectory(prefix="keep-contract-") as folder:
+        subject = make(Path(folder))
+        try:
+            operations = subject.connector().operations
+        finally:
+            subject.close()
+    if subject.operation not in operations or operations[subject.operation].kind is not Kind.MUTATION:
+        raise ConfigError(f"{subject.operation!r} is no mutation of it. It has {', '.join(operations)}.")
+    return operations[subject.operation]
+
+
 async def _plan(make: Make, folder: Path, kill: bool) -> list[tuple[str, Run]]:
     subject = make(_fresh(folder))
     try:
@@ -46,8 +61,8 @@ async def _plan(make: Make, folder: Path, kill: bool) -> list[tuple[str, Run]]:
             ("applied", _plainly), ("never sent", _never_sent), ("another key", _another_key),
             ("the same key twice", _twice), ("no time left", _no_time),
         ]
-        plan += [(fault.value, _with(fault)) for fault in SENDING]
-        plan += [(fault.value, _looking(fault)) for fault in LOOKING]
+        plan += [(_words(fault), _with(fault)) for fault in SENDING]
+        plan += [(_words(fault), _looking(fault)) for fault in LOOKING]
         plan += [(f"refused: {name}", _refused(name)) for name in subject.refusals]
         if kill:
             plan += [(f"killed: {each}", _killed(each)) for each in await asyncio.to_thread(killing.moments, subject)]
@@ -65,6 +80,7 @@ async def _tried(name: str, run: Run, make: Make, folder: Path) -> Trial | None:
     trial, heard = Trial(name), Heard()
     sender = Sender(subject, heard)
     try:
+        trial.must(subject.effects() == 0, "the subject counts an effect before anything was sent")
         with heard.listening():
             await run(trial, subject, sender)
         trial.effects = subject.effects()
@@ -147,7 +163,9 @@ def _looking(fault: Fault) -> Run:
 def _refused(name: str) -> Run:
     async def run(trial: Trial, subject: Subject, sender: Sender) -> None:
         with subject.refusal(name):
-            answer = await _send(trial, subject, sender)
+            answer = await sender.send()
+        trial.said.append(in_words(answer))
+        _judge(trial, subject, answer)
         _check_refusal(trial, answer, subject.refusals[name], subject.retry_after.get(name))
         await _after(trial, subject, sender, answer)
     return run
@@ -233,3 +251,7 @@ def _fresh(folder: Path) -> Path:
 
 def _name(make: Make) -> str:
     return getattr(make, "__name__", type(make).__name__)
+
+
+def _words(fault: Fault) -> str:
+    return fault.value.replace("_", " ")

@@ -80,6 +80,8 @@ async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) 
             look = opened.enter_context(open_look(settings, keep.known))
             _greet(settings, look, once)
             async with AsyncExitStack() as shown:
+                if not once:
+                    await _take_webhooks(shown, settings)
                 if page:
                     await _show(shown, keep, settings, page)
                 await _work(keep, look, narrator, told_to_end, once, as_json)
@@ -87,6 +89,15 @@ async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) 
             needs_you = _waits_for_a_person(look)
     say("Nothing more is due now." if once else "Ended.")
     return needs_you
+
+
+async def _take_webhooks(shown: AsyncExitStack, settings: Settings) -> None:
+    """Let webhooks in, if a connector takes them."""
+    from ..hooks import Hooks
+
+    hooks = await shown.enter_async_context(Hooks(settings))
+    for name in hooks.inboxes:
+        say(f"Webhooks for ctx.{name} come in at {hooks.origin}{name}")
 
 
 async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Page) -> None:

@@ -10,9 +10,11 @@ import click
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo": ("keep demo --ui               # on a page, with buttons",
              "keep demo --keep demo        # and leave it there to look at"),
-    "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",),
+    "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
+             "keep init --connector tickets   # here; then: keep test-connector tickets.py",),
     "check": ("keep check                   # every script here", "keep check invoices.js --json"),
     "types": ("keep types keep.d.ts",),
+    "test-connector": ("keep test-connector tickets.py",),
     "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
     "deploy": (
         "keep deploy invoices.js --grant gmail.search --grant sheets.appendRow=ask",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -22,18 +23,26 @@ SCRIPT = "invoices.js"
 
 @click.command()
 @click.argument("folder", default=".", type=click.Path(file_okay=False))
+@click.option("--connector", metavar="NAME", help="Make a connector of your own instead, and how to test it.")
 @with_json
-def init(folder: str, as_json: bool) -> None:
+def init(folder: str, connector: str | None, as_json: bool) -> None:
     """Make a folder with a workflow that works at once.
 
     It files e-mails of a local mail folder into a local sheet: a script, its cases for `keep test`, keep.toml, the
     types of `ctx` for editors, and AGENTS.md, which tells coding agents how to write another. Nothing that exists is
     overwritten: if one of the files does, none is made.
+
+    With --connector it makes NAME.py, a connector of forty lines, and NAME_contract.py, with which
+    `keep test-connector` breaks it; neither needs a folder of its own.
     """
     from importlib.resources import files
 
     place = Path(folder)
-    _refuse_overwriting(place)
+    if connector is not None:
+        _make_connector(place, folder, connector, as_json)
+        return
+    wanted = dict.fromkeys(name.partition("/")[0] for name in (*FILES, TYPES) if name != ".gitignore")
+    _refuse_overwriting(place, wanted)
     made = [name for name in FILES if name != ".gitignore" or not (place / name).exists()]
     for name in made:
         _make_folder((place / name).parent)
@@ -46,8 +55,28 @@ def init(folder: str, as_json: bool) -> None:
         echo(*_told(folder, made))
 
 
-def _refuse_overwriting(place: Path) -> None:
-    wanted = dict.fromkeys(name.partition("/")[0] for name in (*FILES, TYPES) if name != ".gitignore")
+def _make_connector(place: Path, folder: str, name: str, as_json: bool) -> None:
+    from importlib.resources import files
+
+    from ...connectors.base import check_name
+
+    if not check_name(name).isidentifier() or not name.isascii() or not name[0].islower():
+        raise ConfigError(f"{name!r} cannot name a connector and its file: write a word in small letters.")
+    made = {f"{name}.py": "connector.txt", f"{name}_contract.py": "contract.txt"}
+    _refuse_overwriting(place, made)
+    _make_folder(place)
+    for file, template in made.items():
+        text = files(__package__).joinpath("template", template).read_text("utf-8")
+        write(place / file, text.replace("Tickets", name[0].upper() + name[1:]).replace("tickets", name))
+    if as_json:
+        echo_json({"folder": folder, "files": list(made)})
+    else:
+        go = [] if folder == "." else [f"  cd {folder}"]
+        echo(f"Made {', '.join(made)}.", "Go on with:", *go, f"  keep test-connector {name}.py",
+             f'  [connectors.{name}] with type = "{name}:{name[0].upper() + name[1:]}" in keep.toml')
+
+
+def _refuse_overwriting(place: Path, wanted: Iterable[str]) -> None:
     there = [name for name in wanted if (place / name).exists()]
     if there:
         where = "here" if place == Path() else f"in {place}"

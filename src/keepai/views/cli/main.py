@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "scripts:check",
     "types": "types:types",
     "test": "cases:test",
+    "test-connector": "contract:test_connector",
     "deploy": "scripts:deploy",
     "fix": "scripts:fix",
     "rollback": "rollback:rollback",

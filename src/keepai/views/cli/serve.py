@@ -68,14 +68,17 @@ class _Log:
 async def _serve(settings: Settings, log: _Log) -> str | None:
     """Serve until a signal; gives why the ledger could not be written any more, if so."""
     from ..control import Control
+    from ..hooks import Hooks
     from .narrator import Narrator
 
     narrator, told_to_end = Narrator(), on_signals()
     with ExitStack() as opened:
-        async with host(settings) as keep, Control(keep, settings.path):
+        async with host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
             look = opened.enter_context(open_look(settings, keep.known))
             narrator.catch_up(look)
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
+            if hooks.origin:
+                log.note("host", f"takes webhooks at {hooks.origin}{{{','.join(hooks.inboxes)}}}")
             why = await _work(keep, look, narrator, told_to_end, log)
     log.note("host", "ended")
     return why

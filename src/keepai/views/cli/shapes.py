@@ -84,6 +84,10 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "check": {"": [_FINDING]},
     "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
     "test": {"": [{"file": TEXT, **of(Result)}]},
+    "test-connector": {"": [{
+        "file": TEXT, "operation": TEXT, "class": TEXT, "subject": TEXT, "broken": NUMBER, "untried": [TEXT],
+        "trials": [{"trial": TEXT, "said": [TEXT], "effects": NUMBER, "broken": [TEXT], "notes": [TEXT]}],
+    }]},
     "deploy": {
         "": _DEPLOYED, "if the script has errors": {"findings": [_FINDING]},
         "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},

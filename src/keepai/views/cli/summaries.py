@@ -11,6 +11,7 @@ SUMMARIES = {
     "check": "Find mistakes in scripts without running anything.",
     "types": "Declare `ctx` as TypeScript, for editors and language models.",
     "test": "Run the workflows' own cases.",
+    "test-connector": "Break a connector's outside in every way, and count.",
     "deploy": "Store a script and make it the active version.",
     "fix": "Offer a repair for the run that failed.",
     "rollback": "Make the text of an earlier version active again.",

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
     """One connector; raises `ConfigError`."""
-    paths = _paths(connectors.load(type_name))
+    paths = _paths(connectors.load(type_name, folder))
     placed = {key: _placed(value, folder) if key in paths else value for key, value in settings.items()}
-    return connectors.make(type_name, name, placed)
+    return connectors.make(type_name, name, placed, folder)
 
 
 def _paths(kind: type) -> set[str]:

@@ -1,0 +1,1 @@
+"""HTTP as such, for services that have no connector of their own."""

@@ -1,0 +1,288 @@
+"""`ctx.<name>.get`, `list`, `post`, `put`, `patch` and `delete`: requests to the URLs that keep.toml allows.
+
+A script names URL, query and body, never a header: credentials, keys and what else goes into headers are the owner's. A
+request that changes something carries the idempotency key. Whether an unknown outcome can be looked up is the owner's
+to say, by rules (`lookup`); without one it is a question to a person.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, NotRequired, TypedDict
+from urllib.parse import urlencode
+
+from ...model.codec import Json
+from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
+from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
+from ..egress import Answer, Client, Rules
+from .lookup import Lookup, at, parse_lookups
+from .statuses import check_applied, is_found
+
+AUTH = ("", "bearer", "basic", "header")
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next\b')
+_JSON_TYPE = re.compile(r"application/([\w.+-]+\+)?json\b", re.IGNORECASE)
+#: Headers that the connector or the client sets itself.
+_OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "cookie", "accept-encoding"})
+
+Plain = str | int | float | bool
+
+
+class Get(TypedDict):
+    """What to read."""
+
+    url: str
+    query: NotRequired[dict[str, Plain]]
+
+
+class List(Get):
+    """What to read, and where in the answer the list and the address of the next part stand (`data.items`)."""
+
+    items: NotRequired[str]
+    next: NotRequired[str]
+
+
+class Send(Get):
+    """What to send."""
+
+    body: NotRequired[Any]
+
+
+class Got(TypedDict):
+    """An answer: its body as JSON, or as text if it is none."""
+
+    status: int
+    body: Any
+
+
+class Http(Connector):
+    """Requests to a service over HTTP: `type = "http"`.
+
+    A mutation is of class B where a rule in `lookup` is about it, otherwise of class C, and with `key_window_s` of class A.
+
+    allow: prefixes of URLs; nothing else is asked for
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    auth: how the secret is sent: bearer, basic or header; empty: not at all
+    user: the name for basic
+    header: the header for auth header
+    headers: further headers of every request; no secrets
+    key_header: the header that carries the idempotency key
+    key_window_s: how many seconds the service takes each idempotency key once
+    lookup: rules that say where to see whether a request was carried out
+    certificates: a file of authorities to trust besides those of the system
+    """
+
+    secrets: Mapping[str, str] = MappingProxyType({  # type: ignore[misc]
+        "token": "The token (auth bearer), or the value of the header (auth header)",
+        "password": "The password (auth basic)",
+    })
+
+    def __init__(
+        self, allow: list[str], *, networks: list[str] | None = None, auth: str = "", user: str = "",
+        header: str = "Authorization", headers: dict[str, str] | None = None, key_header: str = "Idempotency-Key",
+        key_window_s: float | None = None, lookup: list[dict[str, Any]] | None = None,
+        certificates: str | os.PathLike[str] | None = None, name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        if auth not in AUTH:
+            raise ConfigError(f"auth is one of bearer, basic and header, not {auth!r}.")
+        trusted = os.fspath(certificates) if certificates is not None else None
+        self.client = Client(Rules.under(allow, networks or (), certificates=trusted))
+        self.account = f"{user}@{allow[0]}" if user else allow[0]
+        self._auth, self._user, self._header = auth, user, header
+        self._headers, self._key_header = _checked(headers or {}), key_header
+        self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or ())
+        wanted = {"bearer": "token", "header": "token", "basic": "password"}.get(auth)
+        self.secrets = {wanted: type(self).secrets[wanted]} if wanted else {}
+
+    @cached_property
+    def operations(self) -> Mapping[str, OperationSpec]:
+        """With a look-up only where a rule is about it, and the window in which the owner says that keys count."""
+        ruled = {rule.method for rule in self._lookups}
+        return MappingProxyType({
+            name: dataclasses.replace(
+                spec, reconciler=spec.reconciler if name.upper() in ruled else None,
+                key_window_s=self._key_window_s if spec.identity_names else None,
+            ) for name, spec in super().operations.items()
+        })
+
+    async def check(self) -> None:
+        """See that the secrets are there and the host of the first prefix answers at all."""
+        credentials = self._credentials()
+        prefix = self.client.rules.prefixes[0]
+        answer = await self.client.get(prefix, Call(), headers=self._headers, credentials=credentials)
+        if answer.status in (401, 403):
+            is_found(_host(prefix), answer)
+
+    @read(by_id=True)
+    async def get(self, params: Get, call: Call) -> Got | None:
+        """Read a URL; null if nothing is there (404, 410)."""
+        answer = await self._get(_url(params), call)
+        return _got(answer) if is_found(_host(params["url"]), answer) else None
+
+    @read
+    async def list_(self, params: List, call: Call) -> Page[Any]:
+        """Read a URL whose answer has a list; `next` is the URL of the next part, or null."""
+        answer = await self._get(_url(params), call)
+        if not is_found(_host(params["url"]), answer):
+            return Page([], next=None)
+        body = _got(answer)["body"]
+        try:
+            found = at(body, params.get("items", ""))
+        except LookupError:
+            found = None
+        if not isinstance(found, list):
+            raise Rejected(f"The answer of {_host(params['url'])} has no list at {params.get('items') or 'its top'!r}.")
+        return Page(found, next=_next(answer, body, params.get("next")))
+
+    @mutation(identity=("url", "query"), target="url")
+    async def post(self, params: Send, call: Call) -> Got:
+        """Send a POST."""
+        return await self._send("POST", params, call)
+
+    @mutation(identity=("url", "query"), target="url")
+    async def put(self, params: Send, call: Call) -> Got:
+        """Send a PUT."""
+        return await self._send("PUT", params, call)
+
+    @mutation(identity=("url", "query"), target="url")
+    async def patch(self, params: Send, call: Call) -> Got:
+        """Send a PATCH."""
+        return await self._send("PATCH", params, call)
+
+    @mutation(identity=("url", "query"), target="url")
+    async def delete(self, params: Send, call: Call) -> Got:
+        """Send a DELETE."""
+        return await self._send("DELETE", params, call)
+
+    @post.reconcile
+    async def find_post(self, params: Send, call: Call) -> Verdict:
+        """Look it up by the owner's rule."""
+        return await self._look("POST", params, call)
+
+    @put.reconcile
+    async def find_put(self, params: Send, call: Call) -> Verdict:
+        """Look it up by the owner's rule."""
+        return await self._look("PUT", params, call)
+
+    @patch.reconcile
+    async def find_patch(self, params: Send, call: Call) -> Verdict:
+        """Look it up by the owner's rule."""
+        return await self._look("PATCH", params, call)
+
+    @delete.reconcile
+    async def find_delete(self, params: Send, call: Call) -> Verdict:
+        """Look it up by the owner's rule."""
+        return await self._look("DELETE", params, call)
+
+    @post.preview
+    def say_post(self, params: Send) -> str:
+        """The request in full."""
+        return _said("POST", params)
+
+    @put.preview
+    def say_put(self, params: Send) -> str:
+        """The request in full."""
+        return _said("PUT", params)
+
+    @patch.preview
+    def say_patch(self, params: Send) -> str:
+        """The request in full."""
+        return _said("PATCH", params)
+
+    @delete.preview
+    def say_delete(self, params: Send) -> str:
+        """The request in full."""
+        return _said("DELETE", params)
+
+    async def _get(self, url: str, call: Call) -> Answer:
+        return await self.client.get(url, call, headers=self._headers, credentials=self._credentials())
+
+    async def _send(self, method: str, params: Send, call: Call) -> Got:
+        answer = await self.client.send(
+            method, _url(params), call, headers={**self._headers, self._key_header: call.idempotency_key},
+            credentials=self._credentials(), content=_content(params),
+        )
+        check_applied(method, _host(params["url"]), answer)
+        return _got(answer)
+
+    async def _look(self, method: str, params: Send, call: Call) -> Verdict:
+        rule = self._rule(method, params["url"])
+        url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
+        if rule is None or url is None:
+            return Verdict.unknown("No look-up rule of this connector is about this request.")
+        try:
+            return rule.verdict(await self._get(url, call), call.idempotency_key)
+        except (Transient, OutcomeUnknown) as error:
+            return Verdict("retry", why=error.message)
+
+    def _rule(self, method: str, url: str) -> Lookup | None:
+        return next((rule for rule in self._lookups if rule.fits(method, url)), None)
+
+    def _credentials(self) -> dict[str, str]:
+        if self._auth == "bearer":
+            return {"Authorization": f"Bearer {self.secret('token')}"}
+        if self._auth == "basic":
+            both = f"{self._user}:{self.secret('password')}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(both).decode()}"}
+        return {self._header: self.secret("token")} if self._auth == "header" else {}
+
+
+def _checked(headers: Mapping[str, str]) -> dict[str, str]:
+    """The owner's own headers, which must not take the place of what HTTP itself says."""
+    wrong = [each for each in headers if each.lower() in _OWN]
+    if wrong:
+        raise ConfigError(f"The header {wrong[0]!r} cannot be set: it belongs to the request itself.")
+    return {"Accept": "application/json", "Content-Type": "application/json", **headers}
+
+
+def _url(params: Get) -> str:
+    """The URL with its query."""
+    query = params.get("query")
+    if not query:
+        return params["url"]
+    spelled = {name: str(each).lower() if isinstance(each, bool) else each for name, each in query.items()}
+    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(spelled)}"
+
+
+def _content(params: Send) -> bytes | None:
+    body = params.get("body")
+    return json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
+
+
+def _said(method: str, params: Send) -> str:
+    body = json.dumps(params["body"], ensure_ascii=False, indent=2) if "body" in params else ""
+    return f"{method} {_url(params)}" + (f"\n{body}" if body else "")
+
+
+def _got(answer: Answer) -> Got:
+    if not answer.content:
+        return {"status": answer.status, "body": None}
+    if not _JSON_TYPE.match(answer.headers.get("content-type", "")):
+        return {"status": answer.status, "body": answer.text()}
+    try:
+        return {"status": answer.status, "body": answer.json()}
+    except ValueError:
+        raise OutcomeUnknown("The answer says that it is JSON, and is none.") from None
+
+
+def _next(answer: Answer, body: Json, path: str | None) -> str | None:
+    """The URL of the next part: where the script says that it stands, or as the header `Link` has it."""
+    try:
+        found = at(body, path) if path else None
+    except LookupError:
+        found = None
+    if isinstance(found, str) and found:
+        return found
+    link = _NEXT.search(answer.headers.get("link", ""))
+    return link[1] if link else None
+
+
+def _host(url: str) -> str:
+    return url.split("/")[2] if url.count("/") > 1 else "the host"

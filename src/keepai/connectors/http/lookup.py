@@ -1,0 +1,127 @@
+"""Look-up rules: how the owner says, in keep.toml, where to see whether a request was carried out.
+
+    [[connectors.shop.lookup]]
+    on = "POST https://api.example.com/v1/orders"
+    url = "https://api.example.com/v1/orders?key={key}"
+    items = "data"        # where the list stands in the answer; without it, the answer is the list or the one thing
+    match = "key"         # what must be the idempotency key; without it, whatever is found is it
+    missing = [404]       # statuses that mean: it is not there; 404 and 410 can
+
+"It did not happen" is said only of an empty list or a status in `missing`. A list that has others in it was not
+filtered by the server, so that ours may stand further on: that is a question to a person.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from ...model.codec import Json
+from ...model.errors import ConfigError
+from ..egress import Answer
+from ..values import Verdict
+
+_PLACE = re.compile(r"\{([A-Za-z0-9_.]+)\}")
+_KNOWN = frozenset({"on", "url", "items", "match", "missing"})
+METHODS = ("POST", "PUT", "PATCH", "DELETE")
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """One rule."""
+
+    method: str
+    prefix: str
+    url: str
+    items: str = ""
+    match: str = ""
+    missing: tuple[int, ...] = ()
+
+    def fits(self, method: str, url: str) -> bool:
+        """Whether the rule is about this request."""
+        rest = url[len(self.prefix):]
+        return method == self.method and url.startswith(self.prefix) and (
+            self.prefix.endswith("/") or rest[:1] in ("", "/", "?")
+        )
+
+    def address(self, key: str, params: Mapping[str, Json]) -> str | None:
+        """Where to look; None if the request lacks what the address is made from."""
+        values = {place: _value(place, key, params) for place in _PLACE.findall(self.url)}
+        if any(value is None for value in values.values()):
+            return None
+        return _PLACE.sub(lambda found: quote(str(values[found[1]]), safe=""), self.url)
+
+    def verdict(self, answer: Answer, key: str) -> Verdict:
+        """What an answer says about the request with this key."""
+        if answer.status in self.missing:
+            return Verdict.failed()
+        if not answer.ok:
+            return Verdict("retry", why=f"the look-up was answered with {answer.status}")
+        try:
+            found = at(answer.json(), self.items)
+        except (ValueError, LookupError):
+            return Verdict("retry", why="the answer of the look-up has not the form that the rule says")
+        things = found if isinstance(found, list) else [found]
+        own = [each for each in things if not self.match or _matches(each, self.match, key)]
+        if own:
+            return Verdict.applied({"status": answer.status, "body": own[0]})
+        if things:
+            return Verdict.unknown("The look-up shows others and not this one; it may stand further on.")
+        return Verdict.failed()
+
+
+def parse_lookups(rules: Iterable[Mapping[str, Any]]) -> tuple[Lookup, ...]:
+    """The rules of keep.toml; `ConfigError` says what is wrong with one."""
+    return tuple(_parsed(rule) for rule in rules)
+
+
+def _parsed(rule: Mapping[str, Any]) -> Lookup:
+    unknown = sorted(rule.keys() - _KNOWN)
+    if unknown:
+        raise ConfigError(f"A lookup has {', '.join(sorted(_KNOWN))}; {unknown[0]!r} is unknown.")
+    texts = {name: rule.get(name, "") for name in ("on", "url", "items", "match")}
+    missing = rule.get("missing", [])
+    if not all(isinstance(each, str) for each in texts.values()) or not _are_statuses(missing):
+        raise ConfigError("A lookup's on, url, items and match are strings, and missing has 404 or 410.")
+    method, _, prefix = texts["on"].partition(" ")
+    if method not in METHODS or not prefix:
+        raise ConfigError(f'A lookup is on a method and a URL, such as on = "POST https://…", not {texts["on"]!r}.')
+    if not _PLACE.search(texts["url"]):
+        raise ConfigError("A lookup's url names what to look for: put {key} or {body.…} into it.")
+    return Lookup(method, prefix, texts["url"], texts["items"], texts["match"], tuple(missing))
+
+
+def _are_statuses(missing: object) -> bool:
+    return isinstance(missing, list) and all(each in (404, 410) for each in missing)
+
+
+def at(value: Json, path: str) -> Json:
+    """What stands at `a.b.0` in a value; a LookupError if nothing does."""
+    for step in path.split(".") if path else ():
+        if isinstance(value, list) and step.isdecimal():
+            value = value[int(step)]
+        elif isinstance(value, dict):
+            value = value[step]
+        else:
+            raise LookupError(step)
+    return value
+
+
+def _matches(thing: Json, path: str, key: str) -> bool:
+    try:
+        return at(thing, path) == key
+    except LookupError:
+        return False
+
+
+def _value(place: str, key: str, params: Mapping[str, Json]) -> str | int | None:
+    if place == "key":
+        return key
+    try:
+        found = at(dict(params), place)
+    except LookupError:
+        return None
+    return found if isinstance(found, str | int) and not isinstance(found, bool) and found != "" else None

@@ -1,0 +1,81 @@
+"""Finds connectors of the owner's own: `type = "tickets:Tickets"` is the class Tickets of tickets.py beside keep.toml.
+
+That file is code of whoever owns keep.toml and runs with all that this process may do. Nothing else is looked through:
+a module of that name elsewhere is never taken for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ..model.errors import ConfigError, in_words
+
+if TYPE_CHECKING:
+    from .base import Connector
+
+
+def load_own(type_name: str, folder: Path) -> type[Connector]:
+    """The class that `module:Class` names, from a file in `folder`."""
+    from .base import Connector
+
+    name, _, attribute = type_name.partition(":")
+    if not all(part.isidentifier() for part in (*name.split("."), attribute)):
+        raise ConfigError(f'{type_name!r} is no type: write it as "module:Class".')
+    module = load_module(name, folder)
+    found = getattr(module, attribute, None)
+    if not inspect.isclass(found) or not issubclass(found, Connector):
+        raise ConfigError(f"{module.__file__} has no connector {attribute!r}. {_there(module)}")
+    return found
+
+
+def load_module(name: str, folder: Path) -> ModuleType:
+    """The module of that name in `folder`; imported once."""
+    path = _file(name, folder.resolve())
+    known = sys.modules.get(name)
+    if known is not None and _is_of(known, path):
+        return known
+    if known is not None:
+        raise ConfigError(f"{path.name} cannot be used: Python has another {name!r} already. Give it another name.")
+    return _imported(name, path)
+
+
+def _file(name: str, folder: Path) -> Path:
+    base = folder.joinpath(*name.split("."))
+    for path in (base.with_suffix(".py"), base / "__init__.py"):
+        if path.is_file():
+            return path
+    raise ConfigError(f"There is no {base.with_suffix('.py').name} in {base.parent}.")
+
+
+def _imported(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None, path
+    assert spec.loader is not None, path
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # types are looked up there
+    folder = str(path.parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # last, so that what it imports beside it hides nothing
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise ConfigError(f"{path} cannot be imported: {in_words(error)}") from error
+    return module
+
+
+def _is_of(module: ModuleType, path: Path) -> bool:
+    return module.__file__ is not None and Path(module.__file__).resolve() == path
+
+
+def _there(module: ModuleType) -> str:
+    from .base import Connector
+
+    names = [n for n, each in vars(module).items() if inspect.isclass(each) and issubclass(each, Connector)
+             and each.__module__ == module.__name__]
+    return f"It has {', '.join(names)}." if names else "It has none: a connector is a subclass of keepai.Connector."

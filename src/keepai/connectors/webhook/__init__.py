@@ -1,0 +1,1 @@
+"""Webhooks: sending them and taking them in, both in the form of Standard Webhooks."""

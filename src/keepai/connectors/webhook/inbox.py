@@ -1,0 +1,186 @@
+"""`ctx.<name>.list`: what others sent to this host. `accept` takes a delivery in, for the listener of the host.
+
+A delivery is believed only with a signature over its id, its time and its body, made within the window. It is on disk
+before the sender is told that it arrived, and a second one with its id is not kept again. Nothing here opens a port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NotRequired, TypedDict
+
+from ...model.clock import Clock, SystemClock, iso
+from ...model.codec import Json
+from ...model.errors import PermissionDenied, Rejected
+from ..base import Call, Connector, Page, read
+from ..local.files import PAGE_BYTES, in_thread, locked, nothing_happened, size_of
+from .signature import ID, SIGNATURE, TIME, fits
+from .spool import Spool, SpoolFull, Stored
+
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
+ID_MAX = 200
+
+
+class Which(TypedDict):
+    """After which cursor, and how many."""
+
+    after: NotRequired[str | None]
+    limit: NotRequired[int | None]
+
+
+class One(TypedDict):
+    """Which delivery."""
+
+    cursor: str
+
+
+class Delivery(TypedDict):
+    """What somebody sent: its body as JSON, or as text if it is none."""
+
+    id: str
+    cursor: str
+    receivedAt: str
+    sentAt: str
+    contentType: str
+    body: Any
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a sender is told."""
+
+    status: int
+    told: str
+    retry_after_s: int | None = None
+
+
+class Inbox(Connector):
+    """Takes in what others send: `type = "webhook.inbox"`.
+
+    Senders post to `/hooks/NAME` on the address that `[keep] hooks` says.
+
+    path: the folder in which deliveries are kept, each a file; old ones may be thrown away by hand
+    create: make the folder if it is missing
+    window_s: how many seconds old a delivery may be
+    bytes_max: how large a delivery may be
+    per_minute: how many deliveries are taken in a minute
+    most: how many deliveries the folder may hold
+    """
+
+    input_types = ("delivery",)
+    secrets = MappingProxyType({"secret": "The secret with which the sender signs"})
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = False, window_s: int = 300, bytes_max: int = 262_144,
+        per_minute: int = 300, most: int = 100_000, name: str | None = None, clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self.path = Path(path).expanduser().absolute()
+        self.account = str(self.path)
+        self.bytes_max, self._window_s, self._per_minute = bytes_max, window_s, per_minute
+        self._clock = clock or SystemClock()
+        self._spool = Spool(self.path, self._clock, most)
+        self._accepted: deque[int] = deque()
+        if create:
+            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    async def check(self) -> None:
+        """See that the secret and the folder are there."""
+        self.secret("secret")
+
+        def look() -> None:
+            with nothing_happened("Deliveries cannot be kept"), locked(self.path / ".keep.lock"):
+                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionDenied(f"{self.path} cannot be written.")
+        await asyncio.to_thread(look)
+
+    @read
+    async def list_(self, params: Which, call: Call) -> Page[Delivery]:
+        """Deliveries after a cursor, oldest first; `lastCursor` is where to go on, `more` whether some follow."""
+        after, limit = params.get("after") or "", params.get("limit") or LIMIT_DEFAULT
+        if not 1 <= limit <= LIMIT_MAX or not (after == "" or (after.isascii() and after.isdecimal())):
+            raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, and after a lastCursor from before.")
+        return await asyncio.to_thread(self._listed, after, limit)
+
+    @read(by_id=True)
+    async def get(self, params: One, call: Call) -> Delivery | None:
+        """One delivery, or null if it is gone."""
+        def look() -> Delivery | None:
+            with nothing_happened("Deliveries cannot be read"):
+                found = self._spool.one(params["cursor"])
+            return _shown(found) if found else None
+        return await asyncio.to_thread(look)
+
+    async def accept(self, headers: Mapping[str, str], body: bytes) -> Receipt:
+        """Take a delivery in; header names are in small letters."""
+        id, sent, given = (headers.get(name, "") for name in (ID, TIME, SIGNATURE))
+        if not (0 < len(id) <= ID_MAX and id.isprintable() and sent.isascii() and sent.isdecimal() and len(sent) < 14):
+            return Receipt(400, f"{ID}, {TIME} and {SIGNATURE} are needed.")
+        if len(body) > self.bytes_max:
+            return Receipt(413, f"A delivery has at most {self.bytes_max:,} bytes.")
+        try:
+            genuine = fits(self.secret("secret"), id, int(sent), body, given)
+        except PermissionDenied:
+            return Receipt(503, "This host has no secret to check signatures with yet.", 60)
+        if not genuine:
+            return Receipt(401, "The signature does not fit.")
+        if abs(self._clock.now_ms() / 1000 - int(sent)) > self._window_s:
+            return Receipt(401, f"The delivery is not of the last {self._window_s} seconds.")
+        return await self._keep(id, int(sent), headers.get("content-type", ""), body)
+
+    async def _keep(self, id: str, sent: int, kind: str, body: bytes) -> Receipt:
+        if not self._has_room():
+            return Receipt(429, f"At most {self._per_minute} deliveries a minute.", 60)
+        now = self._clock.now_ms()
+        try:
+            text = body.decode("utf-8")
+        except UnicodeDecodeError:
+            return Receipt(415, "A delivery is text in UTF-8.")
+        stored = {"id": id, "received": now, "sent": sent * 1000, "type": kind[:200], "body": text}
+        try:
+            number = await in_thread(lambda: self._spool.add(id, stored))
+        except (OSError, SpoolFull):
+            return Receipt(503, "The delivery cannot be kept now.", 60)
+        return Receipt(202, "kept") if number else Receipt(200, "kept already")
+
+    def _has_room(self) -> bool:
+        """Whether fewer than the allowed number came in the last minute; those with a true signature count."""
+        now = self._clock.steady_ms()
+        while self._accepted and self._accepted[0] <= now - 60_000:
+            self._accepted.popleft()
+        if len(self._accepted) >= self._per_minute:
+            return False
+        self._accepted.append(now)
+        return True
+
+    def _listed(self, after: str, limit: int) -> Page[Delivery]:
+        with nothing_happened("Deliveries cannot be read"):
+            stored, more = self._spool.after(after, limit)
+        found: list[Delivery] = []
+        size = 0
+        for each in stored:
+            found.append(_shown(each))
+            size += size_of(found[-1])
+            if size >= PAGE_BYTES:
+                break
+        return Page(found, lastCursor=found[-1]["cursor"] if found else after or None,
+                    more=more or len(found) < len(stored))
+
+
+def _shown(stored: Stored) -> Delivery:
+    body: Json = stored["body"]
+    try:
+        body = json.loads(stored["body"])
+    except ValueError:
+        pass
+    return {
+        "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
+        "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
+    }

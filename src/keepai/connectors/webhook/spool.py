@@ -1,0 +1,98 @@
+"""Deliveries that came in, each a file of its own in one folder, on disk before anybody is told that it arrived.
+
+A folder and not the ledger: a delivery is not a fact about any run until a producer reads it, and what strangers send
+must not wait for the ledger's writer or grow its file. A folder and not a database: a file that is made under another
+name, synced and renamed is either there or not, and people can look at it and throw old ones away with what they have.
+
+A name is a number that only grows, which is the cursor, and the digest of the delivery's id, by which a second one is
+known. Numbers are made from the clock, so that they go on growing in a folder that was emptied.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...model.clock import Clock, SystemClock
+from ..local.files import locked, sync_folder, write_new
+
+_FILE = re.compile(r"([0-9]{15})-([0-9a-f]{40})\.json")
+_TICK_MS = 100
+Stored = Mapping[str, Any]
+
+
+@dataclass
+class Spool:
+    """The deliveries of one connector."""
+
+    folder: Path
+    clock: Clock
+    most: int
+    _names: list[tuple[str, str]] = field(default_factory=list)  # number and digest, in order
+    _seen: dict[str, str] = field(default_factory=dict)  # digest → number
+    _as_of: int = -1
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, id: str, delivery: Stored) -> str | None:
+        """Keep a delivery; None if one of that id is kept already. When it returns, the delivery is on disk."""
+        digest = hashlib.sha256(id.encode()).hexdigest()[:40]
+        with self._turn, locked(self.folder / ".keep.lock"):
+            self._look()
+            if digest in self._seen:
+                return None
+            if len(self._names) >= self.most:
+                raise SpoolFull
+            number = self._number()
+            draft, final = self.folder / ".keep.tmp", self.folder / f"{number}-{digest}.json"
+            draft.unlink(missing_ok=True)  # of a process that died
+            write_new(draft, json.dumps({**delivery, "cursor": number}, ensure_ascii=False).encode())
+            os.rename(draft, final)
+            sync_folder(self.folder)
+            return number
+
+    def after(self, cursor: str, most: int) -> tuple[list[Stored], bool]:
+        """The deliveries after a cursor, oldest first, and whether more follow."""
+        with self._turn:
+            self._look()
+            later = [each for each in self._names if each[0] > cursor]
+        return [found for each in later[:most] if (found := self._read(*each)) is not None], len(later) > most
+
+    def one(self, cursor: str) -> Stored | None:
+        """One delivery, or None if it is gone."""
+        with self._turn:
+            self._look()
+            digest = dict(self._names).get(cursor)
+        return self._read(cursor, digest) if digest else None
+
+    def _read(self, number: str, digest: str) -> Stored | None:
+        try:
+            found: Stored = json.loads((self.folder / f"{number}-{digest}.json").read_bytes())
+        except FileNotFoundError:  # thrown away meanwhile
+            return None
+        return found
+
+    def _number(self) -> str:
+        last = int(self._names[-1][0]) if self._names else 0
+        return f"{max(last + 1, self.clock.now_ms()):015d}"
+
+    def _look(self) -> None:
+        """Know the folder as it is; it is listed again only when it has changed."""
+        changed = os.stat(self.folder).st_mtime_ns
+        if changed == self._as_of:
+            return
+        found = sorted(match.groups() for entry in os.scandir(self.folder) if (match := _FILE.fullmatch(entry.name)))
+        self._names = [(number, digest) for number, digest in found]
+        self._seen = {digest: number for number, digest in self._names}
+        # Another change within the same tick of the file system's clock would look the same: such a time is no mark.
+        self._as_of = changed if SystemClock().now_ms() - changed // 1_000_000 > _TICK_MS else -1
+
+
+class SpoolFull(Exception):
+    """So many deliveries are kept that one more is refused."""

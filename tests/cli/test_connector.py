@@ -1,0 +1,114 @@
+"""`keep init --connector` and `keep test-connector`: a connector of one's own, and whether it tells the truth."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Place
+
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guides/connectors.md"
+
+
+@pytest.fixture(autouse=True)
+def fresh_modules(place: Place) -> Iterator[None]:
+    """Each test has its own tickets.py; none may see another's."""
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+    for name in ("tickets", "tickets_contract", "orders", "orders_contract", "other_contract"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def tickets(place: Place) -> Place:
+    place.type("init", "--connector", "tickets")
+    return place
+
+
+def change(place: Place, old: str, new: str) -> None:
+    file = place.folder / "tickets.py"
+    text = file.read_text("utf-8")
+    assert old in text
+    file.write_text(text.replace(old, new), "utf-8")
+
+
+def test_a_new_connector_keeps_the_contract(tickets: Place) -> None:
+    [found] = tickets.json("test-connector", "tickets.py")
+    assert (found["operation"], found["class"], found["broken"]) == ("tickets.create", "B", 0)
+    names = [trial["trial"] for trial in found["trials"]]
+    assert {"applied", "answer lost", "request lost", "another key", "refused: locked"} <= set(names)
+    assert sum(name.startswith("killed") for name in names) >= 5
+    assert all(trial["effects"] <= 1 for trial in found["trials"] if trial["trial"] != "another key")
+
+
+def test_what_a_look_up_gets_wrong_is_told_in_words(tickets: Place) -> None:
+    change(tickets, "where key = ?", "where key = ? || 'x'")
+    result = tickets.type("test-connector", "tickets:Tickets", code=3)
+    assert "BROKEN  answer lost" in result.stdout
+    assert "its look-up: it said that it did not happen, and it did" in result.stdout
+    assert "broke a rule" in result.stderr
+
+
+def test_an_error_that_claims_too_much_is_told(tickets: Place) -> None:
+    change(tickets, "except sqlite3.OperationalError as error:", "except Exception as error:")
+    change(tickets, "raise  # whatever else it is, the row may have been written", 'raise Transient("No.")')
+    [found] = tickets.json("test-connector", "tickets_contract.py", code=3)
+    [broken] = [trial for trial in found["trials"] if trial["broken"]]
+    assert broken["trial"] == "answer lost"
+    assert "it said that it did not happen, and it did" in broken["broken"]
+    assert broken["said"][0] == "Transient: No."
+
+
+def test_a_name_of_ones_own_is_used_throughout(place: Place) -> None:
+    made = place.json("init", "--connector", "orders")
+    assert made["files"] == ["orders.py", "orders_contract.py"]
+    assert "class Orders(Connector)" in (place.folder / "orders.py").read_text("utf-8")
+    assert "from orders import Orders" in (place.folder / "orders_contract.py").read_text("utf-8")
+    assert "orders.py, orders_contract.py already" in place.type("init", "--connector", "orders", code=1).stderr
+    for name in ("Orders", "inputs", "a-b", "../x", "ärger"):
+        place.type("init", "--connector", name, code=2)
+
+
+def test_a_script_can_use_it_after_keep_toml_names_it(tickets: Place) -> None:
+    with (tickets.folder / "keep.toml").open("a") as file:
+        file.write('\n[connectors.desk]\ntype = "tickets:Tickets"\npath = "tickets.db"\n')
+    assert "create(params: { title: string; text: string }): Promise<{ id: number }>" in tickets.type("types").stdout
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("", "has no subject"),
+    ("import nothing_of_that_name\n", "cannot be imported: ModuleNotFoundError"),
+    ("from keepai.testing.contract import Subject\nclass S(Subject):\n    operation, params = 'x', {}\n",
+     "could not be tried: NotImplementedError"),
+    ("from keepai.testing.contract import Subject\nfrom tickets import Tickets\nclass S(Subject):\n"
+     "    operation, params = 'x', {}\n    def connector(self): return Tickets('x')\n", "is no mutation of it"),
+])
+def test_a_file_that_cannot_be_used_is_told(tickets: Place, text: str, told: str) -> None:
+    (tickets.folder / "other_contract.py").write_text(text)
+    result = tickets.type("test-connector", "other_contract.py", code=2)
+    assert told in result.stderr
+
+
+def test_a_connector_without_its_file_is_told_what_is_missing(place: Place) -> None:
+    assert "keep init --connector NAME" in place.type("test-connector", code=2).stderr
+    assert "There is no gone_contract.py" in place.type("test-connector", "gone.py", code=2).stderr
+
+
+def test_the_guide_shows_exactly_what_is_made(tickets: Place) -> None:
+    text = GUIDE.read_text("utf-8")
+    shown = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for name in ("tickets.py", "tickets_contract.py"):
+        assert (tickets.folder / name).read_text("utf-8") in shown, name
+    printed = tickets.type("test-connector", "tickets.py")
+    [told] = re.findall(r"^\$ keep test-connector tickets\.py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert numberless(told) == numberless(printed.stdout + printed.stderr)
+
+
+def numberless(text: str) -> str:
+    """How many lines a call runs differs between versions of Python."""
+    return re.sub(r"\d+", "N", text)
