@@ -120,7 +120,7 @@ def make_certificates(folder: Path) -> None:
         builder = x509.CertificateBuilder(
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]),
             x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]),
-            key.public_key(), x509.random_serial_number(), now - datetime.timedelta(days=1), now + datetime.timedelta(days=9),
+            key.public_key(), x509.random_serial_number(), now - datetime.timedelta(1), now + datetime.timedelta(9),
         ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
         if ca:
             usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -153,7 +153,7 @@ class Dovecot:
         self.start()
 
     @property
-    def ca_file(self) -> str:
+    def certificates(self) -> str:
         return str(self.home / "ca.pem")
 
     def fresh(self) -> str:
@@ -351,15 +351,16 @@ class Post:
 class _Server(SMTP):
     post: Post
 
-    async def smtp_DATA(self, arg: str) -> None:  # noqa: N802
+    async def smtp_DATA(self, arg: str) -> None:
         if "DATA" in self.post.orders.refuse:
             await self.push(self.post.orders.refuse["DATA"])
             return
         await super().smtp_DATA(arg)
 
     async def push(self, status: Any) -> None:
-        greeting = "greeting" in self.post.orders.refuse and str(status).startswith("220") and not self.session.host_name
-        await super().push(self.post.orders.refuse["greeting"] if greeting else status)
+        greeting = self.post.orders.refuse.get("greeting")
+        first = str(status).startswith("220") and not self.session.host_name
+        await super().push(greeting if greeting and first else status)
 
 
 class _Controller(Controller):
@@ -471,5 +472,5 @@ def settings(imap: Dovecot, post: Post, **more: Any) -> dict[str, Any]:
     """What keep.toml would say."""
     return {
         "address": imap.user, "imap_host": "localhost", "imap_port": imap.tls_port, "smtp_host": "localhost",
-        "smtp_port": post.port, "smtp_security": "starttls", "ca_file": imap.ca_file, **more,
+        "smtp_port": post.port, "smtp_security": "starttls", "certificates": imap.certificates, **more,
     }

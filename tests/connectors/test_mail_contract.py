@@ -125,8 +125,8 @@ class Label(MailSubject):
     operation, params = "label", MappingProxyType({"id": "<q@example.com>", "add": ["done"], "remove": ["seen"]})
     by_state = True
     refusals: ClassVar[Any] = MappingProxyType({
-        "NO [LIMIT] slowly": Transient, "NO [NOPERM] not yours": PermissionDenied, "NO [OVERQUOTA] full": PreconditionFailed,
-        "BAD what": Transient,
+        "NO [LIMIT] slowly": Transient, "NO [NOPERM] not yours": PermissionDenied, "BAD what": Transient,
+        "NO [OVERQUOTA] full": PreconditionFailed,
     })
     crash_lines_max = 4
 

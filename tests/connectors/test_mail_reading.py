@@ -60,8 +60,9 @@ async def test_the_same_fields_as_a_local_mailbox_and_reading_marks_nothing(mail
     [mail] = await search(mailbox)
     whole = await get(mailbox, mail["id"])
     assert mail | {"id": ""} == {
-        "id": "", "from": "Ann <ann@example.com>", "to": "me@example.com", "subject": "a", "date": "2026-01-05T08:00:00.000Z",
-        "snippet": "Hello there", "messageId": "<m@example.com>", "automatic": False,
+        "id": "", "from": "Ann <ann@example.com>", "to": "me@example.com", "subject": "a",
+        "date": "2026-01-05T08:00:00.000Z", "snippet": "Hello there", "automatic": False,
+        "messageId": "<m@example.com>",
     }
     assert (whole["body"].strip(), whole["truncated"], whole["labels"]) == ("Hello there", False, [])
 
@@ -122,7 +123,9 @@ async def test_a_cursor_that_search_never_returned_is_rejected(mailbox: Mailbox,
 
 @settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(["put", "put", "poll", "poll", "delete", "anew"]), max_size=10), st.integers(1, 3))
-def test_whatever_happens_between_polls_each_message_is_seen_once(mailbox: Mailbox, acts: list[str], limit: int) -> None:
+def test_whatever_happens_between_polls_each_message_is_seen_once(
+    mailbox: Mailbox, acts: list[str], limit: int
+) -> None:
     mailbox.imap.fresh()
     waiting: set[str] = set()  # delivered, not seen, not deleted
     seen: dict[str, str] = {}
@@ -186,6 +189,23 @@ async def test_a_message_is_found_wherever_it_was_moved(mailbox: Mailbox) -> Non
     op = mailbox.op("get", all_mail="Archive")
     assert (await op.invoke({"id": mail["id"]}, call()))["subject"] == "a"  # type: ignore[call-overload,index]
     assert (await op.invoke({"id": "<a@example.com>"}, call()))["subject"] == "a"  # type: ignore[call-overload,index]
+
+
+@pytest.mark.parametrize(("sender", "told"), [
+    ('"Doe, Joe" <joe@example.com>', '"Doe, Joe" <joe@example.com>'),
+    ("=?utf-8?q?M=C3=BCller=2C_J=C3=B6rg?= <j@example.com>", '"Müller, Jörg" <j@example.com>'),
+    ("ann@example.com", "ann@example.com"),
+    ("=?utf-8?q?=22=3Cevil=40example=2Ecom=3E?= <ann@example.com>", '"evil@example.com" <ann@example.com>'),
+])
+async def test_a_sender_can_be_written_to_as_search_names_it(mailbox: Mailbox, sender: str, told: str) -> None:
+    mailbox.imap.put(f"From: {sender}\r\nMessage-ID: <q@example.com>\r\n\r\n".encode())
+    [mail] = await search(mailbox)
+    assert mail["from"] == told
+    params: Any = {"to": mail["from"], "body": "", "inReplyTo": mail["id"]}
+    await mailbox.op("send").invoke(params, call())
+    [taken] = mailbox.post.taken
+    assert [f"<{each}>" in f"<{told}>" for each in taken.recipients] == [True]
+    assert b"In-Reply-To: <q@example.com>" in taken.data
 
 
 async def test_a_huge_message_is_cut_and_says_so(mailbox: Mailbox) -> None:
@@ -300,7 +320,9 @@ async def test_a_move_that_stopped_half_way_is_finished_and_leaves_one(mailbox: 
 
 
 @pytest.mark.parametrize("operation", ["move", "label"])
-async def test_what_is_gone_cannot_be_filed_and_nobody_can_say_what_became_of_it(mailbox: Mailbox, operation: str) -> None:
+async def test_what_is_gone_cannot_be_filed_and_nobody_can_say_what_became_of_it(
+    mailbox: Mailbox, operation: str
+) -> None:
     params: Any = {"id": "<no@example.com>", **({"to": "Archive"} if operation == "move" else {"add": ["x"]})}
     with pytest.raises(PreconditionFailed):
         await mailbox.op(operation).invoke(params, call())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import re
 import ssl
 import traceback
@@ -100,6 +99,7 @@ SMUGGLED = [
     {"bcc": "a@example.com>\r\nRCPT TO:<evil@example.com"},
     {"inReplyTo": "<a@b>\r\nX-Evil: 1"},
     {"inReplyTo": "not an id"},
+    {"inReplyTo": "0" * 24 + "-a\r\nX-Evil: 1"},
     {"attachments": [{"name": "a\r\nX-Evil: 1", "text": ""}]},
     {"attachments": [{"name": "=?utf-8?q?a=0D=0AX-Evil:1?=", "text": ""}]},
     {"attachments": [{"name": "a", "type": "text/plain\r\nX-Evil: 1", "text": ""}]},
@@ -108,8 +108,9 @@ SMUGGLED = [
 ]
 NO_ADDRESS = [
     "", "nobody", "a@b@c.example", "a@", "@example.com", "a b@example.com", "a@exa mple.com", "<a@example.com",
-    "a@example.com>", "a@example.com; b@example.com", "a@-bad.example", "a@" + "x" * 64 + ".example", "Ann: a@example.com;",
-    "x" * 65 + "@example.com", "alice@example.org)bob@evil.example", "jörg@example.com", "a@faß.example", "a..b@example.com",
+    "a@example.com>", "a@example.com; b@example.com", "a@-bad.example", "a@" + "x" * 64 + ".example",
+    "Ann: a@example.com;", "x" * 65 + "@example.com", "alice@example.org)bob@evil.example", "jörg@example.com",
+    "a@faß.example", "a..b@example.com",
     ".a@example.com", '"a b"@example.com', "a@[127.0.0.1]", "Ann <a@example.com> evil@example.com",
 ]
 TOO_MUCH = [
@@ -127,7 +128,7 @@ TOO_MUCH = [
 
 
 @pytest.mark.parametrize(
-    "params", [*SMUGGLED, *({"to": each} for each in NO_ADDRESS), *TOO_MUCH], ids=lambda p: str(p)[:50].encode("unicode_escape").decode(),
+    "params", [*SMUGGLED, *({"to": each} for each in NO_ADDRESS), *TOO_MUCH], ids=lambda p: ascii(p)[:50],
 )
 async def test_what_cannot_be_a_message_is_rejected_before_any_server_is_asked(params: dict[str, Any]) -> None:
     nowhere = {"address": "me@example.com", "imap_host": "127.0.0.1", "imap_port": 1, "smtp_host": "127.0.0.1"}
@@ -243,7 +244,7 @@ async def test_a_lost_answer_is_found_where_the_server_keeps_copies(mailbox: Mai
     assert (verdict.status, verdict.result) == ("applied", {"id": mailbox.post.taken[0].message_id})
 
 
-async def test_what_a_copying_server_did_not_take_is_asked_about_again_and_never_called_failed(mailbox: Mailbox) -> None:
+async def test_what_a_copying_server_did_not_take_is_never_called_failed(mailbox: Mailbox) -> None:
     mailbox.post.orders.copies, mailbox.post.orders.lose = True, "before"
     with pytest.raises(OutcomeUnknown):
         await send(mailbox, sent_copy="server")
@@ -506,15 +507,15 @@ async def test_without_a_password_the_way_to_give_it_is_told(mailbox: Mailbox) -
 async def test_a_certificate_of_an_unknown_authority_is_refused(mailbox: Mailbox, tmp_path: Path) -> None:
     make_certificates(tmp_path)
     with pytest.raises(PreconditionFailed, match="certificate is not trusted"):
-        await send(mailbox, ca_file=str(tmp_path / "ca.pem"))
+        await send(mailbox, certificates=str(tmp_path / "ca.pem"))
     with pytest.raises(PreconditionFailed, match="certificate is not trusted"):
-        await send(mailbox, ca_file="")
+        await send(mailbox, certificates="")
     assert mailbox.post.logins == [] or mailbox.imap.user.encode() not in mailbox.post.logins
 
 
 async def test_a_certificate_for_another_host_is_refused(mailbox: Mailbox, tmp_path: Path) -> None:
     """The certificate names localhost and 127.0.0.1; 127.0.0.2 is the same machine under another name."""
-    context = ssl.create_default_context(cafile=mailbox.imap.ca_file)
+    context = ssl.create_default_context(cafile=mailbox.imap.certificates)
     assert context.check_hostname
     with pytest.raises((PreconditionFailed, Transient)):
         await send(mailbox, imap_host="127.0.0.2")
@@ -535,8 +536,9 @@ async def test_a_server_that_offers_no_encryption_gets_no_password(mailbox: Mail
 async def test_the_three_ways_to_connect_work(mailbox: Mailbox) -> None:
     tls = Post(mailbox.imap, security="tls")
     try:
-        await send(mailbox, smtp_port=tls.port, smtp_security="tls", imap_port=mailbox.imap.port, imap_security="starttls")
-        await send(mailbox, key="key-2", imap_port=mailbox.imap.port, imap_security="none")
+        plain = {"imap_port": mailbox.imap.port}
+        await send(mailbox, smtp_port=tls.port, smtp_security="tls", imap_security="starttls", **plain)
+        await send(mailbox, key="key-2", imap_security="none", **plain)
     finally:
         tls.close()
     assert (len(tls.taken), len(mailbox.post.taken)) == (1, 1)
@@ -570,12 +572,13 @@ def test_the_preview_shows_everybody_everything_and_what_hides() -> None:
     right = {"address": "me@example.com", "imap_host": "imap.example.com", "smtp_host": "smtp.example.com"}
     send_op = make("mail", "gmail", right).operations["send"]
     text = send_op.preview({
-        "to": "Ann <ann@bücher.example>", "cc": ["c@example.com"], "bcc": "boss@example.com", "subject": "a\nTo: b\u202ec",
+        "to": "Ann <ann@bücher.example>", "cc": ["c@example.com"], "bcc": "boss@example.com",
+        "subject": "a\nTo: b\u202ec",
         "body": "first\n\u200bsecond", "html": "<p>x</p>", "attachments": [{"name": "f.txt", "text": "abc"}],
     })
     assert text == (
-        "gmail.send\nTo: Ann <ann@bücher.example (ann@xn--bcher-kva.example)>\nCc: c@example.com\nBcc: boss@example.com\n"
-        "Subject: a‹U+000A›To: b‹U+202E›c\n"
+        "gmail.send\nTo: Ann <ann@bücher.example (ann@xn--bcher-kva.example)>\nCc: c@example.com\n"
+        "Bcc: boss@example.com\nSubject: a‹U+000A›To: b‹U+202E›c\n"
         "Attachment: f.txt (application/octet-stream, 3 bytes, sha256 ba7816bf8f01cfea…)\n\nfirst\n‹U+200B›second\n\n"
         "As HTML:\n<p>x</p>"
     )
@@ -603,7 +606,7 @@ def test_the_libraries_are_not_loaded_before_they_are_needed() -> None:
     import sys
 
     code = "import sys, keepai.connectors.mail.connector; print({'imap_tools', 'aiosmtplib'} & set(sys.modules))"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ).stdout
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "set()"
 
 

@@ -1,9 +1,9 @@
 """Kills hosts between sending a mail and hearing the answer, and counts on the mail server's side what was sent.
 
-`python -m tests.prove.mail --kills 200` runs the reconciliation example of the seeds (13.6.3) against dovecot and an SMTP
-server. Every life of the host ends by SIGKILL: while the server holds back its answer (it took the message, takes it
-later, or never does), or at a named step of the sending. Then one life is left alone until all is answered. Each mail
-must have been answered exactly once. With `--sent-copy keep` the server keeps no copies, and a person is asked more often.
+`python -m tests.prove.mail --kills 200` runs the reconciliation example of the seeds (13.6.3) against dovecot and an
+SMTP server. Every life of the host ends by SIGKILL: while the server holds back its answer (it took the message, takes
+it later, or never does), or at a named step of the sending. Then one life is left alone until all is answered. Each mail
+must have been answered exactly once. With `--sent-copy keep` the server keeps no copies: a person is asked more often.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Outcome:
 
     def __str__(self) -> str:
         return (
-            f"{self.kills.total()} kills {dict(self.kills)}; {self.mails} mails, {self.effects} answers taken by the server; "
+            f"{self.kills.total()} kills {dict(self.kills)}; {self.mails} mails, {self.effects} answers taken; "
             f"duplicates {len(self.doubled)}, lost {len(self.lost)}, false failed {len(self.false_failed)}, "
             f"false applied {len(self.false_applied)}; asked a person {self.answers.total()} times {dict(self.answers)}"
         )
@@ -81,8 +81,9 @@ class Killing:
     def _more_mail(self) -> None:
         """One more than what is under way, so that every life has something to send."""
         self.outcome.mails += 1
-        subject = f"mail {self.outcome.mails}"
-        self.imap.put(f"From: ann@example.com\r\nMessage-ID: <{self.outcome.mails}@x>\r\nSubject: {subject}\r\n\r\nHi\r\n".encode())
+        number = self.outcome.mails
+        mail = f"From: ann@example.com\r\nMessage-ID: <{number}@x>\r\nSubject: mail {number}\r\n\r\nHi\r\n"
+        self.imap.put(mail.encode())
 
     def _one(self, how: str) -> None:
         self._orders(how)

@@ -76,7 +76,7 @@ def nothing_happened(what: str) -> Iterator[None]:
     except ssl.SSLCertVerificationError as error:
         raise PreconditionFailed(
             f"{what}: the server's certificate is not trusted ({error.verify_message}). Check the host in keep.toml; "
-            "a server with an authority of its own needs ca_file."
+            "a server with an authority of its own needs the setting certificates."
         ) from None
     except (OSError, Lost, EOFError) as error:
         raise Transient(f"{what}: {said(error)}.") from None

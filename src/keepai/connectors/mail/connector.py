@@ -86,22 +86,39 @@ class Move(TypedDict):
 
 
 class Mail(Connector):
-    """A mailbox behind an IMAP and an SMTP server: `type = "mail"`."""
+    """A mailbox behind an IMAP and an SMTP server: `type = "mail"`.
+
+    address: whose mailbox it is, and whom its mail comes from
+    imap_host: the server that has the mailbox
+    smtp_host: the server that takes mail
+    user: the name to log in with, if it is not the address
+    from_name: the name beside the address
+    imap_port: 993 for tls, usually 143 for starttls
+    imap_security: tls, starttls, or none, which is for a server on this machine alone
+    smtp_port: 465 for tls, usually 587 for starttls
+    smtp_security: tls, starttls, or none, which is for a server on this machine alone
+    certificates: a file of authorities to trust besides those of the system
+    inbox: the folder that is searched
+    sent: the folder for sent mail, if the server does not mark it
+    all_mail: a folder in which sent and received mail may be as well
+    outbox: a folder of Keep's own, in which a message is recorded while it is being sent; it is made
+    sent_copy: who puts a copy into the sent folder: keep, or the server
+    """
 
     input_types = ("email", "thread")
     secrets: ClassVar[Mapping[str, str]] = MappingProxyType({
-        "password": "the password of the mailbox (many providers give one for programs: an app password)",
+        "password": "The password of the mailbox (many providers give one for programs: an app password)",
     })
 
     def __init__(
         self, address: str, imap_host: str, smtp_host: str, *, user: str = "", from_name: str = "",
         imap_port: int = 993, imap_security: str = "tls", smtp_port: int = 465, smtp_security: str = "tls",
-        ca_file: str = "", inbox: str = "INBOX", sent: str = "", all_mail: str = "", outbox: str = "Keep Outbox",
+        certificates: str = "", inbox: str = "INBOX", sent: str = "", all_mail: str = "", outbox: str = "Keep Outbox",
         sent_copy: str = "keep", name: str | None = None, clock: Clock | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._imap = Server("imap", imap_host, imap_port, imap_security, ca_file)
-        self._smtp = Server("smtp", smtp_host, smtp_port, smtp_security, ca_file)
+        self._imap = Server("imap", imap_host, imap_port, imap_security, certificates)
+        self._smtp = Server("smtp", smtp_host, smtp_port, smtp_security, certificates)
         self._folders = Folders(inbox, sent, all_mail, outbox, sent_copy == "server")
         wrong = [*self._imap.problems(), *self._smtp.problems(), *_folder_problems(self._folders)]
         if sent_copy not in SENT_COPY:

@@ -168,7 +168,7 @@ def answered(id: str) -> str:
     """The Message-ID to name in an answer: `<…>` as it is, or that of an id of `search`; empty if it has none."""
     match = _ID.fullmatch(id)
     bare = match[3] if match else id[1:-1] if _BARE.fullmatch(id) else None
-    if bare is not None and not _FINDABLE.fullmatch(bare) or (bare is None and match is None):
+    if not _FINDABLE.fullmatch(bare) if bare is not None else match is None:
         raise Rejected(f"inReplyTo must be the id of a message, or its Message-ID <…>, not {id[:80]!r}.")
     return f"<{bare}>" if bare else ""
 
@@ -279,9 +279,13 @@ def _whole(raw: Raw) -> Whole:
     mail, headers = _mail(raw), _headers(raw.data)
     return {
         **_found(mail, raw), "cc": _header(headers, "Cc"), "replyTo": _header(headers, "Reply-To"),
-        "labels": sorted(flag.removeprefix("\\").lower() if flag.startswith("\\") else flag for flag in raw.flags if flag != "\\Recent"),
+        "labels": sorted(_label(flag) for flag in raw.flags if flag != "\\Recent"),
         "body": mail.body, "truncated": mail.truncated or raw.size > len(raw.data),
     }
+
+
+def _label(flag: str) -> str:
+    return flag[1:].lower() if flag.startswith("\\") else flag
 
 
 def _is_automatic(headers: Parsed) -> bool:

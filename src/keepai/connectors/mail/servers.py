@@ -25,7 +25,7 @@ class Server:
     host: str
     port: int
     security: str
-    ca_file: str = ""
+    certificates: str = ""
 
     def problems(self) -> Iterator[str]:
         """What is wrong with its settings."""
@@ -39,11 +39,14 @@ class Server:
             yield f'{self.kind}_security = "none" is only for a server on this machine, and {self.host} is another'
 
     def context(self) -> ssl.SSLContext:
-        """What a certificate is checked against: the system's authorities, or those of `ca_file`."""
+        """What a certificate is checked against: the system's authorities, and those of `certificates`."""
+        context = ssl.create_default_context()
         try:
-            return ssl.create_default_context(cafile=self.ca_file or None)
+            if self.certificates:
+                context.load_verify_locations(self.certificates)
         except OSError:
-            raise PreconditionFailed(f"The file of ca_file, {self.ca_file}, cannot be read as certificates.") from None
+            raise PreconditionFailed(f"{self.certificates} cannot be read as a file of certificates.") from None
+        return context
 
     @property
     def place(self) -> str:
