@@ -19,6 +19,7 @@ import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -35,6 +36,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from keepai.runtime.javascript import linux
 from keepai.testing.contract import CANARY
 
 PASSWORD = f"{CANARY}-é"
@@ -78,6 +80,9 @@ namespace inbox {{
 }}
 service imap-login {{
   chroot =
+  service_count = 0
+  process_min_avail = 1
+  idle_kill = 1 hour
   inet_listener imap {{
     port = {plain}
   }}
@@ -85,6 +90,10 @@ service imap-login {{
     port = {tls}
     ssl = yes
   }}
+}}
+service imap {{
+  service_count = 200
+  process_min_avail = 1
 }}
 service anvil {{
   chroot =
@@ -166,6 +175,7 @@ class Dovecot:
         binary = shutil.which("dovecot") or "/usr/sbin/dovecot"
         self._process = subprocess.Popen(
             [binary, "-F", "-c", str(self.home / "dovecot.conf")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            preexec_fn=linux.die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509 (one system call)
         )
         until = time.monotonic() + START_S_MAX
         while True:

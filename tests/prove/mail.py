@@ -2,8 +2,8 @@
 
 `python -m tests.prove.mail --kills 200` runs the reconciliation example of the seeds (13.6.3) against dovecot and an
 SMTP server. Every life of the host ends by SIGKILL: while the server holds back its answer (it took the message, takes
-it later, or never does), or at a named step of the sending. Then one life is left alone until all is answered. Each mail
-must have been answered exactly once. With `--sent-copy keep` the server keeps no copies: a person is asked more often.
+it later, or never does), or at a named step of the sending. Then one life is left alone until all is answered. Each
+mail must have been answered once. With `--sent-copy keep` the server keeps no copies: a person is asked more often.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import ipaddress
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ...model.errors import PreconditionFailed
 
@@ -40,18 +41,24 @@ class Server:
 
     def context(self) -> ssl.SSLContext:
         """What a certificate is checked against: the system's authorities, and those of `certificates`."""
-        context = ssl.create_default_context()
         try:
-            if self.certificates:
-                context.load_verify_locations(self.certificates)
+            return _context(self.certificates)
         except OSError:
             raise PreconditionFailed(f"{self.certificates} cannot be read as a file of certificates.") from None
-        return context
 
     @property
     def place(self) -> str:
         """For people: `imap.example.com:993`."""
         return f"{self.host}:{self.port}"
+
+
+@lru_cache(maxsize=8)
+def _context(certificates: str) -> ssl.SSLContext:
+    """Kept, because to read the system's authorities takes longer than to send a mail."""
+    context = ssl.create_default_context()
+    if certificates:
+        context.load_verify_locations(certificates)
+    return context
 
 
 def is_loopback(host: str) -> bool:
