@@ -486,7 +486,8 @@ def locked() -> dict[str, str]:
 
 def test_lock_holds_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    extras = [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
+    wanted = [*project["project"]["dependencies"], *extras, *project["dependency-groups"]["dev"]]
     pins, problems = locked(), []
     for requirement in map(Requirement, wanted):
         version = pins.get(canonicalize_name(requirement.name))

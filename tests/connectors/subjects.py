@@ -57,7 +57,7 @@ class Orders(HttpSubject):
     operation, same_result = "post", False
     params = MappingProxyType({"url": "", "body": {"item": "book"}})
     crash_lines_max = 8
-    looked_up = True
+    looked_up, honours_keys = True, False
     refusals = MappingProxyType(
         {f"{status}": kind for status, kind in REFUSED.items()}
         | {f"{status}": OutcomeUnknown for status in (301, 303, 307, 406, 408, 409, 412, 500, 502, 503, 504)}
@@ -67,7 +67,7 @@ class Orders(HttpSubject):
     def __init__(self, folder: Path) -> None:
         self.made: list[dict[str, Any]] = []
         super().__init__(folder)
-        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}  # type: ignore[misc]
+        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}
 
     def connector(self) -> Connector:
         rule = {
@@ -75,13 +75,17 @@ class Orders(HttpSubject):
             "items": "data", "match": "key",
         }
         settings: dict[str, Any] = {"allow": [f"{self.server.url}/v1/"], "networks": ["127.0.0.1"], "auth": "bearer"}
-        made = make("http", "shop", settings | ({"lookup": [rule]} if self.looked_up else {}))
+        settings |= {"lookup": [rule]} if self.looked_up else {}
+        made = make("http", "shop", settings | ({"key_window_s": 3600} if self.honours_keys else {}))
         made.entrust({"token": CANARY})
         return made
 
     def handle(self, request: Request) -> Reply:
         if request.headers.get("authorization") != f"Bearer {CANARY}":
             return Reply(401, {})
+        earlier = [each for each in self.made if each["key"] == request.headers.get("idempotency-key")]
+        if request.method == self.method and self.honours_keys and earlier:
+            return Reply(201, earlier[0], {"Content-Type": "application/json"})
         if request.method == self.method:
             self.made.append({"id": len(self.made) + 1, "key": request.headers["idempotency-key"]})
             return Reply(201, self.made[-1], {"Content-Type": "application/json"})
@@ -129,6 +133,7 @@ class Told(HttpSubject):
 SUBJECTS += [
     orders("http.post"),
     orders("http.post without a rule", looked_up=False, kind="blind", refusals=_FEW),
+    orders("http.post with keys", honours_keys=True, same_key_once=True, kind="honest", refusals=_FEW),
     orders("http.put", method="PUT", operation="put", path="/v1/orders/7", refusals=_FEW),
     orders("http.patch", method="PATCH", operation="patch", path="/v1/orders/7", refusals=_FEW),
     orders("http.delete", method="DELETE", operation="delete", path="/v1/orders/7", refusals=_DELETE),

@@ -23,6 +23,7 @@ from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import pack
+from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from keepai.runtime.javascript.session import Session
 from tests.runtime.script_world import LIMITS, FakeHost, job
@@ -223,13 +224,13 @@ class Forger:
 
     async def run(self, said: bytes, made: Job, host: FakeHost) -> Ended:
         ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        worker = Worker(0, reader, writer, asyncio.get_running_loop().create_future())
+        link = await Link.over(ours)
+        worker = Worker(0, link, asyncio.get_running_loop().create_future())
         theirs.setblocking(False)
 
         def kill() -> None:
             self.killed = True
-            writer.transport.abort()
+            link.abort()
 
         speaking = asyncio.create_task(self._speak(theirs, said))
         try:
@@ -238,9 +239,7 @@ class Forger:
             speaking.cancel()
             await asyncio.gather(speaking, return_exceptions=True)
             theirs.close()
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            link.abort()
 
     @staticmethod
     async def _speak(sock: socket.socket, said: bytes) -> None:
