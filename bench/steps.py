@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import psutil
-from runs import SCRIPT
+from keep_side import SCRIPT
 
 from keepai.model.operations import ALLOWED, Kind, Step, Surface
 from keepai.runtime.base import Fixed, Job, Limits, LogLine, Operation, Reply

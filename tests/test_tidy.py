@@ -176,7 +176,7 @@ def tracked_files() -> tuple[Path, ...]:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
         paths = [ROOT / name for name in listed.split("\0") if name]
     else:
-        made = {".venv", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
+        made = {".venv", ".venv-bench", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
         made |= {".pytest_cache", ".mypy_cache", ".ruff_cache"}
         paths = [path for path in ROOT.rglob("*") if not made.intersection(path.relative_to(ROOT).parts)]
     return tuple(sorted(path for path in paths if path.is_file()))

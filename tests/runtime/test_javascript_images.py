@@ -28,9 +28,9 @@ from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, fixed, job, va
 asynchronous = pytest.mark.asyncio(loop_scope="session")
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def alone() -> AsyncIterator[JavaScriptRuntime]:
-    """A runtime of one worker, so that every step meets what the steps before left there."""
+    """A runtime of one worker, so that every step meets what the steps of all tests before it left there."""
     made = JavaScriptRuntime(workers_max=1)
     yield made
     await made.close()
@@ -150,12 +150,14 @@ async def test_one_script_with_another_surface_or_other_limits_is_another(alone)
 
 
 @asynchronous
-async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(alone, monkeypatch) -> None:
+async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(monkeypatch) -> None:
     monkeypatch.setattr(forks, "_SCRIPTS_MAX", 2)
+    runtime = JavaScriptRuntime(workers_max=1)
     versions = [job("return version;", before=f"const version = {number};\n") for number in range(5)]
-    seen = [value((await alone.run(version, FakeHost())).value) for version in versions * 2]
+    seen = [value((await runtime.run(version, FakeHost())).value) for version in versions * 2]
     assert seen == [0, 1, 2, 3, 4] * 2
-    assert len(alone._free[0]._scripts) == 2
+    assert len(runtime._free[0]._scripts) == 2
+    await runtime.close()
 
 
 @asynchronous

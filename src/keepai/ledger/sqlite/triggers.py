@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from ...model.states import MACHINES, Machine
-from ..account import COLUMNS
+from ..account import BRIEF_MAX, COLUMNS
 
 #: machine → (table, column, column that names the subject, column that names the workflow)
 BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
@@ -27,21 +27,26 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "workflow": ("workflow", "status", "id", "id"),
 }
 
+def _brief(value: str) -> str:
+    """A text that is short enough, or the hash of it; most are, and then no function of ours need be called."""
+    return f"case when length({value}) <= {BRIEF_MAX} then {value} else account_brief({value}) end"
+
+
 #: machine → why a row of it began, why it moved: SQL over the new row and, for a move, the old one.
 WHY: Mapping[str, tuple[str, str]] = {
-    "phase": ("null", "case new.phase when 'prepared' then account_brief(new.prepare_result) end"),
+    "phase": ("null", f"case new.phase when 'prepared' then {_brief('new.prepare_result')} end"),
     "status": (
         "json_object('handler', new.handler, 'version', new.major || '.' || new.minor, 'trigger', new.trigger, "
         "'retry_of', new.retry_of)",
-        "case when new.status = 'committed' then account_brief(new.outcome) when new.reason is null then null "
+        f"case when new.status = 'committed' then {_brief('new.outcome')} when new.reason is null then null "
         "when json_valid(new.error) then json_set(new.error, '$.reason', new.reason) else new.error end",
     ),
     "mutation": (
         "json_object('run', new.run_id, 'item', new.item_id, 'call', new.connector || '.' || new.operation, "
-        "'account', new.account, 'target', new.target, 'params', account_brief(new.params), "
+        f"'account', new.account, 'target', new.target, 'params', {_brief('new.params')}, "
         "'idempotency_key', new.idempotency_key)",
         "case when new.resolution is not old.resolution then new.resolution "
-        "when new.status = 'applied' then account_brief(new.result) else new.error end",
+        f"when new.status = 'applied' then {_brief('new.result')} else new.error end",
     ),
     "event": (
         "json_object('topic', new.topic, 'message_id', new.message_id, 'run', new.created_by)", "old.reserved_by",

@@ -38,7 +38,7 @@
     return made;
   };
   const fixed = (owner, name, value) =>
-    defineProperty(owner, name, record({ value, writable: false, enumerable: true, configurable: false }));
+    defineProperty(owner, name, { __proto__: null, value, writable: false, enumerable: true, configurable: false });
   const cut = (text, max) => (text.length > max ? slice(text, 0, max) + "…" : text);
   const FRAMES_MAX = 24;
   const limitFrames = uncurry(Object.getOwnPropertyDescriptor(Error, "stackTraceLimit").set);
@@ -47,8 +47,15 @@
   // ---- values out ----------------------------------------------------------------------------------------
 
   // Own members as JSON carries them exactly; anything else ends the script and names its place. `out` says what is
-  // written: `what` in words, `read` for its place, `max` characters, and `trail`, the keys to the present value.
-  const encode = (value, what, read, max) => write(value, 0, { __proto__: null, what, read, max, trail: create(null) });
+  // written: argument `index` of `count` of a call of `name`, or without a name the result; `read` for its place; and
+  // `trail`, the keys to the present value.
+  const encode = (value, name, index, count, read) =>
+    write(value, 0, { __proto__: null, name, index, count, read, trail: create(null) });
+  const inWords = (out) => {
+    if (!out.name) return "the result";
+    return out.count > 1 ? `argument ${out.index + 1} of ctx.${out.name}` : `the argument of ctx.${out.name}`;
+  };
+  const tooLarge = (out) => host("large", inWords(out), out.read);
   const write = (v, depth, out) => {
     switch (typeof v) {
       case "string": return quote(v);
@@ -69,7 +76,7 @@
     for (let i = 0; i < v.length; i++) {
       out.trail[depth] = i;
       text += (i ? "," : "") + (write(v[i], depth + 1, out) ?? "null");
-      if (text.length > out.max) host("large", out.what, out.read);
+      if (text.length > messageMax) tooLarge(out);
     }
     return text + "]";
   };
@@ -81,17 +88,18 @@
       const member = write(v[name], depth + 1, out);
       if (member === undefined) continue;
       text += (text && ",") + quote(name) + ":" + member;
-      if (text.length > out.max) host("large", out.what, out.read);
+      if (text.length > messageMax) tooLarge(out);
     }
     return "{" + text + "}";
   };
   const number = (v, depth, out) => {
+    if ((v | 0) === v) return `${v}`;
     if (!isFinite(v)) refuse(depth, out, `is ${v}, which JSON cannot carry.`);
     if (isInteger(v) && !isSafeInteger(v)) refuse(depth, out, "is an integer beyond ±(2^53−1). Use a string.");
     return `${v}`;
   };
   const refuse = (depth, out, why) => {
-    let text = out.what;
+    let text = inWords(out);
     for (let i = 0; i < depth; i++) text += typeof out.trail[i] === "number" ? `[${out.trail[i]}]` : `.${out.trail[i]}`;
     host("bad", `${cut(text, 300)} ${why}`, out.read);
   };
@@ -152,8 +160,7 @@
     const read = readOf(name);
     let text = "";
     for (let i = 0; i < args.length; i++) {
-      const what = args.length > 1 ? `argument ${i + 1} of ctx.${name}` : `the argument of ctx.${name}`;
-      text += (i ? "\n" : "") + (encode(args[i], what, read, messageMax) ?? "null");
+      text += (i ? "\n" : "") + (encode(args[i], name, i, args.length, read) ?? "null");
     }
     return host(`${id}\n${name}\n${text}\0${read}`);
   };
@@ -175,7 +182,7 @@
   // ---- ctx -----------------------------------------------------------------------------------------------
 
   // A member that does not exist ends the script: a typo must not become `undefined is not a function` late.
-  const closed = (target, path) => new Proxy(freeze(target), record({
+  const closed = (target, path) => new Proxy(target, record({
     get: (owner, key) => {
       if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") {
         const member = owner[key];
@@ -198,7 +205,7 @@
     const made = {};
     const names = keys(operations);
     for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`, scope));
-    return closed(made, name);
+    return closed(freeze(made), name);
   };
   // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
   const within = (members) => freeze(async (id, title, work) => {
@@ -207,7 +214,7 @@
     const scope = create(null);
     let result;
     try {
-      result = await work(context(record({ ...members, ...connectors(scope) }), state));
+      result = await work(contextOf(record({ ...members, ...connectors(scope) }), state));
     } catch (e) {
       describe(e);
     }
@@ -215,13 +222,18 @@
     request("withItem", [id, title, "end"], ++calls);
     return result;
   });
-  const context = (members, item) => {
+  // What `closed` makes a ctx of, once it is frozen.
+  const contents = (members) => {
     const ctx = {};
     const names = keys(members);
     for (let i = 0; i < names.length; i++) fixed(ctx, names[i], members[names[i]]);
     fixed(ctx, "withItem", within(members));
+    return ctx;
+  };
+  const contextOf = (members, item) => {
+    const ctx = contents(members);
     if (item !== undefined) fixed(ctx, "item", item);
-    return closed(ctx, "");
+    return closed(freeze(ctx), "");
   };
   let operations;
   const connectors = (scope) => {
@@ -351,26 +363,28 @@
     } catch (e) {
       describe(e);
     }
-    host("end", encode(result, "the result", "", messageMax) ?? "");
+    host("end", encode(result, "", 0, 1, "") ?? "");
   };
 
   // A step: `ready` after the script was loaded, possibly in the image; `start` in every step.
-  let namespace, members, plain;
+  let namespace, members, ctx, given;
   const ready = (loaded, text) => {
     const setting = parse(text);
     namespace = loaded;
     operations = setting.operations;
     messageMax = setting.messageMax;
     members = allMembers();
-    plain = context(members);
+    ctx = contents(members);
+    given = closed(ctx, "");
   };
   const start = (group, method, name, state, ...texts) => {
     const found = find(group, method, name);
+    if (state !== undefined) fixed(ctx, "state", members.state = state ? deepFreeze(parse(state)) : undefined);
+    freeze(ctx);
     const args = parse("[]");
     const put = (index, value) =>
-      defineProperty(args, index, record({ value, writable: true, enumerable: true, configurable: true }));
-    if (state === undefined) put(0, plain);
-    else put(0, context(record({ ...members, state: state ? deepFreeze(parse(state)) : undefined })));
+      defineProperty(args, index, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+    put(0, given);
     for (let i = 0; i < texts.length; i++) put(i + 1, texts[i] === undefined ? undefined : parse(texts[i]));
     drive(found, args);
   };

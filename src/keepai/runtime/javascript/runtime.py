@@ -20,7 +20,7 @@ from .link import Lost
 from .session import Session
 from .worker import EXIT_OUT_OF_MEMORY
 
-_JOBS_MAX = 500  # per worker; keeps slow growth of any kind small
+_JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
 _EXIT_S_MAX = 1.0
 
 

@@ -145,9 +145,14 @@ class Session:
     async def _answer_at_once(self, number: int, operation: Operation) -> None:
         try:
             text = self._reply_text(operation, await self._host.answer(operation))
-        except BaseException as error:
-            self._kill()
-            raise self._placed(error, operation) from error.__cause__
+        except KeepError as error:
+            error.at = error.at or operation.at
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _cut_off(operation) from None
         self._worker.link.send(reply_frame(self._number, number, text))
         self._start_clock()
         await self._worker.link.drain()
@@ -166,16 +171,9 @@ class Session:
             if not self._answers:
                 self._start_clock()
             return
-        self._abort(self._placed(error, operation))
-
-    def _placed(self, error: BaseException, operation: Operation) -> BaseException:
-        """What the host raised, with the place of the call."""
-        if isinstance(error, asyncio.CancelledError):
-            task = asyncio.current_task()
-            return error if task is not None and task.cancelling() else _cut_off(operation)
-        if isinstance(error, KeepError) and error.at is None:
-            error.at = operation.at
-        return error
+        if isinstance(error, KeepError):
+            error.at = error.at or operation.at
+        self._abort(error)
 
     def _reply_text(self, operation: Operation, reply: Reply) -> str:
         what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max

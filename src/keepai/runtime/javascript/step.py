@@ -28,7 +28,6 @@ from .vm import Thrown, Vms
 _CLOCK = SystemClock()
 _STACK_MESSAGE = "RangeError: Maximum call stack size exceeded"
 _MEMORY_MESSAGE = "InternalError: out of memory"
-_LINES_BYTES_MAX = 16 << 10  # of the log that may wait for the next frame
 
 #: Step → (member of the workflow, member of the handler).
 _PLACES: Mapping[Step, tuple[str, str]] = {
@@ -65,7 +64,6 @@ class StepRun:
         begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
         self._log_left = job.limits.log_bytes_max
-        self._lines = b""  # of the log; they travel with the next frame
         self._ended: bytes | None = None
         self.clean = True  # whether the worker is worth keeping
         self._vm = vms.begin(script.image or scripts.base, script.size, self)
@@ -85,7 +83,7 @@ class StepRun:
         finally:
             self._deadline.pause()
             self._vms.end(self._scripts.base)
-        self._channel.send(self._lines + frame)
+        self._channel.send(frame)
 
     def _run(self) -> bytes:
         vm, job = self._vm, self._job
@@ -183,9 +181,8 @@ class StepRun:
             return
         self._log_left -= len(text.encode("utf-8", "replace")) + rules.LOG_LINE_COST
         line = text if self._log_left >= 0 else rules.log_cut(self._limits)
-        self._lines += pack({"t": "log", "n": self._number, "level": level, "text": line})
-        if len(self._lines) > _LINES_BYTES_MAX:
-            self._send(b"")
+        # At once, not with the next frame: of a worker that has to be killed it is the last word.
+        self._send(pack({"t": "log", "n": self._number, "level": level, "text": line}))
 
     def _on_end(self, text: str) -> None:
         if text:
@@ -217,7 +214,7 @@ class StepRun:
     def _ask(self, number: int, frame: bytes) -> str:
         """Send a call and wait for its answer; answers to reads that come in between are kept."""
         self._deadline.pause()
-        self._flush(frame)
+        self._channel.send(frame)
         while True:
             reply = self._received()
             if reply["id"] == number:
@@ -242,14 +239,8 @@ class StepRun:
 
     def _send(self, frame: bytes) -> None:
         self._deadline.pause()
-        self._flush(frame)
-        self._go_on()
-
-    def _flush(self, frame: bytes) -> None:
-        """Send what waits to be sent, then the frame."""
-        if self._lines:
-            frame, self._lines = self._lines + frame, b""
         self._channel.send(frame)
+        self._go_on()
 
     def _receive(self) -> Frame:
         self._deadline.pause()
