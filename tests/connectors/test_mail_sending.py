@@ -513,6 +513,20 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(mailbox: Mailbox
     assert mailbox.post.logins == [] or mailbox.imap.user.encode() not in mailbox.post.logins
 
 
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_the_mail_server_must_prove_who_it_is_too(mailbox: Mailbox, tmp_path: Path, security: str) -> None:
+    make_certificates(tmp_path)
+    post = Post(mailbox.imap, security=security)
+    plain = {"imap_port": mailbox.imap.port, "imap_security": "none", "certificates": str(tmp_path / "ca.pem")}
+    try:
+        with pytest.raises(PreconditionFailed, match="certificate is not trusted"):
+            await send(mailbox, smtp_port=post.port, smtp_security=security, **plain)
+        assert post.logins == []
+    finally:
+        post.close()
+    assert mailbox.records == 0
+
+
 async def test_a_certificate_for_another_host_is_refused(mailbox: Mailbox, tmp_path: Path) -> None:
     """The certificate names localhost and 127.0.0.1; 127.0.0.2 is the same machine under another name."""
     context = ssl.create_default_context(cafile=mailbox.imap.certificates)

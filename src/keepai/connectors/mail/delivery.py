@@ -24,6 +24,9 @@ after step 3 proves nothing, one lost before proves that nothing was sent. A rec
 step 1 is done: nobody gets a message that not all get. Once it was taken, nothing that fails later makes it undone:
 the result is that it was sent, wherever its copies are.
 
+What people do in between counts: who deletes a record says that the message was not sent, and a copy that is moved out
+of the sent folder before it was looked for is found in `all_mail` only.
+
 Rejected: to look into the sent folder alone, and call it failed when nothing is there. Between the answer and the copy
 in the sent folder a process can die, and then the same mail would go out twice.
 
