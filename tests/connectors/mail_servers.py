@@ -200,10 +200,15 @@ class Dovecot:
 
     def client(self) -> imaplib.IMAP4:
         """A look from outside, by Python's own library."""
-        client = imaplib.IMAP4("127.0.0.1", self.port, timeout=10)
         plain = b"\0" + self.user.encode() + b"\0" + self.password.encode()
-        client.authenticate("PLAIN", lambda _: plain)
-        return client
+        for _ in range(4):  # under load it may drop a connection before the login
+            client = imaplib.IMAP4("127.0.0.1", self.port, timeout=10)
+            try:
+                client.authenticate("PLAIN", lambda _: plain)
+                return client
+            except imaplib.IMAP4.abort:
+                client.shutdown()
+        raise AssertionError("dovecot lets nobody in")
 
     def put(self, data: bytes, folder: str = "INBOX", flags: str | None = None) -> None:
         """Deliver a message."""
