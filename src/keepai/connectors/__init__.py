@@ -25,6 +25,7 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
     "sql": "keepai.connectors.sql.connector:Sql",
+    "mail": "keepai.connectors.mail.connector:Mail",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })
