@@ -30,7 +30,7 @@ MODULE_LINES_MAX = 700
 #: Part of the package → the parts that it may import. `__init__` is the package itself.
 #: The flow is script → runtime → engine → ledger → views; what points against it is missing here.
 ENGINE = {"model", "script", "runtime", "connectors", "ledger"}
-APP = ENGINE | {"engine", "config", "looks"}
+APP = ENGINE | {"engine", "config", "looks", "vault"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
 LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain",
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"model", "script"},
     "connectors": {"model"},
     "ledger": {"model"},
+    "vault": {"model"},  # secrets rest apart from the ledger and from the connectors that use them
     "engine": ENGINE,
     "config": {"model"},
     "looks": ENGINE | {"engine"},
@@ -75,6 +76,7 @@ BANNED: dict[str, dict[str, str]] = {
     "os.urandom": {
         "runtime/javascript/step.py": "chance for steps in which it is not fixed, inside the worker",
         "connectors/local/mail.py": "a name for a draft, which Maildir wants unique; nothing refers to it",
+        "vault/sealing.py": "keys and nonces, which nobody may guess",
     },
     "time.monotonic": {
         "runtime/": "limits of a script run on real time",
@@ -94,6 +96,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
     "connectors/own.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/local/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
+    "connectors/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",

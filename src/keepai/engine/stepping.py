@@ -24,7 +24,7 @@ class Stepper:
     def __init__(self, parts: Parts, run: Run, loaded: Loaded, handler: Handler, follow: Follow) -> None:
         self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
         self.permissions = Permissions(parts, run)
-        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced())
+        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
         self.at: Step | None = None
 
     def _traced(self) -> int:

@@ -45,7 +45,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     except apsw.Error as error:
         raise unusable(error, path) from None
     try:
-        _settle(connection)
+        settle(connection)
         _check_ours(connection, path)
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
@@ -60,7 +60,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def _settle(connection: apsw.Connection) -> None:
+def settle(connection: apsw.Connection) -> None:
     """What holds for every connection. Plans must not depend on what is bound: where a partial index is in sight,
     SQLite would otherwise make the plan anew at each execution, which takes twenty times as long as the statement."""
     connection.set_busy_timeout(_BUSY_MS)
@@ -96,7 +96,7 @@ def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         connection = apsw.Connection(
             str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=_PREPARED_MAX,
         )
-        _settle(connection)
+        settle(connection)
         connection.execute("pragma query_only = on")
     except apsw.Error as error:
         raise unusable(error, path) from None

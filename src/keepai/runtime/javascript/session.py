@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...model.codec import Json, decode, encode
+from ...model.codec import Json, canonical, decode, encode
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -32,7 +32,8 @@ _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it
 _MESSAGE_MAX = 4000
 #: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
-_AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.PUBLISH})
+_AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
+_IN_A_ROW_MAX = 64  # calls that are carried out before others have their turn
 _LEVELS = frozenset({"debug", "info", "warn", "error"})
 _ERRORS = {
     error.code: error
@@ -106,8 +107,11 @@ class Session:
             raise Garbled("a mutation that expects an answer")
         if len(self._answers) > self._limits.concurrent_max:
             raise Garbled("more calls at once than allowed")
-        self._stop_clock()
         self.answered = True
+        if operation.kind in rules.TOLD:
+            await self._take(operation)
+            return
+        self._stop_clock()
         if operation.kind in _AT_HAND and not self._answers:
             await self._answer_at_once(number, operation)
             return
@@ -142,9 +146,21 @@ class Session:
         error.at = error.at or at
         return error
 
+    async def _take(self, operation: Operation) -> None:
+        """Carry out what needs no answer; the worker goes on meanwhile, and many at once do not hold up the others."""
+        await self._carried_out(operation)
+        if self._calls % _IN_A_ROW_MAX == 0:
+            await asyncio.sleep(0)
+
     async def _answer_at_once(self, number: int, operation: Operation) -> None:
+        text = await self._carried_out(operation)
+        self._worker.link.send(reply_frame(self._number, number, text))
+        self._start_clock()
+        await self._worker.link.drain()
+
+    async def _carried_out(self, operation: Operation) -> str:
         try:
-            text = self._reply_text(operation, await self._host.answer(operation))
+            return self._reply_text(operation, await self._host.answer(operation))
         except KeepError as error:
             error.at = error.at or operation.at
             raise
@@ -153,9 +169,6 @@ class Session:
             if task is not None and task.cancelling():
                 raise
             raise _cut_off(operation) from None
-        self._worker.link.send(reply_frame(self._number, number, text))
-        self._start_clock()
-        await self._worker.link.drain()
 
     async def _answer(self, number: int, operation: Operation) -> None:
         text = self._reply_text(operation, await self._host.answer(operation))
@@ -242,7 +255,7 @@ class Session:
         if not isinstance(value, str):
             raise Garbled("a result that is no text")
         try:
-            return encode(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
+            return canonical(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
         except ScriptError as error:
             raise self._refused(error) from None
 

@@ -58,6 +58,7 @@ class StepRun:
         self._channel, self._deadline = channel, deadline
         self._held: deque[tuple[int, bytes]] = deque()  # reads that wait until fewer are under way
         self._held_bytes = 0
+        self._told = b""  # calls without an answer that have not been sent yet
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
         self._calls = 0
@@ -83,7 +84,7 @@ class StepRun:
         finally:
             self._deadline.pause()
             self._vms.end(self._scripts.base)
-        self._channel.send(frame)
+        self._say(frame)
 
     def _run(self) -> bytes:
         vm, job = self._vm, self._job
@@ -159,6 +160,9 @@ class StepRun:
         )
         if is_last:
             raise TerminalCall(frame)
+        if kind in rules.TOLD:
+            self._tell(frame)
+            return "null"
         if kind in rules.BLOCKING:
             return self._ask(int(number), frame)
         self._hold(int(number), frame, len(args))
@@ -211,10 +215,20 @@ class StepRun:
 
     # The channel.
 
+    def _tell(self, frame: bytes) -> None:
+        """Say something that has no answer: it goes out with the next frame, or when there is much of it."""
+        self._told += frame
+        if len(self._told) > rules.TOLD_BYTES_MAX:
+            self._send(b"")
+
+    def _say(self, frame: bytes) -> None:
+        told, self._told = self._told, b""
+        self._channel.send(told + frame)
+
     def _ask(self, number: int, frame: bytes) -> str:
         """Send a call and wait for its answer; answers to reads that come in between are kept."""
         self._deadline.pause()
-        self._channel.send(frame)
+        self._say(frame)
         while True:
             reply = self._received()
             if reply["id"] == number:
@@ -239,7 +253,7 @@ class StepRun:
 
     def _send(self, frame: bytes) -> None:
         self._deadline.pause()
-        self._channel.send(frame)
+        self._say(frame)
         self._go_on()
 
     def _receive(self) -> Frame:
