@@ -65,16 +65,16 @@ class Letters:
 
     async def digest(self, since_ms: int, until_ms: int) -> Message:
         """What was done; it may look at much, so that it does in a thread of its own."""
-        found = await asyncio.to_thread(self._digested, since_ms, until_ms)
+        waiting = self._views(self._read).needs_you(until_ms)
+        found = await asyncio.to_thread(self._digested, waiting, since_ms, until_ms)
         return Message(
             kind="digest", title=_line(found.title, TITLE_MAX), text="\n".join(found.lines()), at=until_ms,
             key=_key("digest", str(since_ms)), link=self._link(), data={"digest": found.to_json()},
         )
 
-    def _digested(self, since_ms: int, until_ms: int) -> Digest:
+    def _digested(self, waiting: Sequence[Escalation], since_ms: int, until_ms: int) -> Digest:
         with closing(open_reader(self._path)) as connection:
-            read = Statements(connection)
-            return digest(read, self._views(read).needs_you(until_ms), since_ms, until_ms)
+            return digest(Statements(connection), waiting, since_ms, until_ms)
 
     def _mark(self, question: Escalation) -> str:
         """Another text whenever a state of what is asked about has moved: then it is another question."""

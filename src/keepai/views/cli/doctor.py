@@ -154,10 +154,10 @@ def secrets_found(settings: Settings) -> list[Found]:
     """Whether every secret that a connector needs is there and can be read; nothing where none is needed."""
     from ...vault.file import is_others
     from .secrets import states
-    from .wiring import vault_of
+    from .wiring import connections, vault_of
 
     vault = vault_of(settings)
-    if not vault.path.exists() and not any(each.secrets for each in settings.connectors):
+    if not vault.path.exists() and not any(each.secrets for each in connections(settings).values()):
         return []
     try:
         found = states(settings, vault)
