@@ -74,9 +74,6 @@ def table() -> list[Setting]:
                 "from this machine only. Only in the environment, never in keep.toml.", ENV_PASSWORD),
         Setting("connectors.NAME.type", None, "What stands behind ctx.NAME, such as local.mail; "
                 "the table's other settings belong to that type."),
-        Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
-                "desktop or apprise; the table's other settings belong to that type."),
-        Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
         Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
                 "webhook.inbox is there."),
         Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
@@ -85,6 +82,9 @@ def table() -> list[Setting]:
                 "environment, never in keep.toml.", ENV_PASSPHRASE),
         Setting(ENV_NEW_PASSPHRASE, None, "The passphrase that `keep secrets rotate` locks them with from then on. "
                 "Only in the environment, never in keep.toml.", ENV_NEW_PASSPHRASE),
+        Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
+                "desktop or apprise; the table's other settings belong to that type."),
+        Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
