@@ -172,7 +172,6 @@ async def test_no_second_effect_and_no_false_word(
     report = await examine(subject)
     assert not report.broken, str(report)
     assert report.untried == []
-    assert report.effects_max <= 2
     told = {trial.name: trial for trial in report.trials}
     assert set(subject.refusals) == {name.removeprefix("refused: ") for name in told if name.startswith("refused: ")}
     if subject is SendWithCopies:

@@ -134,6 +134,7 @@ def test_whatever_happens_between_polls_each_message_is_seen_once(
         if act == "put":
             waiting.add(f"m{number}")
             put(mailbox, f"m{number}")
+            more = True
         elif act == "delete":
             waiting.clear()
             with mailbox.imap.client() as client:
