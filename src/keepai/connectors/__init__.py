@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
+    "google.gmail": "keepai.connectors.google.gmail:Gmail",
+    "google.sheets": "keepai.connectors.google.sheets:Sheets",
     "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",

@@ -1,0 +1,16 @@
+"""The contract, held against every mutation of the connectors for outside services."""
+
+from __future__ import annotations
+
+import pytest
+
+from keepai.testing.contract import Subject, examine
+from tests.connectors.google_subjects import GOOGLE
+
+
+@pytest.mark.parametrize("subject", GOOGLE, ids=lambda subject: subject.__name__)
+async def test_no_second_effect_and_no_false_word(subject: type[Subject]) -> None:
+    report = await examine(subject)
+    assert not report.broken, str(report)
+    assert report.effects_max <= 2  # two only where two keys were meant
+    assert set(report.untried) <= {"the same key twice"}
