@@ -6,9 +6,10 @@ import pytest
 
 from keepai.testing.contract import Subject, examine
 from tests.connectors.google_subjects import GOOGLE
+from tests.connectors.slack_subjects import SLACK
 
 
-@pytest.mark.parametrize("subject", GOOGLE, ids=lambda subject: subject.__name__)
+@pytest.mark.parametrize("subject", [*GOOGLE, *SLACK], ids=lambda subject: subject.__name__)
 async def test_no_second_effect_and_no_false_word(subject: type[Subject]) -> None:
     report = await examine(subject)
     assert not report.broken, str(report)

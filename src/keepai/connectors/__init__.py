@@ -25,6 +25,7 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "slack": "keepai.connectors.slack.connector:Slack",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })

@@ -16,6 +16,7 @@ from typing import Any, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock
 from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Page, Verdict, mutation, read
+from ..texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
 from .passed import AGAIN_MS, Passed
@@ -314,19 +315,6 @@ class Gmail(Google):
         """Names of labels → their ids."""
         said = await self._get("users/me/labels", call)
         return {str(each["name"]): str(each["id"]) for each in said.get("labels") or ()}
-
-
-def compare_texts(old: Any, new: Any) -> Comparison:
-    """Equal, equal but for spaces, or different."""
-    if old == new:
-        return "equivalent"
-    return "minor" if _squeezed(old) == _squeezed(new) else "significant"
-
-
-def _squeezed(payload: Any) -> Any:
-    if not isinstance(payload, dict):
-        return payload
-    return {key: " ".join(each.split()) if isinstance(each, str) else each for key, each in payload.items()}
 
 
 def _answering(original: Mapping[str, Any], own: str, everybody: bool) -> dict[str, str]:

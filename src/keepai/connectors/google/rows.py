@@ -2,9 +2,9 @@
 
 The mark is a note on the row's first cell, `keep:<row id>`, and after updates `keep:<row id>:<update>:<update>…`. It is
 written in the same request as the row, which Sheets carries out as a whole or not at all, and it goes with the cell
-when people sort or insert. Rejected: developer metadata, of which a sheet holds 30,000 characters, enough for some hundred
-rows; a column of its own, which would stand among people's data. A text is written as a text (`stringValue`), the way
-`valueInputOption=RAW` does it: `=1+1` is shown, never computed.
+when people sort or insert. Rejected: developer metadata, of which a sheet holds 30,000 characters, enough for about a
+thousand rows; a column of its own, which would stand among people's data. A text is written as a text (`stringValue`),
+the way `valueInputOption=RAW` does it: `=1+1` is shown, never computed.
 """
 
 from __future__ import annotations
