@@ -11,7 +11,7 @@ from keepai.connectors import make
 from keepai.testing.contract import HttpSubject
 from keepai.testing.contract.http import RETRY_AFTER_S
 from keepai.testing.loopback import Reply, Request
-from tests.connectors.services.google import SECRETS, GmailService, Service, SheetsService, error
+from tests.connectors.services.google import SECRETS, CalendarService, GmailService, Service, SheetsService, error
 
 SETTINGS = {"account": "ann@example.com", "client_id": "client-1", "networks": ["127.0.0.1"]}
 
@@ -131,4 +131,35 @@ class SheetsUpdate(SheetsAppend):
         return service
 
 
-GOOGLE = [SheetsAppend, SheetsUpdate, GmailSend, GmailSendWhenIdsAreRewritten, GmailReply, GmailLabel]
+class CalendarCreate(GoogleSubject):
+    type_name, path, write = "google.calendar", "/calendar/v3/", "/events"
+    operation = "create"
+    params = MappingProxyType({
+        "title": "Grüße", "start": "2026-01-06T09:00:00Z", "end": "2026-01-06T10:00:00Z",
+        "attendees": ["b@example.com"],
+    })
+    refusals = MappingProxyType({
+        "400 invalid": Rejected, "403 quotaExceeded": Transient, "403 forbiddenForNonOrganizer": PermissionDenied,
+        "404 notFound": PreconditionFailed, "409 duplicate": OutcomeUnknown, "503": OutcomeUnknown,
+    })
+
+    def serve(self) -> CalendarService:
+        service = CalendarService()
+        times = {"start": {"date": "2026-01-06"}, "end": {"date": "2026-01-07"}}
+        service.put({"id": "before", "summary": "Before", **times})
+        return service
+
+    def effects(self) -> int:
+        return sum(each["summary"] == "Grüße" for each in self.service.events.values())
+
+
+class CalendarUpdate(CalendarCreate):
+    operation, same_key_once, write = "update", True, "/before"
+    params = MappingProxyType({"id": "before", "title": "Grüße"})
+    refusals = MappingProxyType({"412 conditionNotMet": Transient, "503": OutcomeUnknown})
+
+
+GOOGLE = [
+    GmailSend, GmailSendWhenIdsAreRewritten, GmailReply, GmailLabel, SheetsAppend, SheetsUpdate, CalendarCreate,
+    CalendarUpdate,
+]

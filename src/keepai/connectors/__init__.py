@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
+    "google.calendar": "keepai.connectors.google.calendar:Calendar",
     "google.gmail": "keepai.connectors.google.gmail:Gmail",
     "google.sheets": "keepai.connectors.google.sheets:Sheets",
     "http": "keepai.connectors.http.connector:Http",

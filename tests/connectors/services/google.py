@@ -10,6 +10,7 @@ from email.utils import getaddresses
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, unquote
 
+from keepai.model.clock import iso
 from keepai.testing.contract import CANARY
 from keepai.testing.loopback import Reply, Request
 
@@ -280,3 +281,66 @@ class SheetsService(Service):
         sheet["columns"] += what["length"]
 
     CHANGES: ClassVar[Any] = {"appendCells": _append, "updateCells": _update, "appendDimension": _widen}
+
+
+class CalendarService(Service):
+    """One calendar, `primary`: ids are taken for ever, and writes may carry a condition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: dict[str, dict[str, Any]] = {}
+        self.invitations: list[str] = []
+        self.ms = 1_767_600_000_000
+        self.page_max = 2_500
+        self.before_write: Callable[[], None] = lambda: None  # what somebody else does just then
+        base = "/calendar/v3/calendars/primary/events"
+        self.route("GET", base, self._list)
+        self.route("POST", base, self._insert)
+        self.route("GET", f"{base}/([^/]+)", self._get)
+        self.route("PATCH", f"{base}/([^/]+)", self._patch)
+
+    def put(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Somebody writes an event."""
+        self.ms += 1000
+        kept = {"status": "confirmed", **event, "updated": iso(self.ms), "etag": f'"{self.ms}"'}
+        self.events[event["id"]] = {**kept, "htmlLink": f"https://calendar.example/{event['id']}"}
+        return self.events[event["id"]]
+
+    def _list(self, request: Request) -> Reply:
+        query = request.query
+        found = [each for each in self.events.values() if each["status"] != "cancelled" or "showDeleted" in query]
+        if "updatedMin" in query:
+            found = [each for each in found if each["updated"] >= query["updatedMin"]]
+        if "timeMin" in query:
+            found = [each for each in found if each["end"].get("dateTime", each["end"].get("date")) > query["timeMin"]]
+        key = "updated" if query.get("orderBy") == "updated" else "start"
+        found.sort(key=lambda each: str(each[key]))
+        start, size = int(query.get("pageToken", "0")), min(int(query["maxResults"]), self.page_max)
+        said: dict[str, Any] = {"updated": iso(self.ms), "items": found[start : start + size]}
+        said |= {"nextPageToken": str(start + size)} if start + size < len(found) else {}
+        return Reply(200, said, JSON)
+
+    def _insert(self, request: Request) -> Reply:
+        event = request.json()
+        if not re.fullmatch(r"[a-v0-9]{5,1024}", event["id"]):
+            return error(400, "invalid")
+        if event["id"] in self.events:
+            return error(409, "duplicate")
+        if request.query["sendUpdates"] == "all":
+            self.invitations += [each["email"] for each in event.get("attendees", ())]
+        return Reply(200, self.put(event), JSON)
+
+    def _get(self, request: Request, id: str) -> Reply:
+        return Reply(200, self.events[id], JSON) if id in self.events else error(404, "notFound")
+
+    def _patch(self, request: Request, id: str) -> Reply:
+        self.before_write()
+        event = self.events.get(id)
+        if event is None:
+            return error(404, "notFound")
+        if request.headers.get("if-match", event["etag"]) != event["etag"]:
+            return error(412, "conditionNotMet")
+        change = request.json()
+        old = event.get("extendedProperties", {}).get("private", {})
+        own = {**old, **change.get("extendedProperties", {}).get("private", {})}
+        return Reply(200, self.put({**event, **change, "extendedProperties": {"private": own}}), JSON)
