@@ -26,6 +26,7 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
+    "rss": "keepai.connectors.rss.connector:Rss",
     "slack": "keepai.connectors.slack.connector:Slack",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
