@@ -5,6 +5,7 @@ WORKERS ?= 2
 BUDGET ?= 60s
 BIN := .venv/bin
 READY := .venv/.ready
+BENCH := .venv-bench/.ready
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -50,9 +51,9 @@ unit: $(READY)  ## the tests alone; ARGS="-k name" narrows them, WORKERS=0 runs 
 	$(call step,tests: pytest)
 	@$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-bench: $(READY)  ## measure runs per second and the cost of each step; ARGS="…" are passed on
-	$(call step,bench)
-	@$(BIN)/python bench/runs.py $(ARGS)
+bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARGS="--quick", ARGS="--json FILE"
+	$(call step,bench: Keep and DBOS by turns)
+	@$(BIN)/python bench/compare.py $(ARGS)
 
 prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
 	$(call step,prove: every suite for $(BUDGET))
@@ -72,8 +73,8 @@ dist: $(READY)  ## build the source archive and the wheel into dist/
 	$(call step,dist)
 	@$(BIN)/python -m build --no-isolation
 
-clean:  ## remove everything that is not in git: .venv, node_modules, caches
-	rm -rf .venv node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+clean:  ## remove everything that is not in git: .venv, .venv-bench, node_modules, caches
+	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/views/web/static/htmx.min.js
 	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -95,4 +96,11 @@ $(READY): pyproject.toml hatch_build.py package.json package-lock.json requireme
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@$(BIN)/python -m pip check > /dev/null || { $(BIN)/python -m pip check >&2; \
 		echo "requirements/dev.lock does not hold what pyproject.toml asks for: install it into .venv, then make lock" >&2; exit 1; }
+	@touch $@
+
+# What Keep is compared with has an environment of its own, so that .venv has nothing but what Keep needs.
+$(BENCH): requirements/bench.lock
+	$(call step,setup: DBOS in .venv-bench)
+	@$(PYTHON) -m venv --clear .venv-bench
+	@.venv-bench/bin/python -m pip install -qq --disable-pip-version-check -r requirements/bench.lock
 	@touch $@

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-from runs import SCRIPT, Sheets
+from keep_side import SCRIPT, Sheets
 
 from keepai import Connector, Keep, Page, read
 from keepai.config import Settings

@@ -32,7 +32,8 @@ from keepai.views.cli.main import keep
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-MADE = {".venv", "node_modules", "dist", ".git", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
+MADE = {".venv", ".venv-bench", "node_modules", "dist", ".git"}
+MADE |= {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 TEXTS = sorted(
     path for path in ROOT.rglob("*.md") if not MADE.intersection(path.relative_to(ROOT).parts)
 )

@@ -30,7 +30,7 @@ MODULE_LINES_MAX = 700
 #: Part of the package → the parts that it may import. `__init__` is the package itself.
 #: The flow is script → runtime → engine → ledger → views; what points against it is missing here.
 ENGINE = {"model", "script", "runtime", "connectors", "ledger"}
-APP = ENGINE | {"engine", "config", "looks"}
+APP = ENGINE | {"engine", "config", "looks", "vault"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
 LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain",
@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runtime": {"model", "script"},
     "connectors": {"model"},
     "ledger": {"model"},
+    "vault": {"model"},  # secrets rest apart from the ledger and from the connectors that use them
     "engine": ENGINE,
     "config": {"model"},
     "looks": ENGINE | {"engine"},
@@ -75,6 +76,7 @@ BANNED: dict[str, dict[str, str]] = {
     "os.urandom": {
         "runtime/javascript/step.py": "chance for steps in which it is not fixed, inside the worker",
         "connectors/local/mail.py": "a name for a draft, which Maildir wants unique; nothing refers to it",
+        "vault/sealing.py": "keys and nonces, which nobody may guess",
     },
     "time.monotonic": {
         "runtime/": "limits of a script run on real time",
@@ -94,6 +96,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
     "connectors/own.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/local/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
+    "connectors/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
@@ -176,7 +179,7 @@ def tracked_files() -> tuple[Path, ...]:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
         paths = [ROOT / name for name in listed.split("\0") if name]
     else:
-        made = {".venv", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
+        made = {".venv", ".venv-bench", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
         made |= {".pytest_cache", ".mypy_cache", ".ruff_cache"}
         paths = [path for path in ROOT.rglob("*") if not made.intersection(path.relative_to(ROOT).parts)]
     return tuple(sorted(path for path in paths if path.is_file()))
@@ -486,7 +489,8 @@ def locked() -> dict[str, str]:
 
 def test_lock_holds_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    extras = [each for extra in project["project"]["optional-dependencies"].values() for each in extra]
+    wanted = [*project["project"]["dependencies"], *extras, *project["dependency-groups"]["dev"]]
     pins, problems = locked(), []
     for requirement in map(Requirement, wanted):
         version = pins.get(canonicalize_name(requirement.name))

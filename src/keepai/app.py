@@ -7,7 +7,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 
+from .connectors import logs
 from .connectors.base import Connector, surface
+from .connectors.redacted import redacted, redactor_of
 from .engine import reconcile, retention
 from .engine.commands import Commands
 from .engine.deploy import Deployment, GrantRule, Grants
@@ -44,12 +46,15 @@ class Keep:
         self._host: Host | None = None
 
     async def __aenter__(self) -> Keep:
+        redactor = redactor_of(self._connectors)
         ledger = SqliteLedger(self._path, self._clock, accept_older=self._accept_older)
         self._parts = Parts(
             ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
-            connectors={c.name: c for c in self._connectors}, surface=self._surface, policy=self._policy,
-            clock=self._clock, ids=Ids(self._clock), repair=self._repair,
+            connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
+            policy=self._policy, clock=self._clock, ids=Ids(self._clock), repair=self._repair, redactor=redactor,
         )
+        if redactor is not None:
+            logs.cover(redactor)
         self._host = Host(self._parts)
         try:
             if self._accept_older:
@@ -268,4 +273,6 @@ class Keep:
 
 async def _let_go(parts: Parts) -> None:
     """Close the ledger; a call that still goes on keeps its lock, which is the proof that it has not ended."""
+    if parts.redactor is not None:
+        logs.uncover(parts.redactor)
     await parts.ledger.close(keep_lock=bool(parts.calls))

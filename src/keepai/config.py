@@ -23,13 +23,14 @@ FILE = "keep.toml"
 LEDGER = "keep.db"
 HOOKS = "127.0.0.1:7788"
 ENV_CONFIG, ENV_LEDGER, ENV_POLICY, ENV_PASSWORD = "KEEP_CONFIG", "KEEP_DB", "KEEP_POLICY_", "KEEP_PASSWORD"
+ENV_KEY_FILE, ENV_PASSPHRASE, ENV_NEW_PASSPHRASE = "KEEP_KEY_FILE", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"
 BYTES_MAX = 1 << 20
 
 #: Makes the connector of a table: its type, its name, its other settings, and the folder of keep.toml.
 Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 
 
-KEEP_KEYS = ("path", "repair", "hooks")
+KEEP_KEYS = ("path", "repair", "hooks", "key_file")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,9 @@ class Settings:
     connectors: tuple[Any, ...] = ()
     repair: tuple[str, ...] = ()  # the program that mends scripts, with its arguments
     password: str | None = field(default=None, repr=False)  # for the page; only ever from the environment
+    key_file: Path | None = None  # holds the key of the secrets
+    passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
+    vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
 
 
@@ -68,6 +72,12 @@ def table() -> list[Setting]:
                 "the table's other settings belong to that type."),
         Setting("keep.hooks", HOOKS, "Address and port on which webhooks come in; used only if a connector of the type "
                 "webhook.inbox is there."),
+        Setting("keep.key_file", None, "The file that holds the key of the secrets, relative to keep.toml; without it "
+                "the key is in the system's keyring, or made from a passphrase.", ENV_KEY_FILE),
+        Setting(ENV_PASSPHRASE, None, "The passphrase of the secrets, where no key file is named. Only in the "
+                "environment, never in keep.toml.", ENV_PASSPHRASE),
+        Setting(ENV_NEW_PASSPHRASE, None, "The passphrase that `keep secrets rotate` locks them with from then on. "
+                "Only in the environment, never in keep.toml.", ENV_NEW_PASSPHRASE),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
@@ -87,10 +97,12 @@ def load(
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
     connectors = tuple(_connectors(source, make))
-    repair, hooks = _repair(source), _hooks(source)
+    repair, key_file = _repair(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
+    hooks = _hooks(source)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None, hooks)
+    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None, key_file,
+                    env.get(ENV_PASSPHRASE) or None, hooks=hooks)
 
 
 # -- the file --------------------------------------------------------------------------------------
@@ -211,6 +223,16 @@ def _ledger(source: _Source, given: str | Path | None) -> Path:
         source.wrong(f'[keep] path must be the name of a file, such as "{LEDGER}", not {path!r}.', "keep", "path")
         path = LEDGER
     return source.folder / Path(path).expanduser()
+
+
+def _key_file(source: _Source, given: str | None) -> Path | None:
+    if given is not None:
+        return Path(given).expanduser()
+    path = source.section("keep").get("key_file")
+    if path is not None and (not isinstance(path, str) or not path or "\0" in path):
+        source.wrong('[keep] key_file must be the name of a file, such as "~/.keep.key".', "keep", "key_file")
+        return None
+    return source.folder / Path(path).expanduser() if path is not None else None
 
 
 def _repair(source: _Source) -> tuple[str, ...]:

@@ -80,6 +80,66 @@ def test_a_script_can_use_it_after_keep_toml_names_it(tickets: Place) -> None:
     assert "create(params: { title: string; text: string }): Promise<{ id: number }>" in tickets.type("types").stdout
 
 
+HTTP = """
+from keepai import Connector, OutcomeUnknown, Rejected, Verdict, mutation
+from keepai.connectors.egress import Client, Rules
+
+class Orders(Connector):
+    def __init__(self, url, *, name=None):
+        super().__init__(name=name)
+        self.url, self.client = url, Client(Rules.under([url], ["127.0.0.1"]))
+
+    @mutation(settle=0)
+    async def create(self, params, call):
+        answer = await self.client.send("PUT", f"{self.url}/{call.idempotency_key}", call, json=params)
+        if answer.status == 422:
+            raise Rejected("The shop does not take this order.")
+        if answer.status != 201:
+            raise OutcomeUnknown(f"The shop said {answer.status}.")
+        return {"made": True}
+
+    @create.reconcile
+    async def find(self, params, call):
+        answer = await self.client.get(f"{self.url}/{call.idempotency_key}", call)
+        return {200: Verdict.applied({"made": True}), 404: Verdict.failed()}.get(answer.status, Verdict.retry())
+"""
+HTTP_CONTRACT = """
+from keepai import Rejected
+from keepai.testing.contract import HttpSubject
+from keepai.testing.loopback import Reply
+from orders import Orders
+
+class Create(HttpSubject):
+    operation, params, same_key_once = "create", {"item": "book"}, True
+    refusals = {"422": Rejected}
+
+    def __init__(self, folder):
+        self.made = {}
+        super().__init__(folder)
+
+    def connector(self):
+        return Orders(self.server.url)
+
+    def effects(self):
+        return len(self.made)
+
+    def handle(self, request):
+        if request.method == "PUT":
+            self.made[request.path] = request.json()
+            return Reply(201)
+        return Reply(200 if request.path in self.made else 404)
+"""
+
+
+def test_a_connector_that_speaks_http_is_tried_on_the_wire(place: Place) -> None:
+    (place.folder / "orders.py").write_text(HTTP)
+    (place.folder / "orders_contract.py").write_text(HTTP_CONTRACT)
+    [found] = place.json("test-connector", "orders.py")
+    told = {trial["trial"]: trial["broken"] for trial in found["trials"] if trial["broken"]}
+    assert told == {}, told
+    assert found["untried"] == []
+
+
 @pytest.mark.parametrize(("text", "told"), [
     ("", "has no subject"),
     ("import nothing_of_that_name\n", "cannot be imported: ModuleNotFoundError"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -57,7 +59,7 @@ class Orders(HttpSubject):
     operation, same_result = "post", False
     params = MappingProxyType({"url": "", "body": {"item": "book"}})
     crash_lines_max = 8
-    looked_up = True
+    looked_up, honours_keys = True, False
     refusals = MappingProxyType(
         {f"{status}": kind for status, kind in REFUSED.items()}
         | {f"{status}": OutcomeUnknown for status in (301, 303, 307, 406, 408, 409, 412, 500, 502, 503, 504)}
@@ -67,7 +69,7 @@ class Orders(HttpSubject):
     def __init__(self, folder: Path) -> None:
         self.made: list[dict[str, Any]] = []
         super().__init__(folder)
-        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}  # type: ignore[misc]
+        self.params = {**self.params, "url": f"{self.server.url}{self.path}"}
 
     def connector(self) -> Connector:
         rule = {
@@ -75,13 +77,17 @@ class Orders(HttpSubject):
             "items": "data", "match": "key",
         }
         settings: dict[str, Any] = {"allow": [f"{self.server.url}/v1/"], "networks": ["127.0.0.1"], "auth": "bearer"}
-        made = make("http", "shop", settings | ({"lookup": [rule]} if self.looked_up else {}))
+        settings |= {"lookup": [rule]} if self.looked_up else {}
+        made = make("http", "shop", settings | ({"key_window_s": 3600} if self.honours_keys else {}))
         made.entrust({"token": CANARY})
         return made
 
     def handle(self, request: Request) -> Reply:
         if request.headers.get("authorization") != f"Bearer {CANARY}":
             return Reply(401, {})
+        earlier = [each for each in self.made if each["key"] == request.headers.get("idempotency-key")]
+        if request.method == self.method and self.honours_keys and earlier:
+            return Reply(201, earlier[0], {"Content-Type": "application/json"})
         if request.method == self.method:
             self.made.append({"id": len(self.made) + 1, "key": request.headers["idempotency-key"]})
             return Reply(201, self.made[-1], {"Content-Type": "application/json"})
@@ -129,6 +135,7 @@ class Told(HttpSubject):
 SUBJECTS += [
     orders("http.post"),
     orders("http.post without a rule", looked_up=False, kind="blind", refusals=_FEW),
+    orders("http.post with keys", honours_keys=True, same_key_once=True, kind="honest", refusals=_FEW),
     orders("http.put", method="PUT", operation="put", path="/v1/orders/7", refusals=_FEW),
     orders("http.patch", method="PATCH", operation="patch", path="/v1/orders/7", refusals=_FEW),
     orders("http.delete", method="DELETE", operation="delete", path="/v1/orders/7", refusals=_DELETE),
@@ -277,9 +284,64 @@ class FindsSomethingElse(Notes):
         return Verdict.applied({"row": 1}) if verdict.status == "applied" else verdict
 
 
+class TakesEveryErrorForARefusal(Notes):
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown as error:
+            raise (Transient(error.message) if "said 5" in error.message else error) from None
+
+
+class RemembersInItsOwnMemory(Notes):
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.sent: set[str] = set()
+
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        self.sent.add(call.idempotency_key)
+        return await super()._add(params, call)
+
+    async def _find(self, call: Call) -> Verdict:
+        return await super()._find(call) if call.idempotency_key in self.sent else Verdict.failed()
+
+
+class DoesNotEnd(Notes):
+    over: threading.Event
+
+    async def _add(self, params: dict[str, Any], call: Call) -> dict[str, Any]:
+        try:
+            return await super()._add(params, call)
+        except OutcomeUnknown:
+            while call.remaining_s <= 0 and not self.over.is_set():
+                try:
+                    await asyncio.sleep(0.05)
+                except asyncio.CancelledError:
+                    continue
+            raise
+
+
 def wrong(connector: type[Notes]) -> type[Subject]:
     """The subject of a wrong connector."""
     return type(connector.__name__, (Adding,), {"type": connector, "crash_lines_max": 0})
+
+
+class NeverEnding(Adding):
+    """The subject of a call that goes on after it was cancelled."""
+
+    type, crash_lines_max = DoesNotEnd, 0
+
+    def __init__(self, folder: Path) -> None:
+        self.over = threading.Event()
+        super().__init__(folder)
+
+    def connector(self) -> Connector:
+        made = super().connector()
+        made.over = self.over  # type: ignore[attr-defined]
+        return made
+
+    def close(self) -> None:
+        self.over.set()
+        super().close()
 
 
 WRONG: dict[type[Subject], dict[str, str]] = {
@@ -297,6 +359,9 @@ WRONG: dict[type[Subject], dict[str, str]] = {
         "never sent": "its look-up: it said that it happened", "another key": "took what another call did",
     },
     wrong(TakesARefusedQuestionForAnEmptyAnswer): {"lookup denied": "its look-up: it said that it did not happen"},
+    wrong(TakesEveryErrorForARefusal): {"it happens, and the answer is 503": "it said that it did not happen"},
+    wrong(RemembersInItsOwnMemory): {"answer lost": "its look-up: it said that it did not happen, and it did"},
+    NeverEnding: {"held": "a call did not end"},
     wrong(Chatters): {"applied": "its secret"},
     wrong(ForgetsToWait): {"refused: 429": "shall wait 7 s"},
     wrong(FindsSomethingElse): {"applied": "another result"},

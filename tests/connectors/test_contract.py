@@ -20,7 +20,7 @@ UNTRIED = {
 async def test_no_second_effect_and_no_false_word(subject: type[Subject]) -> None:
     report = await examine(subject)
     assert not report.broken, str(report)
-    assert report.effects_max <= 2  # two only where two keys were meant
+    assert all(trial.effects <= 1 for trial in report.trials)
     assert set(report.untried) <= UNTRIED.get(subject.kind, set())  # type: ignore[attr-defined]
     assert any(trial.name.startswith("killed") for trial in report.trials)
 

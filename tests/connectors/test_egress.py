@@ -273,10 +273,10 @@ async def test_a_small_answer_that_unpacks_to_a_large_one_is_not_unpacked_whole(
 
 async def test_a_packed_answer_is_unpacked_and_a_broken_one_is_unknown() -> None:
     packed = gzip.compress(b'{"a": 1}')
-    replies = [packed, packed[:-6], b"no gzip"]
+    replies = [packed, packed[:-6], b"no gzip", packed + b"more" * 50_000]
     with Loopback(lambda _request: Reply(content=replies.pop(0), headers={"Content-Encoding": "gzip"})) as server:
         assert (await client_of(server).get(server.url, call())).json() == {"a": 1}
-        for _ in range(2):
+        for _ in range(3):
             with pytest.raises(OutcomeUnknown):
                 await client_of(server).get(server.url, call())
 

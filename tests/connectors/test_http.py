@@ -205,6 +205,8 @@ async def test_a_request_that_no_rule_is_about_is_a_question_to_a_person(server:
     ({"allow": ["https://x.test/"], "lookup": [{"on": "GET x"}]}, "on a method and a URL"),
     ({"allow": ["https://x.test/"], "lookup": [{"on": "POST https://x.test/", "url": "https://x.test/all"}]}, "{key}"),
     ({"allow": ["https://x.test/"], "lookup": [{"on": "POST x", "url": "{key}", "missing": [500]}]}, "404 or 410"),
+    ({"allow": ["https://x.test/"], "lookup": [{"on": "POST https://x.test/", "url": "https://y.test/{key}"}]},
+     "not below any prefix"),
     ({"allow": ["https://x.test/"], "lookup": [{"onn": "POST x"}]}, "'onn' is unknown"),
 ])
 def test_settings_that_make_no_sense_are_told(settings: dict[str, Any], told: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,15 @@ async def test_what_is_sent_is_signed_and_carries_its_key() -> None:
     assert request.headers[ID] == "key-1"
     assert fits(SECRET, "key-1", clock.now_ms() // 1000, request.body, request.headers[SIGNATURE])
     assert not spec.can_reconcile
+
+
+async def test_what_shall_not_be_signed_needs_no_secret() -> None:
+    with Loopback(lambda _request: Reply(204, content=b"")) as server:
+        hook = Webhook(f"{server.url}/in", networks=["127.0.0.1"], signed=False, name="tell")
+        assert hook.secrets == {}
+        await hook.check()
+        await hook.operations["send"].invoke({"event": "paid"}, Call(idempotency_key="key-1"))
+    assert SIGNATURE not in server.seen[0].headers
 
 
 def test_signatures_are_those_of_standard_webhooks() -> None:
@@ -244,3 +255,41 @@ def test_what_is_on_disk_is_plain(tmp_path: Path) -> None:
     kept = json.loads(file.read_text())
     assert (kept["id"], kept["body"]) == ("d1", '{"a": 1}')
     assert file.stat().st_mode & 0o077 == 0
+
+
+def killed_at(line: int, box: Inbox, headers: dict[str, str], body: bytes) -> bool:
+    """Take a delivery in, in a process that is killed at the nth line of the spool; whether it came to that."""
+    child = os.fork()
+    if child == 0:
+        left = line
+
+        def trace(frame: Any, event: str, _argument: Any) -> Any:
+            nonlocal left
+            if not frame.f_code.co_filename.endswith("spool.py"):
+                return None
+            left -= event == "line"
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return trace
+
+        threading.settrace(trace)
+        try:
+            asyncio.run(box.accept(headers, body))
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.WIFSIGNALED(status)
+
+
+def test_a_host_killed_at_any_line_keeps_a_delivery_once_when_it_comes_again(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    headers = signed("d1", b"{}", clock)
+    moments = 0
+    for line in range(1, 60):
+        folder = tmp_path / str(line)
+        if not killed_at(line, inbox(folder, clock), headers, b"{}"):
+            break
+        moments += 1
+        assert asyncio.run(inbox(folder, clock).accept(headers, b"{}")).status in (200, 202)
+        assert [each["id"] for each in asyncio.run(listed(inbox(folder, clock)))] == ["d1"]
+    assert moments > 10

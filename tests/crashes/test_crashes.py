@@ -34,8 +34,8 @@ RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"
 AFTER_A_CRASH = ["adopt", "grant_all"]
 #: Points that one life passes only once.
 ONCE = {
-    "deploy", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen", "adopt",
-    "grant_all",
+    "deploy", "begin", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen",
+    "adopt", "grant_all",
 }
 
 
@@ -171,7 +171,7 @@ def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path:
 
 
 @pytest.mark.parametrize("crash", [
-    *named(["send", "call", "apply"]), *named(["prepare", "advance", "commit_consumer"], 1),
+    *named(["send", "call", "apply"]), *named(["prepare", "commit_consumer"], 1),
 ])
 def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effect(tmp_path: Path, crash: str) -> None:
     story = Story.begin(tmp_path, "blind")

@@ -10,6 +10,7 @@ import pytest
 
 from keepai.ledger.base import Tx
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.sqlite.writer import Work, Writer
 from keepai.ledger.transitions import workflows
 from keepai.model import points
 from keepai.model.errors import Conflict, Refused
@@ -116,21 +117,36 @@ async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) ->
     assert len(ledger.read().all("workflow_all")) == 1
 
 
-async def test_readers_do_not_wait_for_the_writer(ledger: SqliteLedger) -> None:
-    inside, leave = threading.Event(), threading.Event()
+async def test_readers_do_not_wait_for_a_commit_that_waits_for_the_disk(
+    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inside, leave, seal = threading.Event(), threading.Event(), Writer._seal
 
-    def hold(tx: Tx) -> None:
-        rows.deploy(tx)
+    def hold(writer: Writer, batch: list[Work]) -> None:
         inside.set()
         assert leave.wait(10)
+        seal(writer, batch)
 
+    monkeypatch.setattr(Writer, "_seal", hold)
     ledger.crew = 2
-    held = asyncio.ensure_future(ledger.write(hold))
+    held = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
     await asyncio.to_thread(inside.wait, 10)
     assert ledger.read().all("workflow_all") == []
     leave.set()
     await held
     assert len(ledger.read().all("workflow_all")) == 1
+
+
+async def test_what_is_asked_for_while_a_commit_waits_for_the_disk_comes_after_it(
+    ledger: SqliteLedger, path: Path,
+) -> None:
+    ledger.crew = 2
+    asked = [asyncio.ensure_future(ledger.write(note, n, barrier=n % 3 == 0)) for n in range(40)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    asked += [asyncio.ensure_future(ledger.write(note, n, barrier=n % 3 == 0)) for n in range(40, 80)]
+    await asyncio.gather(*asked)
+    assert noted(path) == [str(n) for n in range(80)]
 
 
 async def test_the_writer_does_not_wait_for_readers(ledger: SqliteLedger, path: Path) -> None:

@@ -61,7 +61,7 @@ def told_before_committed() -> Iterator[None]:
         writer._connection.execute("begin immediate")
         writer._tx.now = writer._clock.now_ms()
         for work in batch:
-            writer._attempt(work, alone=False)
+            writer._attempt(work)
 
     async def close(ledger: SqliteLedger, **options: Any) -> None:
         if ledger._connection.in_transaction:

@@ -435,6 +435,32 @@ async def test_an_error_of_the_host_ends_the_step_and_gets_the_place_of_the_call
     assert not host.lines
 
 
+async def test_what_a_script_says_after_a_refused_publication_is_never_heard(runtime, host) -> None:
+    def refuse(operation: Operation) -> Reply:
+        raise RuleBroken("No such topic.")
+
+    host.answers["publish"] = refuse
+    body = "ctx.publish('t', {n: 1}); ctx.publish('t', {n: 2}); ctx.log('after'); ctx.peek('t'); ctx.log('and later');"
+    error = await failure(runtime, host, body, step=Step.NEXT)
+    assert error.message == "No such topic."
+    assert host.names == ["publish"]
+    assert host.texts == []
+
+
+async def test_publications_arrive_in_order_and_before_whatever_is_said_next(runtime, host) -> None:
+    body = """for (let i = 0; i < 300; i++) ctx.publish('t', {n: i, text: 'x'.repeat(1000)});
+      ctx.log('done'); ctx.registerInput({id: 'a'}); ctx.publish('t', {n: 300}); return 1;"""
+    assert await run(runtime, host, body, Step.PRODUCER) == Ended("1")
+    assert host.names == ["publish"] * 300 + ["registerInput", "publish"]
+    assert [o.args[1]["n"] for o in host.operations if o.name == "publish"] == list(range(301))
+
+
+async def test_a_script_that_fails_after_it_published_fails_for_that(runtime, host) -> None:
+    error = await failure(runtime, host, "await ctx.publish('t', {}); throw new Error('later');", step=Step.NEXT)
+    assert "later" in error.message
+    assert host.names == ["publish"]
+
+
 async def test_a_failed_read_ends_the_step_and_cancels_the_others(runtime, host) -> None:
     cancelled = []
 

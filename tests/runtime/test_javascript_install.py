@@ -111,11 +111,23 @@ TRACES = {
     "no script": ("at f (<keep>:3:4)", None),
     "innermost": ("at f (<keep>:3:4)\nat g (script.js:1:3)\nat h (script.js:2:1)", Location(1, 3)),
     "beyond the end": ("at g (script.js:9:1)", None),
-    "the read, where a call follows": ("at g (script.js:1:1)\n@get\nat g (script.js:2:9)", Location(1, 11)),
-    "the call, where none follows": ("at g (script.js:2:1)\n@get\nat g (script.js:2:9)", Location(2, 9)),
 }
 
 
 @pytest.mark.parametrize(("trace", "place"), TRACES.values(), ids=TRACES.keys())
 def test_a_place_is_read_from_a_trace(trace: str, place: Location | None) -> None:
     assert Places("ctx.gmail.get({\nx: other(1)})").find(trace) == place
+
+
+READS = {
+    "a call follows": ("get\nat g (script.js:1:1)", Location(1, 11)),
+    "none follows": ("get\nat g (script.js:2:1)", None),
+    "another name": ("search\nat g (script.js:1:1)", None),
+    "no place": ("?", None),
+}
+
+
+@pytest.mark.parametrize(("read", "place"), READS.values(), ids=READS.keys())
+def test_the_place_of_a_call_is_found_by_where_its_member_was_read(read: str, place: Location | None) -> None:
+    places = Places("ctx.gmail.get({\nx: other(1)})")
+    assert [places.find_call(read), places.find_call(read)] == [place, place]

@@ -23,6 +23,7 @@ from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import pack
+from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from keepai.runtime.javascript.session import Session
 from tests.runtime.script_world import LIMITS, FakeHost, job
@@ -99,9 +100,10 @@ async def test_two_workers_run_two_jobs_at_once(runtime) -> None:
     assert await asyncio.gather(*tasks) == [Ended("1"), Ended("1")]
 
 
-async def test_a_cancelled_run_kills_its_worker_and_cancels_its_reads(own_runtime, host) -> None:
+@pytest.mark.parametrize("call", ["await ctx.gmail.get(1);", "ctx.registerInput({});"], ids=["a read", "a call answered at once"])
+async def test_a_cancelled_run_kills_its_worker_and_cancels_its_calls(own_runtime, host, call) -> None:
     stalling = Stalling()
-    task = asyncio.create_task(own_runtime.run(job("await ctx.gmail.get(1);"), stalling))
+    task = asyncio.create_task(own_runtime.run(job(call), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     (worker,) = children(own_runtime)
     task.cancel()
@@ -160,6 +162,37 @@ async def test_a_worker_that_dies_after_an_answer_is_a_fault_of_the_host(own_run
     with pytest.raises(HostFault):
         await task
     assert len(stalling.operations) == 1
+
+
+async def test_a_worker_that_dies_while_a_call_is_answered_at_once_is_a_fault_of_the_host(own_runtime) -> None:
+    stalling = Stalling()
+    task = asyncio.create_task(own_runtime.run(job("ctx.registerInput({});"), stalling))
+    await asyncio.wait_for(stalling.asked.wait(), 10)
+    os.kill(children(own_runtime)[0], signal.SIGKILL)
+    stalling.go_on.set()
+    with pytest.raises(HostFault):
+        await task
+    assert len(stalling.operations) == 1
+
+
+@pytest.mark.parametrize("call", ["await ctx.gmail.get(1);", "ctx.registerInput({});"], ids=["a read", "a call answered at once"])
+async def test_an_answer_that_the_host_cuts_off_itself_is_its_fault(own_runtime, host, call) -> None:
+    def cut_off(_operation: Operation) -> Reply:
+        raise asyncio.CancelledError
+
+    host.answers = {"gmail.get": cut_off, "registerInput": cut_off}
+    with pytest.raises(HostFault, match="cut off"):
+        await own_runtime.run(job(call), host)
+    assert await own_runtime.run(job("return 1;"), FakeHost()) == Ended("1")
+
+
+async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> None:
+    host.answers["registerInput"] = lambda operation: Reply("x" * (1 << 20))
+    forger, said = Forger(), b"".join(call(id=i, name="registerInput") for i in range(50))
+    with pytest.raises(LimitExceeded, match=r"0\.1 s"):
+        await forger.run(said, job("", limits=replace(LIMITS, compute_s=0.1)), host, reads=False)
+    assert forger.killed
+    assert len(host.operations) < 5
 
 
 async def test_a_new_fork_server_replaces_a_dead_one(own_runtime, host) -> None:
@@ -221,33 +254,31 @@ class Forger:
     def __init__(self) -> None:
         self.killed = False
 
-    async def run(self, said: bytes, made: Job, host: FakeHost) -> Ended:
+    async def run(self, said: bytes, made: Job, host: FakeHost, *, reads: bool = True) -> Ended:
         ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_connection(sock=ours)
-        worker = Worker(0, reader, writer, asyncio.get_running_loop().create_future())
+        link = await Link.over(ours)
+        worker = Worker(0, link, asyncio.get_running_loop().create_future())
         theirs.setblocking(False)
 
         def kill() -> None:
             self.killed = True
-            writer.transport.abort()
+            link.abort()
 
-        speaking = asyncio.create_task(self._speak(theirs, said))
+        speaking = asyncio.create_task(self._speak(theirs, said, reads))
         try:
             return await asyncio.wait_for(Session(made, host, worker, 7, kill).run(), 5)
         finally:
             speaking.cancel()
             await asyncio.gather(speaking, return_exceptions=True)
             theirs.close()
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            link.abort()
 
     @staticmethod
-    async def _speak(sock: socket.socket, said: bytes) -> None:
+    async def _speak(sock: socket.socket, said: bytes, reads: bool) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
             await loop.sock_sendall(sock, said)
-            while await loop.sock_recv(sock, 65536):
+            while reads and await loop.sock_recv(sock, 65536):
                 pass
 
 

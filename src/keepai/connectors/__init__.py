@@ -38,7 +38,7 @@ NOT_SETTINGS = frozenset({"self", "name", "clock"})
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Connector:
     """The connector that a table `[connectors.<name>]` describes; `ConfigError` lists all that is wrong."""
     kind = load(type_name, folder)
-    wrong = _problems(kind, settings)
+    wrong = [*_exposed(kind, name, settings), *_problems(kind, settings)]
     if wrong:
         raise ConfigError(f"[connectors.{name}] (type {type_name!r}): {'; '.join(wrong)}.")
     return kind(**settings, name=name)
@@ -59,11 +59,20 @@ def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     return found
 
 
+def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> list[str]:
+    """Secrets that stand in keep.toml, where everybody may read them."""
+    taken = inspect.signature(kind).parameters
+    return [
+        f"{each!r} is a secret, and keep.toml is no place for it: take it out, and say: keep secrets set {name} {each}"
+        for each in settings if each in kind.secrets and each not in taken
+    ]
+
+
 def _problems(kind: type[Connector], settings: Mapping[str, Any]) -> list[str]:
     known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
     missing = [n for n, p in known.items() if p.default is p.empty and n not in settings]
     told = [f"the setting {each!r} is missing" for each in missing]
-    told += [_unknown(each, list(known)) for each in settings if each not in known]
+    told += [_unknown(each, list(known)) for each in settings if each not in known and each not in kind.secrets]
     return told + [each for n in known if n in settings for each in _misfit(kind, n, settings[n])]
 
 
@@ -81,7 +90,7 @@ def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
         return [] if _fits(value, annotation) else [f"the setting {setting!r} must be {_NESTED[annotation]}"]
     expected = {"bool": bool, "int": int, "float": (int, float)}.get(str(annotation), str)
     fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))  # type: ignore[arg-type]
-    return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {value!r}"]
+    return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {_shown(value)}"]
 
 
 #: Annotations of settings that are more than one value, in words.
@@ -101,3 +110,10 @@ def _fits(value: Any, annotation: str) -> bool:
 
 def _word(annotation: str) -> str:
     return {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(annotation, "a string")
+
+
+def _shown(value: Any) -> str:
+    """What was given instead; a text only by its kind, for it may be a secret in the wrong line."""
+    if isinstance(value, str):
+        return "a string"
+    return repr(value) if isinstance(value, bool | int | float) else "a list" if isinstance(value, list) else "a table"

@@ -24,11 +24,12 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 
-from ..model.errors import ConfigError, PermissionDenied
+from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
 from .shapes import Shape, hint
@@ -49,6 +50,9 @@ _OBJECT_MEMBERS = frozenset({
 })
 #: What `ctx` carries itself, the input sources that are the host's own, and what capabilities of inputs begin with.
 TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
+
+
+GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that nobody is told them
 
 
 class Operation(Generic[F]):
@@ -173,6 +177,7 @@ class Connector:
             self.name = name
         check_name(self.name)
         self._vault: MutableMapping[str, str] = {}
+        self._given: Mapping[str, str] = MappingProxyType({})  # values of secrets that were seen → their names
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -189,11 +194,28 @@ class Connector:
     def secret(self, name: str) -> str:
         """One of its secrets, for this moment: never keep it, log it or put it into an error."""
         try:
-            return self._vault[name]
+            value = self._vault[name]
         except KeyError:
             raise PermissionDenied(
                 f"{self.name} was not given its {name}. Say: keep secrets set {self.name} {name}",
             ) from None
+        self._learn({name: value})
+        return value
+
+    def entrusted(self) -> Mapping[str, str]:
+        """The values that it has, and had before, of its secrets → their names: what nobody may be told.
+
+        It is another mapping whenever there is a new value, and the same one otherwise.
+        """
+        with suppress(KeepError):  # a vault that cannot be opened gave it nothing new
+            self._learn(self._vault)
+        return self._given
+
+    def _learn(self, secrets: Mapping[str, str]) -> None:
+        now = {value: name for name, value in secrets.items()}
+        if not now.keys() <= self._given.keys():
+            former = [entry for entry in self._given.items() if entry[0] not in now]
+            self._given = {**dict(former[-GIVEN_MAX:]), **now}  # a token may be renewed every hour, for years
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:

@@ -172,6 +172,9 @@ class Commands:
         if answer not in RESOLUTIONS:
             raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
         mutation = self._mutation(mutation_id)
+        held = self._parts.redactor.found_in(result) if self._parts.redactor is not None else None
+        if held:
+            raise Refused(f"The result holds the secret {held}, and nothing was kept. Leave it out.")
         text = encode(result, what="the result")
         act = self._judged(_answering(mutation, answer, text, actor, shown))
         if RESOLUTIONS[answer] == "difference":

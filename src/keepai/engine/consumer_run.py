@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ledger.transitions import runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import ConsumerEnd
 from ..model.clock import iso
-from ..model.codec import encode
+from ..model.codec import canonical
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import Phase, Status
 from . import approval, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE
-from .parts import Parts
 from .prepare_result import title_of
 from .producer_run import kept_state
 from .stepping import Stepper, fixed_by
 
 
-async def execute(stepper: Stepper) -> None:
-    """Go on from whatever phase the run is in, until it commits or has to wait."""
+async def execute(stepper: Stepper) -> Run | None:
+    """Go on from whatever phase the run is in, until it commits or has to wait.
+
+    Gives the run that begins in the same commit, if one does."""
     approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
     if approved is not None and await mutation.perform_approved(stepper, approved) is None:
-        return
+        return None
     if stepper.run.phase is Phase.PREPARING:
         await _prepare(stepper)
     if stepper.run.phase is Phase.PREPARED:
-        await _enter(stepper)
+        await _advance(stepper, *_entered(stepper.reserved))
     if stepper.run.phase is Phase.MUTATING and not await _mutate(stepper):
-        return
+        return None
     if stepper.run.phase is Phase.MUTATED:
         await _advance(stepper, Phase.EMITTING)
-    await _next(stepper)
+    return await _next(stepper)
 
 
 async def _prepare(stepper: Stepper) -> None:
@@ -42,16 +45,13 @@ async def _prepare(stepper: Stepper) -> None:
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.run = await stepper.parts.ledger.write(
-        runs.prepare, stepper.run, result.text, result.wanted, stepper.trace.take(),
+        runs.prepare, stepper.run, result.text, result.wanted, stepper.trace.take(), *_entered(result.wanted),
     )
 
 
-async def _enter(stepper: Stepper) -> None:
-    """Nothing reserved means nothing to do: `mutate` is passed over."""
-    if _reserved(stepper.parts, stepper.run):
-        await _advance(stepper, Phase.MUTATING)
-    else:
-        await _advance(stepper, Phase.EMITTING, NONE)
+def _entered(reserved: Sequence[object]) -> tuple[Phase, str | None]:
+    """What follows `prepared`: nothing reserved means nothing to do, and `mutate` is passed over."""
+    return (Phase.MUTATING, None) if reserved else (Phase.EMITTING, NONE)
 
 
 async def _mutate(stepper: Stepper) -> bool:
@@ -68,9 +68,8 @@ def _unit(stepper: Stepper) -> Unit:
     """What a consumer's one mutation is for: the events that it reserved, in their attempts."""
     run = stepper.run
     assert run.prepare_result is not None, run
-    reserved = stepper.parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    events = sorted((str(r["event_id"]), int(r["attempt"])) for r in reserved)
-    return Unit(Step.MUTATE, encode([list(event) for event in events]), title_of(run.prepare_result))
+    events = sorted((str(r["event_id"]), int(r["attempt"])) for r in stepper.reserved)
+    return Unit(Step.MUTATE, canonical([list(event) for event in events]), title_of(run.prepare_result))
 
 
 async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -> None:
@@ -79,7 +78,7 @@ async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -
     )
 
 
-async def _next(stepper: Stepper) -> None:
+async def _next(stepper: Stepper) -> Run | None:
     run, parts = stepper.run, stepper.parts
     assert run.outcome is not None, run
     publications: tuple[Publication, ...] = ()
@@ -90,10 +89,10 @@ async def _next(stepper: Stepper) -> None:
         state = kept_state(parts, ended.value, stepper.handler.name)
     wake_at = _wake_at(stepper)
     end = ConsumerEnd(
-        publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(parts, run),
+        publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
         trace=stepper.trace.take(),
     )
-    await parts.ledger.write(runs.commit_consumer, run, end)
+    return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
 
 
 def _wake_at(stepper: Stepper) -> int | None:
@@ -119,12 +118,7 @@ def _shown(ms: int) -> str:
         return str(ms)
 
 
-def _recheck_at(parts: Parts, run: Run) -> int | None:
-    if _reserved(parts, run):
+def _recheck_at(stepper: Stepper) -> int | None:
+    if stepper.reserved:
         return None
-    return parts.clock.now_ms() + int(parts.policy.recheck_s * 1000)
-
-
-def _reserved(parts: Parts, run: Run) -> bool:
-    rows = parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    return bool(rows)
+    return stepper.parts.clock.now_ms() + int(stepper.parts.policy.recheck_s * 1000)

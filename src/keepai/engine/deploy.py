@@ -88,6 +88,10 @@ async def plan(
     actor: str,
 ) -> Plan:
     """Check a script against every rule for a new version; nothing is written."""
+    held = parts.redactor.found(source) if parts.redactor is not None else None
+    if held:
+        raise Refused(f"The script holds the secret {held}, so it was not deployed. Connectors add their secrets "
+                      "themselves: take it out of the script, and change the secret where it may have been seen.")
     by_id = parts.policy.mutate_reads == "by_id"
     checked = await asyncio.to_thread(check, source, parts.surface, mutate_reads=by_id)
     if checked.manifest is None or checked.errors:

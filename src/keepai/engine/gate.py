@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..ledger.transitions.events import Publication, Registration
-from ..model.codec import Json, check_id, digest, encode, stored
+from ..model.codec import Json, canonical, check_id, digest, stored
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
@@ -174,7 +174,7 @@ class Gate:
             raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
         self._count(len(names))
         message_id = self._message_id(entry.get("messageId"), names[0])
-        payload = encode(
+        payload = canonical(
             entry.get("payload"), what=f"the payload of {message_id!r}",
             bytes_max=self._parts.policy.payload_bytes_max,
         )

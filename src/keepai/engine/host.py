@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ..ledger.base import Row
+from ..ledger.base import Ledger, Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
-from ..ledger.transitions.runs import Begin
+from ..ledger.transitions.runs import Begin, Follow
 from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
@@ -46,6 +46,17 @@ class Now:
 
 #: What to do next; gives the run to execute then, if there is one.
 Step = Callable[[], Awaitable[Run | None]]
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The step that begins a handler's run."""
+
+    ledger: Ledger
+    new: Begin
+
+    async def __call__(self) -> Run:
+        return await self.ledger.write(runs.begin, self.new)
 
 
 class Host:
@@ -201,8 +212,8 @@ class Host:
             return False
         try:
             run = await step()
-            if run is not None:
-                await runner.execute(self._parts, run)
+            while run is not None:
+                run = await runner.execute(self._parts, run, self._follow(run))
         except Conflict:  # a person was quicker: look again, but not for ever
             self._overtaken[workflow_id] += 1
             if self._overtaken[workflow_id] >= _OVERTAKEN_MAX:
@@ -226,8 +237,7 @@ class Host:
         if far := self._far(now):
             return partial(self._bring_near, now, far)
         if now.run is None:
-            due = self._due(now)
-            return partial(self._begin, now, due) if due else None
+            return self._beginning(now)
         if now.run.state is Status.ACTIVE:
             return partial(self._under_active_version, now, now.run)
         if now.run.reason is Reason.RECONCILIATION:
@@ -290,12 +300,24 @@ class Host:
     def _is_due(self, workflow_id: str) -> bool:
         return self._next(self._now(workflow_id)) is not None
 
-    # -- doing it ----------------------------------------------------------------------------------
-
-    async def _begin(self, now: Now, due: scheduler.Due) -> Run:
+    def _beginning(self, now: Now) -> Beginning | None:
+        manifest = self._parts.script(now.row["id"], now.active).manifest
+        due = scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
+        if due is None:
+            return None
         phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
-        begin = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
-        return await self._parts.ledger.write(runs.begin, begin)
+        new = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
+        return Beginning(self._parts.ledger, new)
+
+    def _follow(self, run: Run) -> Follow:
+        """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
+        def follow(read: Reader) -> Begin | None:
+            now = self._now(run.workflow_id, read)
+            step = self._next(now) if now.active == run.number and not self._closing else None
+            return step.new if isinstance(step, Beginning) else None
+        return follow
+
+    # -- doing it ----------------------------------------------------------------------------------
 
     async def _under_active_version(self, now: Now, run: Run) -> Run:
         """A run that was made ready to go on does so with the version that is active by then."""
@@ -322,17 +344,13 @@ class Host:
     def _workflow_ids(self) -> Iterator[str]:
         yield from (str(r["id"]) for r in self._parts.ledger.read().all("workflow_all"))
 
-    def _now(self, workflow_id: str) -> Now:
-        read = self._parts.ledger.read()
+    def _now(self, workflow_id: str, read: Reader | None = None) -> Now:
+        read = read or self._parts.ledger.read()
         row = read.one("workflow_by_id", workflow_id=workflow_id)
         assert row is not None, f"workflow {workflow_id} was just listed"
         open_run = read.one("run_open", workflow_id=workflow_id)
         handlers = read.all("handler_due", workflow_id=workflow_id)
         return Now(row, handlers, run_record(open_run) if open_run else None)
-
-    def _due(self, now: Now) -> scheduler.Due | None:
-        manifest = self._parts.script(now.row["id"], now.active).manifest
-        return scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
 
     def _far(self, now: Now) -> list[scheduler.Nearer]:
         """Due times that lie too far ahead, because the clock was set back."""

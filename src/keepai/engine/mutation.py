@@ -17,12 +17,12 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, digest, encode, stored
+from ..model.codec import Json, canonical, digest, stored
 from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation
-from ..model.states import AFTER_APPLIED
+from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
 from . import approval, failure, outside, reconcile, signs
 from .gate import check_allowed
@@ -46,8 +46,8 @@ async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | N
     """Check, record, send, record; the result as it is kept, or None if the run has to wait."""
     parts = stepper.parts
     spec, params, subkey = _parsed(stepper, operation, unit.step)
-    intent = _intent(stepper, operation.name, spec, params, subkey, unit)
-    before = await _applied_before(stepper, spec, intent, unit.step)
+    intent, earlier = _intent(stepper, operation.name, spec, params, subkey, unit)
+    before = await _applied_before(stepper, spec, intent, earlier, unit.step)
     if before is not None:
         return before
     if _must_ask(stepper, operation, params):
@@ -59,11 +59,11 @@ async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | N
     return await _record(stepper, mutation, await _call(stepper, spec, mutation, unit.step))
 
 
-async def _applied_before(stepper: Stepper, spec: OperationSpec, intent: Intent, step: Step) -> str | None:
+async def _applied_before(
+    stepper: Stepper, spec: OperationSpec, intent: Intent, earlier: list[Row], step: Step,
+) -> str | None:
     """The result that the ledger already has for the same unit; then nothing is sent."""
-    row = stepper.parts.ledger.read().one(
-        "mutation_applied_by_key", workflow_id=stepper.run.workflow_id, mutation_key=intent.mutation_key,
-    )
+    row = next((r for r in earlier if r["status"] == MutationStatus.APPLIED), None)
     if row is None:
         return None
     _check_content(spec, row, intent)
@@ -141,26 +141,27 @@ def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
 
 def _intent(
     stepper: Stepper, name: str, spec: OperationSpec, params: Json, subkey: str | None, unit: Unit,
-) -> Intent:
+) -> tuple[Intent, list[Row]]:
+    """What is about to be sent, and what the ledger has of the same thing for the same unit."""
     run, parts = stepper.run, stepper.parts
     connector, _, operation = name.partition(".")
-    identity, payload = encode(spec.identity(params)), encode(spec.payload(params))
+    identity, payload = canonical(spec.identity(params)), canonical(spec.payload(params))
     target = spec.target(params)
     key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
+    earlier = parts.ledger.read().all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
     return Intent(
-        mutation_key=key, idempotency_key=_idempotency_key(stepper, key, payload), connector=connector,
+        mutation_key=key, idempotency_key=_idempotency_key(key, payload, earlier), connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
-        payload=payload, params=encode(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
+        payload=payload, params=canonical(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
-    )
+    ), earlier
 
 
-def _idempotency_key(stepper: Stepper, mutation_key: str, payload: str) -> str:
+def _idempotency_key(mutation_key: str, payload: str, earlier: list[Row]) -> str:
     """The same for every send of the same thing, unless the outside system itself refused it before."""
-    row = stepper.parts.ledger.read().one(
-        "mutation_refusals", workflow_id=stepper.run.workflow_id, mutation_key=mutation_key,
+    refusals = sum(
+        r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
     )
-    refusals = row["refusals"] if row else 0
     return digest(mutation_key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..connectors.base import Connector
+from ..connectors.redaction import Redactor
 from ..ledger.base import Ledger
 from ..ledger.rows import script_record
 from ..model.clock import Clock, Ids
@@ -43,6 +44,7 @@ class Parts:
     clock: Clock
     ids: Ids
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
+    redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     closures: Closures = field(default_factory=Closures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 
 from ..model.codec import Json
 from ..model.errors import NotGranted
@@ -21,10 +22,11 @@ class Permissions:
     def __init__(self, parts: Parts, run: Run) -> None:
         self._parts, self._run = parts, run
         self._used: Counter[str] = Counter()
-        self._grants: dict[str, Grant] = {
-            str(r["capability"]): from_text(r["rule"])
-            for r in parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
-        }
+
+    @cached_property
+    def _grants(self) -> dict[str, Grant]:
+        rows = self._parts.ledger.read().all("grant_all", workflow_id=self._run.workflow_id)
+        return {str(r["capability"]): from_text(r["rule"]) for r in rows}
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.clock import parse_iso
-from ..model.codec import Json, check_id, decode, encode
+from ..model.codec import Json, canonical, check_id, decode, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
 from ..model.policy import Policy
 from ..script.manifest import Handler
@@ -31,18 +31,18 @@ def parse(returned: str | None, handler: Handler, policy: Policy, warn: list[str
     if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
         raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
     wanted = _wanted(value["reservations"], handler, policy)
-    return PrepareResult(encode(value), wanted, _title(value.get("ui")), _wake(value.get("wakeAt"), warn))
+    return PrepareResult(canonical(value), wanted, _title(value.get("ui")), _wake(value.get("wakeAt"), warn))
 
 
 def title_of(text: str) -> str | None:
     """The title of a PrepareResult that was pinned earlier."""
-    value = decode(text)
+    value = stored(text)
     return _title(value.get("ui")) if isinstance(value, dict) else None
 
 
 def wake_of(text: str) -> int | None:
     """The wakeAt of a PrepareResult that was pinned earlier."""
-    value = decode(text)
+    value = stored(text)
     return _wake(value.get("wakeAt"), []) if isinstance(value, dict) else None
 
 

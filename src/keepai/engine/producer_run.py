@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from ..ledger.transitions import runs
-from ..model.codec import check_size, decode, encode
+from ..model.codec import canonical, check_size, decode
 from ..model.operations import Step
+from ..model.records import Run
 from ..script.schedule import next_time
 from .parts import Parts
 from .stepping import Stepper
 
 
-async def execute(stepper: Stepper) -> None:
-    """Run the handler and commit what it brought."""
+async def execute(stepper: Stepper) -> Run | None:
+    """Run the handler and commit what it brought; gives the run that begins in the same commit, if one does."""
     parts, run = stepper.parts, stepper.run
     ended, gate = await stepper.step(Step.PRODUCER, (stepper.state(),))
-    await parts.ledger.write(
+    return await parts.ledger.write(
         runs.commit_producer, run, tuple(gate.gathered.inputs.values()),
         tuple(gate.gathered.publications.values()), kept_state(parts, ended.value, stepper.handler.name),
-        next_run_at(stepper), stepper.trace.take(),
+        next_run_at(stepper), stepper.trace.take(), stepper.follow,
     )
 
 
@@ -34,4 +35,4 @@ def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
         return None
     what = f"the state of {handler}"
     check_size(returned, what, parts.policy.state_bytes_max)
-    return encode(decode(returned, what=what))
+    return canonical(decode(returned, what=what))

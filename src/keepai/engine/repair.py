@@ -9,6 +9,7 @@ faulty version touched. An unknown outcome never comes here.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -62,6 +63,7 @@ def by_command(command: Sequence[str]) -> RepairHook:
     async def hook(known: Evidence) -> Fix | None:
         program = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name not in _OURS},
         )
         try:
             said, _ = await program.communicate(encode(known.to_json()).encode())
@@ -74,6 +76,10 @@ def by_command(command: Sequence[str]) -> RepairHook:
         return Fix(**answer) if isinstance(answer, dict) else None
 
     return hook
+
+
+#: What opens the secrets and the page: not for a program that reads what came from outside.
+_OURS = ("KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE", "KEEP_PASSWORD")
 
 
 def wanted(parts: Parts, run: Run) -> bool:

@@ -15,6 +15,7 @@ from ..ledger.transitions import items, runs
 from ..model.codec import Json, check_id, encode, stored
 from ..model.errors import RuleBroken
 from ..model.operations import Step
+from ..model.records import Run
 from ..model.states import UNFINISHED, ItemStatus, Status
 from ..runtime.base import Operation, Reply
 from . import approval, mutation
@@ -28,18 +29,20 @@ class Suspended(Exception):
     """The script ends here; why its run waits is on record already."""
 
 
-async def execute(stepper: Stepper) -> None:
-    """Send what a person approved, if that is due; then replay, and commit if the handler returns."""
+async def execute(stepper: Stepper) -> Run | None:
+    """Send what a person approved, if that is due; then replay, and commit if the handler returns.
+
+    Gives the run that begins in the same commit, if one does."""
     approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
     if approved is not None and await mutation.perform_approved(stepper, approved) is None:
-        return
+        return None
     try:
         ended, _ = await stepper.step(Step.ROUTINE, (stepper.state(),), items=Items(stepper))
     except Suspended:
-        return
-    await stepper.parts.ledger.write(
+        return None
+    return await stepper.parts.ledger.write(
         runs.commit_routine, stepper.run, kept_state(stepper.parts, ended.value, stepper.handler.name),
-        next_run_at(stepper), stepper.trace.take(),
+        next_run_at(stepper), stepper.trace.take(), stepper.follow,
     )
 
 

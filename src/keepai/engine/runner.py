@@ -4,29 +4,33 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
+from ..ledger.transitions.runs import Follow
 from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken, in_words
 from ..model.records import Mutation, Run
-from ..model.states import Status
+from ..model.states import AFTER_APPLIED, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, producer_run, reconcile, routine_run
 from .parts import Parts
 from .stepping import Stepper
 
 
-async def execute(parts: Parts, run: Run) -> None:
-    """Go on with `run` from its phase; one whose call is on record without an outcome is in doubt: it never runs on."""
-    if run.state is Status.ACTIVE and in_flight(parts, run) is not None:
+async def execute(parts: Parts, run: Run, follow: Follow) -> Run | None:
+    """Go on with `run` from its phase; one whose call is on record without an outcome is in doubt: it never runs on.
+
+    Gives the run that began in the commit that ended it, if one did."""
+    may_send = run.state is Status.ACTIVE and run.phase in AFTER_APPLIED
+    if may_send and in_flight(parts, run) is not None:
         await _stop(parts, run, None, OutcomeUnknown("The call was cut off; it may or may not have happened."))
-        return
+        return None
     loaded = parts.script(run.workflow_id, run.number)
     handler = loaded.manifest.handler(run.handler)
     if handler is None:
         gone = RuleBroken(f"The script version {run.version} has no handler {run.handler!r}.")
         await _stop(parts, run, None, gone)
-        return
-    stepper = Stepper(parts, run, loaded, handler)
+        return None
+    stepper = Stepper(parts, run, loaded, handler, follow)
     try:
-        await _EXECUTE[handler.kind](stepper)
+        return await _EXECUTE[handler.kind](stepper)
     except (LedgerStopped, Conflict):
         raise  # nothing can be kept, or somebody was quicker: the lane looks again
     except KeepError as error:
@@ -35,6 +39,7 @@ async def execute(parts: Parts, run: Run) -> None:
         fault = HostFault(f"The host failed in {run.handler!r}: {in_words(error)}. The evidence is kept.")
         fault.__cause__ = error
         await _stop(parts, stepper.run, stepper, fault)
+    return None
 
 
 _EXECUTE = {

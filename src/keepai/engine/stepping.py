@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from functools import cached_property
 
+from ..ledger.base import Row
+from ..ledger.transitions.runs import Follow
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.records import Run
+from ..model.states import Phase
 from ..runtime.base import Ended, Fixed, Job
 from ..script.manifest import Handler
 from .gate import Gate, Work
@@ -17,13 +21,25 @@ from .trace import Trace
 class Stepper:
     """Everything that the steps of one run share."""
 
-    def __init__(self, parts: Parts, run: Run, loaded: Loaded, handler: Handler) -> None:
-        self.parts, self.run, self.loaded, self.handler = parts, run, loaded, handler
+    def __init__(self, parts: Parts, run: Run, loaded: Loaded, handler: Handler, follow: Follow) -> None:
+        self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
         self.permissions = Permissions(parts, run)
-        last = parts.ledger.read().one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
-        position = int(last["position"]) if last else 0
-        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, position)
+        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
         self.at: Step | None = None
+
+    def _traced(self) -> int:
+        """Where the run's trace ends so far; one that has not pinned anything has none."""
+        if self.run.phase is Phase.PREPARING:
+            return 0
+        last = self.parts.ledger.read().one("trace_last", workflow_id=self.run.workflow_id, run_id=self.run.id)
+        return int(last["position"]) if last else 0
+
+    @cached_property
+    def reserved(self) -> list[Row]:
+        """What the run has pinned; ask when it has."""
+        return self.parts.ledger.read().all(
+            "reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id,
+        )
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
@@ -39,12 +55,16 @@ class Stepper:
         )
         return await self.parts.runtime.run(job, gate), gate
 
-    def state(self) -> str | None:
-        """The handler's durable state."""
+    @cached_property
+    def _state(self) -> str | None:
         row = self.parts.ledger.read().one(
             "handler_get", workflow_id=self.run.workflow_id, handler=self.handler.name,
         )
         return row["state"] if row else None
+
+    def state(self) -> str | None:
+        """The handler's durable state; nobody but a run of it changes that, when it commits."""
+        return self._state
 
     def _allowed(self, step: Step) -> frozenset[Kind]:
         if step is Step.MUTATE and self.parts.policy.mutate_reads == "by_id":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..connectors.redaction import Redactor
 from ..model.clock import Clock
 from ..model.codec import encode, sound
 from ..model.errors import BadValue
@@ -12,8 +13,11 @@ from ..model.records import Traced
 class Trace:
     """Collects one run's calls, logs and warnings; `take` empties it."""
 
-    def __init__(self, run_id: str, clock: Clock, bytes_max: int, position: int) -> None:
+    def __init__(
+        self, run_id: str, clock: Clock, bytes_max: int, position: int, redactor: Redactor | None = None,
+    ) -> None:
         self._run_id, self._clock, self._bytes_max, self._position = run_id, clock, bytes_max, position
+        self._redactor = redactor
         self._lines: list[Traced] = []
 
     def call(
@@ -41,16 +45,23 @@ class Trace:
         duration_ms: int | None,
     ) -> None:
         self._position += 1
+        if self._redactor is not None:
+            answer, error = self._told(answer), self._told(error)
         self._lines.append(Traced(
             self._run_id, self._position, step.value, kind, name, args, sound(answer) if answer else answer,
             sound(error) if error else error, duration_ms, self._clock.now_ms(),
         ))
+
+    def _told(self, text: str | None) -> str | None:
+        return self._redactor.text(text) if self._redactor is not None and text else text
 
     def _short(self, value: object) -> str:
         try:
             text = encode(value)
         except BadValue as error:
             return f"({error.message})"
+        if self._redactor is not None:
+            text = self._redactor.text(text)  # before it is cut: half a secret would not be found
         if len(text) <= self._bytes_max:
             return text
         return text[: self._bytes_max] + f"… ({len(text):,} characters)"

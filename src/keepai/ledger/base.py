@@ -46,8 +46,8 @@ class Tx(Reader, Protocol):
         """A fresh id."""
         ...
 
-    def tick(self, workflow_id: str) -> int:
-        """The next number of a workflow's own sequence."""
+    def tick(self, workflow_id: str, count: int = 1) -> int:
+        """The next number of a workflow's own sequence, or the last of the next `count`."""
         ...
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+_LOOKS = re.compile(r"(--.*\n|\s)*(select|with)\b")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -21,6 +22,12 @@ def load() -> Mapping[str, str]:
                 assert name not in found, f"the statement {name} stands twice"
                 found[name] = text
     return found
+
+
+@cache
+def reading() -> frozenset[str]:
+    """The names of the statements that only look."""
+    return frozenset(name for name, text in load().items() if _LOOKS.match(text))
 
 
 def _split(text: str) -> list[tuple[str, str]]:

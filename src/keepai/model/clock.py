@@ -9,6 +9,7 @@ from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 class Clock(Protocol):
@@ -49,7 +50,11 @@ class Ids:
 
 
 def _base32(value: int, length: int) -> str:
-    return "".join(_ALPHABET[(value >> (5 * i)) & 31] for i in reversed(range(length)))
+    digits = ""
+    for _ in range(length // 2):  # two at a time: every row of the ledger has such an id
+        digits = _PAIRS[value & 1023] + digits
+        value >>= 10
+    return _ALPHABET[value & 31] + digits if length % 2 else digits
 
 
 def iso(ms: int) -> str:

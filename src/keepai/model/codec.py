@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import NoReturn, TypeAlias
 
 from .errors import BadValue, LimitExceeded
@@ -22,7 +23,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = _ENCODER.encode(_clean(value, what, 0))
+    text = _ENCODER.encode(value if _is_clean(value, 0) else _clean(value, what, 0))
     check_size(text, what, bytes_max)
     return text
 
@@ -36,7 +37,14 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise BadValue(f"{what} is not valid JSON: {error}.") from None
-    return _clean(value, what, 0)
+    return value if _is_plain(text) or _is_clean(value, 0) else _clean(value, what, 0)
+
+
+def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
+    """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
+    text = _ENCODER.encode(value)
+    check_size(text, what, bytes_max)
+    return text
 
 
 def stored(text: str) -> Json:
@@ -78,6 +86,41 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
     if "\0" in value:
         raise BadValue(f"{what} contains a NUL character; ids must not.")
     return value
+
+
+def _is_plain(text: str | bytes) -> bool:
+    """Whether nothing in a JSON text can need a closer look, as far as its characters tell."""
+    if isinstance(text, bytes) or not text.isascii() or _ODD.search(text):
+        return False
+    return text.count("[") + text.count("{") < DEPTH_MAX
+
+
+def _is_clean(value: object, depth: int) -> bool:
+    """Whether `_clean` would leave a value as it is: most are, and then no names of places need be made."""
+    if type(value) is str:
+        return value.isascii() or _SURROGATE.search(value) is None
+    if type(value) is int:
+        return -INTEGER_MAX <= value <= INTEGER_MAX
+    if value is None or type(value) is bool:
+        return True
+    if type(value) is float:
+        return math.isfinite(value) and not value.is_integer()
+    if depth >= DEPTH_MAX:
+        return False
+    if type(value) is dict:
+        return all(map(_is_clean_key, value)) and _are_clean(value.values(), depth + 1)
+    return type(value) is list and _are_clean(value, depth + 1)
+
+
+def _is_clean_key(key: object) -> bool:
+    return type(key) is str and (key.isascii() or _SURROGATE.search(key) is None)
+
+
+def _are_clean(values: Iterable[object], depth: int) -> bool:
+    for value in values:  # noqa: SIM110 — `all` over a generator takes twice as long
+        if not _is_clean(value, depth):
+            return False
+    return True
 
 
 def _clean(value: object, what: str, depth: int) -> Json:
@@ -152,6 +195,10 @@ def _named(value: object) -> str:
         return f"{kind} {str(value)[:40]!r}"
     return f"a {kind}"
 
+
+#: A long number, one with a point or an exponent, half of a surrogate pair: in a string it only costs the closer look.
+_ODD = re.compile(r"\d{16}|\d[.eE]|\\u[dD]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 # Made once: building them costs more than a small text does.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)

@@ -10,7 +10,8 @@ KeepError                   what happened, to what, why, what to do
 ├ ConnectorError            the outside world, in a connector's words
 │ ├ Transient               it did not happen; later it may                      → retry
 │ ├ PermissionDenied        it did not happen; a person must allow it            → person
-│ │ └ NotGranted            nobody allowed this capability to the workflow
+│ │ ├ NotGranted            nobody allowed this capability to the workflow
+│ │ └ VaultClosed           the secrets cannot be read or stored; says what to do
 │ ├ PreconditionFailed      it did not happen; a person must mend the world      → person
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
@@ -173,6 +174,10 @@ class NotGranted(PermissionDenied):
     def __init__(self, message: str, capability: str) -> None:
         super().__init__(message)
         self.capability = capability
+
+
+class VaultClosed(PermissionDenied):
+    """The secrets cannot be read or stored."""
 
 
 class PreconditionFailed(ConnectorError):

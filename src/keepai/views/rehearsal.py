@@ -159,8 +159,11 @@ class Muted(Connector):
     def __init__(self, real: Connector) -> None:
         super().__init__(name=real.name)
         self.account = real.account
-        self.input_types = real.input_types  # type: ignore[misc]
+        self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
         self._real = real
+
+    def entrusted(self) -> Mapping[str, str]:
+        return self._real.entrusted()
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:

@@ -100,8 +100,8 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
 async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | None:
     """Call first, write down afterwards."""
     spec, params, subkey = mutation._parsed(stepper, operation, unit.step)
-    intent = mutation._intent(stepper, operation.name, spec, params, subkey, unit)
-    before = await mutation._applied_before(stepper, spec, intent, unit.step)
+    intent, earlier = mutation._intent(stepper, operation.name, spec, params, subkey, unit)
+    before = await mutation._applied_before(stepper, spec, intent, earlier, unit.step)
     if before is not None:
         return before
     if mutation._must_ask(stepper, operation, params):
@@ -158,7 +158,7 @@ def _keep_state(tx: Any, run: Any, state: str | None) -> None:
 _commit_consumer = runs.commit_consumer
 
 
-def _first_cause(tx: Any, run: Any, end: Any) -> None:
+def _first_cause(tx: Any, run: Any, end: Any, *follow: Any) -> Any:
     class First:
         def __getattr__(self, name: str) -> Any:
             return getattr(tx, name)
@@ -167,7 +167,7 @@ def _first_cause(tx: Any, run: Any, end: Any) -> None:
             rows = tx.all(query, **params)
             return rows[:1] if query == "cause_of_run" else rows
 
-    _commit_consumer(First(), run, end)
+    return _commit_consumer(First(), run, end, *follow)
 
 
 # -- who goes on, and from where ---------------------------------------------------------------------
@@ -255,7 +255,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "first_cause_only": lambda: [(runs, "commit_consumer", _first_cause)],
     "events_stay_pending": lambda: [
         _statement("event_end_reserved", "where reserved_by = :run_id", "where 0 and :run_id")],
-    "ledger_not_consulted": lambda: [_statement("mutation_applied_by_key", "status = 'applied'", "0")],
+    "ledger_not_consulted": lambda: [_statement("mutation_same", ":mutation_key;", ":mutation_key and 0;")],
     # Items.
     "item_attempt_not_pinned": lambda: [_statement("item_enter", ", attempt = excluded.attempt", "")],
     "item_never_done": lambda: [(items, "end_item", _nothing)],

@@ -45,6 +45,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.connection = apsw.Connection(":memory:", statementcachesize=1000)
+        opening.settle(self.connection)
         self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
         self.has_power_cuts = self.is_chained = True
         with replaced([(account, "chain", self._chain)]):

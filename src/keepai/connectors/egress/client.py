@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from ...model.clock import Clock, SystemClock
 from ...model.codec import Json
 from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
+from ..foreign import parse
 from ..values import Call
 from .names import Resolve, look_up
 from .rules import Rules, origin_of
@@ -52,8 +53,7 @@ class Answer:
 
     def json(self) -> Json:
         """What the body says; a ValueError if it is no JSON."""
-        decoded: Json = json_text.loads(self.content.decode("utf-8"), parse_constant=_no_number)
-        return decoded
+        return parse(self.content)
 
     def text(self) -> str:
         """The body as text; bytes that are no UTF-8 are replaced."""
@@ -194,6 +194,8 @@ async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: s
     found = bytearray()
     try:
         async for chunk in stream:
+            if unpack is not None and unpack.eof:
+                raise OutcomeUnknown(f"{what} goes on after its end.")
             found += unpack.decompress(chunk, most + 1 - len(found)) if unpack else chunk
             if len(found) > most:
                 raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
@@ -211,7 +213,3 @@ def _joined(base: URL, location: str) -> str:
         return str(base.join(location))
     except httpx2.InvalidURL:
         raise Rejected(f"{base.host} leads to something that is no URL.") from None
-
-
-def _no_number(word: str) -> Json:
-    raise ValueError(f"{word} is no JSON")

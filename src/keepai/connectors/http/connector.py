@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 from ...model.codec import Json
 from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
+from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Answer, Client, Rules
 from .lookup import Lookup, at, parse_lookups
@@ -64,7 +65,7 @@ class Got(TypedDict):
 class Http(Connector):
     """Requests to a service over HTTP: `type = "http"`.
 
-    A mutation is of class B where a rule in `lookup` is about it, otherwise of class C, and with `key_window_s` of class A.
+    A mutation is of class B where a rule in `lookup` is about it, else of class C; with `key_window_s`, of class A.
 
     allow: prefixes of URLs; nothing else is asked for
     networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
@@ -97,7 +98,7 @@ class Http(Connector):
         self.account = f"{user}@{allow[0]}" if user else allow[0]
         self._auth, self._user, self._header = auth, user, header
         self._headers, self._key_header = _checked(headers or {}), key_header
-        self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or ())
+        self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
         wanted = {"bearer": "token", "header": "token", "basic": "password"}.get(auth)
         self.secrets = {wanted: type(self).secrets[wanted]} if wanted else {}
 
@@ -108,7 +109,7 @@ class Http(Connector):
         return MappingProxyType({
             name: dataclasses.replace(
                 spec, reconciler=spec.reconciler if name.upper() in ruled else None,
-                key_window_s=self._key_window_s if spec.identity_names else None,
+                key_window_s=self._key_window_s if spec.kind is Kind.MUTATION else None,
             ) for name, spec in super().operations.items()
         })
 

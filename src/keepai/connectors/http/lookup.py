@@ -20,8 +20,8 @@ from typing import Any
 from urllib.parse import quote
 
 from ...model.codec import Json
-from ...model.errors import ConfigError
-from ..egress import Answer
+from ...model.errors import ConfigError, Rejected
+from ..egress import Answer, Rules
 from ..values import Verdict
 
 _PLACE = re.compile(r"\{([A-Za-z0-9_.]+)\}")
@@ -73,9 +73,15 @@ class Lookup:
         return Verdict.failed()
 
 
-def parse_lookups(rules: Iterable[Mapping[str, Any]]) -> tuple[Lookup, ...]:
+def parse_lookups(rules: Iterable[Mapping[str, Any]], allowed: Rules) -> tuple[Lookup, ...]:
     """The rules of keep.toml; `ConfigError` says what is wrong with one."""
-    return tuple(_parsed(rule) for rule in rules)
+    found = tuple(_parsed(rule) for rule in rules)
+    for rule in found:
+        try:
+            allowed.check(_PLACE.sub("x", rule.url))
+        except Rejected as error:
+            raise ConfigError(f"The url of the lookup on {rule.method} {rule.prefix}: {error.message}") from None
+    return found
 
 
 def _parsed(rule: Mapping[str, Any]) -> Lookup:

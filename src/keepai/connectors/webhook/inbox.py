@@ -7,7 +7,6 @@ before the sender is told that it arrived, and a second one with its id is not k
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -20,6 +19,7 @@ from ...model.clock import Clock, SystemClock, iso
 from ...model.codec import Json
 from ...model.errors import PermissionDenied, Rejected
 from ..base import Call, Connector, Page, read
+from ..foreign import parse
 from ..local.files import PAGE_BYTES, in_thread, locked, nothing_happened, size_of
 from .signature import ID, SIGNATURE, TIME, fits
 from .spool import Spool, SpoolFull, Stored
@@ -177,7 +177,7 @@ class Inbox(Connector):
 def _shown(stored: Stored) -> Delivery:
     body: Json = stored["body"]
     try:
-        body = json.loads(stored["body"])
+        body = parse(stored["body"])
     except ValueError:
         pass
     return {

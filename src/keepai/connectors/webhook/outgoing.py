@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NotRequired, TypedDict
 
@@ -39,7 +40,9 @@ class Webhook(Connector):
     certificates: a file of authorities to trust besides those of the system
     """
 
-    secrets = MappingProxyType({"secret": "The secret with which the receiver checks signatures"})
+    secrets: Mapping[str, str] = MappingProxyType({  # type: ignore[misc]
+        "secret": "The secret with which the receiver checks signatures",
+    })
 
     def __init__(
         self, url: str, *, networks: list[str] | None = None, signed: bool = True,
@@ -51,6 +54,8 @@ class Webhook(Connector):
         self._url, self._signed, self._clock = url, signed, clock or SystemClock()
         self._host = self.client.rules.check(url).host
         self.account = self._host
+        if not signed:
+            self.secrets = {}
 
     async def check(self) -> None:
         """See that the secret is there; the receiver is not asked, because any request to it means something."""

@@ -46,6 +46,7 @@ class Spool:
         with self._turn, locked(self.folder / ".keep.lock"):
             self._look()
             if digest in self._seen:
+                sync_folder(self.folder)  # perhaps the first one was told that it is not kept, because this failed
                 return None
             if len(self._names) >= self.most:
                 raise SpoolFull

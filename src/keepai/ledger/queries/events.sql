@@ -112,7 +112,7 @@ update event set reserved_by = null, updated_at = :now where reserved_by = :run_
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
 update event set status = :target, reserved_by = null, updated_at = :now
-where reserved_by = :run_id and status = 'pending';
+where reserved_by = :run_id and status = 'pending' returning id;
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.

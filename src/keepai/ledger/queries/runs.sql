@@ -5,7 +5,7 @@
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
   prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at)
 values (:workflow_id, :seq, :run_id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
-  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :now, :now);
+  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :now, :now) returning *;
 
 -- name: run_by_id
 -- One run.
@@ -32,12 +32,12 @@ select count(*) as crashes from run where workflow_id = :workflow_id and lineage
 -- name: run_prepared
 -- prepare returned: what it decided is pinned.
 update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :now, updated_at = :now
-where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch returning id;
+where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch returning *;
 
 -- name: run_phase
 -- Go forward from one phase to the next.
 update run set phase = :target, outcome = coalesce(:outcome, outcome), updated_at = :now
-where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning id;
+where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning *;
 
 -- name: run_stop
 -- A failure changes the status, never the phase.
@@ -54,7 +54,7 @@ where id = :run_id and status = :source returning id;
 -- What a run waited for is there: this host goes on with it.
 update run set status = 'active', reason = null, error = null, retry_at = null, phase = :phase,
   outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
-where id = :run_id and status = :source and phase = :source_phase returning id;
+where id = :run_id and status = :source and phase = :source_phase returning *;
 
 -- name: run_progress
 -- Something came of a run that may fail several times: what failed before does not count any more.
@@ -63,7 +63,7 @@ update run set failures = 0 where id = :run_id and failures > 0;
 -- name: run_adopt
 -- A dead host's run now belongs to this one.
 update run set host = :host, epoch = :epoch, updated_at = :now
-where id = :run_id and status = 'active' and epoch = :source_epoch returning id;
+where id = :run_id and status = 'active' and epoch = :source_epoch returning *;
 
 -- name: run_commit
 -- Everything of this run is in the ledger.
@@ -86,7 +86,7 @@ insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_k
   first_sent_at, deadline_at, item_id, created_at, updated_at)
 values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
   :operation, :account, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
-  :now, :deadline_at, :item_id, :now, :now);
+  :now, :deadline_at, :item_id, :now, :now) returning *;
 
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
@@ -100,9 +100,10 @@ select (select count(*) from (
 -- A person keeps what was applied instead of this other payload.
 update mutation set kept = :kept where id = :mutation_id and status = 'applied' returning id;
 
--- name: mutation_applied_by_key
--- The applied mutation of the same thing for the same inputs and attempt, if there is one.
-select * from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key and status = 'applied';
+-- name: mutation_same
+-- What became of the same thing for the same inputs and attempt before.
+select id, status, payload, kept, preview, params, result, resolution, doubted_at from mutation
+where workflow_id = :workflow_id and mutation_key = :mutation_key;
 
 -- name: mutation_sent_since
 -- How often an operation was sent since a moment, whatever became of it.
@@ -163,12 +164,6 @@ where id = :mutation_id returning id;
 -- A person has seen what contradicts the outcome; the evidence stays.
 update mutation set contradicted_at = null
 where id = :mutation_id and contradicted_at = :contradicted_at returning id;
-
--- name: mutation_refusals
--- How often the outside system itself refused to do this thing.
-select count(*) as refusals from mutation
-where workflow_id = :workflow_id and mutation_key = :mutation_key and status = 'failed' and resolution is null
-  and doubted_at is null;
 
 -- name: run_restop
 -- What a stopped run waits for has changed.

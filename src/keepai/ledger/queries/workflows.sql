@@ -1,8 +1,8 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Count one further step of this workflow's own time.
-update workflow set sequence = sequence + 1 where id = :workflow_id returning sequence;
+-- Count further steps of this workflow's own time.
+update workflow set sequence = sequence + :count where id = :workflow_id returning sequence;
 
 -- name: workflow_insert
 -- A new workflow.
@@ -14,9 +14,10 @@ values (:workflow_id, :name, 'active', :major, :minor, 0, :now, :now);
 update workflow set major = :major, minor = :minor, updated_at = :now
 where id = :workflow_id and major = :before_major and minor = :before_minor returning id;
 
--- name: workflow_expect
--- A run begins only while its workflow is active at its version.
-select id from workflow where id = :workflow_id and status = 'active' and major = :major and minor = :minor;
+-- name: workflow_begin
+-- A run begins only while its workflow is active at its version; it is a further step of its time.
+update workflow set sequence = sequence + 1
+where id = :workflow_id and status = 'active' and major = :major and minor = :minor returning sequence;
 
 -- name: workflow_move
 -- A person changes whether a workflow runs.

@@ -10,13 +10,14 @@ import fcntl
 import json
 import os
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...model.errors import LedgerUnusable
 
 _BYTES = 1024
+_MACHINE = socket.gethostname()
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class HostLock:
 
     def tell(self, host: str, since: str, mark: Mark) -> None:
         """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
-        holder = {"pid": os.getpid(), "machine": socket.gethostname(), "host": host, "since": since}
-        entry = json.dumps({**holder, "mark": asdict(mark)})
+        holder = {"pid": os.getpid(), "machine": _MACHINE, "host": host, "since": since}
+        entry = json.dumps({**holder, "mark": vars(mark)})
         os.pwrite(self.fd, entry.encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
 
     def release(self) -> None:

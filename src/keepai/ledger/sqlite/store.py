@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,7 +15,8 @@ import apsw
 
 from ...model.clock import Clock, Ids, SystemClock, iso
 from ...model.errors import LedgerOlder, LedgerStopped
-from ..base import Reader
+from ..base import Reader, Row
+from ..queries import reading
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
 from .lock import HostLock, Mark
 from .migrate import migrate
@@ -50,7 +52,7 @@ class SqliteLedger:
         self.lock_fd = self._lock.fd if self._lock else None
         tx = Transaction(self._connection, self._ids, self.host, self.epoch)
         self._writer = Writer(self._connection, tx, self._clock, self.path, self._acknowledge)
-        self._reads = Statements(self._reader)
+        self._reads = Looks(self._reader, tx, self._writer)
 
     @property
     def crew(self) -> int:
@@ -107,9 +109,9 @@ class SqliteLedger:
             statements = Statements(self._connection)
             if self._lock and not accept_older:
                 _refuse_older(self.path, self._lock.left(), statements)
-            self._since = self._clock.now_ms()
-            row = statements.one(
-                "host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=self._since)
+            now = self._clock.now_ms()
+            row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
+            self._since, self._own, self._origin = iso(now), statements, statements.one("ledger_reached")
             self._acknowledge()
         except apsw.Error as error:
             raise unusable(error, self.path) from None
@@ -119,9 +121,25 @@ class SqliteLedger:
     def _acknowledge(self) -> None:
         """What is synced now must still be there when the file is opened again."""
         if self._lock:
-            reached = Statements(self._connection).one("ledger_reached")
+            reached = self._own.one("transition_newest")
             assert reached is not None
-            self._lock.tell(self.host, iso(self._since), Mark(**reached, at=iso(self._clock.now_ms())))
+            assert self._origin is not None
+            mark = {**self._origin, "moves": reached["seq"] or 0, "at": iso(self._clock.now_ms())}
+            self._lock.tell(self.host, self._since, Mark(**mark))
+
+
+class Looks(Statements):
+    """Reads what is committed: on the writer's own connection while that is at rest, because its pages are warm."""
+
+    def __init__(self, reader: apsw.Connection, tx: Transaction, writer: Writer) -> None:
+        super().__init__(reader)
+        self._tx, self._writer, self._looking, self._thread = tx, writer, reading(), threading.get_ident()
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        """Every row."""
+        if query in self._looking and self._writer.at_rest and threading.get_ident() == self._thread:
+            return self._tx.all(query, **params)
+        return super().all(query, **params)
 
 
 def _refuse_older(path: Path, left: Mark | None, statements: Statements) -> None:

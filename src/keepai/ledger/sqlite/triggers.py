@@ -9,10 +9,10 @@ account would not tell.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ...model.states import MACHINES, Machine
-from ..account import COLUMNS
+from ..account import BRIEF_MAX, COLUMNS
 
 #: machine → (table, column, column that names the subject, column that names the workflow)
 BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
@@ -27,21 +27,26 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "workflow": ("workflow", "status", "id", "id"),
 }
 
+def _brief(value: str) -> str:
+    """A text that is short enough, or the hash of it; most are, and then no function of ours need be called."""
+    return f"case when length({value}) <= {BRIEF_MAX} then {value} else account_brief({value}) end"
+
+
 #: machine → why a row of it began, why it moved: SQL over the new row and, for a move, the old one.
 WHY: Mapping[str, tuple[str, str]] = {
-    "phase": ("null", "case new.phase when 'prepared' then account_brief(new.prepare_result) end"),
+    "phase": ("null", f"case new.phase when 'prepared' then {_brief('new.prepare_result')} end"),
     "status": (
         "json_object('handler', new.handler, 'version', new.major || '.' || new.minor, 'trigger', new.trigger, "
         "'retry_of', new.retry_of)",
-        "case when new.status = 'committed' then account_brief(new.outcome) when new.reason is null then null "
+        f"case when new.status = 'committed' then {_brief('new.outcome')} when new.reason is null then null "
         "when json_valid(new.error) then json_set(new.error, '$.reason', new.reason) else new.error end",
     ),
     "mutation": (
         "json_object('run', new.run_id, 'item', new.item_id, 'call', new.connector || '.' || new.operation, "
-        "'account', new.account, 'target', new.target, 'params', account_brief(new.params), "
+        f"'account', new.account, 'target', new.target, 'params', {_brief('new.params')}, "
         "'idempotency_key', new.idempotency_key)",
         "case when new.resolution is not old.resolution then new.resolution "
-        "when new.status = 'applied' then account_brief(new.result) else new.error end",
+        f"when new.status = 'applied' then {_brief('new.result')} else new.error end",
     ),
     "event": (
         "json_object('topic', new.topic, 'message_id', new.message_id, 'run', new.created_by)", "old.reserved_by",
@@ -113,17 +118,23 @@ def statements() -> dict[str, str]:
 
 def moves(machine: Machine, table: str, column: str) -> Iterator[tuple[str, str]]:
     """Refuse a first state or a move that the machine does not list."""
-    first = ", ".join(f"'{s}'" for s in sorted(machine.initial))
-    allowed = ", ".join(f"('{s}', '{t}')" for s, targets in machine.moves.items() for t in targets)
+    # Comparisons, not lists: for each list SQLite would fill a table of its own at every execution.
+    first = " or ".join(f"new.{column} = '{s}'" for s in sorted(machine.initial))
+    allowed = " or ".join(_move(column, source, targets) for source, targets in machine.moves.items() if targets)
     yield f"{table}_{column}_first", (
-        f"before insert on {table} when new.{column} not in ({first}) "
+        f"before insert on {table} when not ({first}) "
         f"begin select raise(abort, 'illegal first state of {machine.name}'); end"
     )
     yield f"{table}_{column}_moves", (
         f"before update of {column} on {table} when old.{column} <> new.{column} "
-        f"and (old.{column}, new.{column}) not in (values {allowed}) "
+        f"and not ({allowed}) "
         f"begin select raise(abort, 'illegal move of {machine.name}'); end"
     )
+
+
+def _move(column: str, source: str, targets: Iterable[str]) -> str:
+    reached = " or ".join(f"new.{column} = '{target}'" for target in targets)
+    return f"(old.{column} = '{source}' and ({reached}))"
 
 
 def _history(name: str, table: str, column: str, subject: str, workflow: str) -> Iterator[tuple[str, str]]:
@@ -148,11 +159,14 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Append one row to the account; `max` takes the hash from the very row whose number it finds."""
-    row = f"p.seq + 1, {', '.join(values)}"
+    """Append one row to the account; `max` takes the hash from the very row whose number it finds.
+
+    The values stand inside of the aggregate, so that each is worked out once and not for the row and for its hash."""
+    named = ", ".join(f"{value} as {name}" for name, value in zip(COLUMNS[1:], values, strict=True))
+    row = ", ".join(f"p.{name}" for name in COLUMNS)
     return " ".join((
-        f"insert into transition ({', '.join(COLUMNS)}, chain)", f"select {row}, account_chain(p.chain, {row})",
-        "from (select coalesce(max(seq), 0) as seq, chain from transition) p",
+        f"insert into transition ({', '.join(COLUMNS)}, chain) select {row}, account_chain(p.previous, {row}) from",
+        "(select coalesce(max(seq), 0) + 1 as seq, chain as previous,", named, "from transition) p",
     ))
 
 

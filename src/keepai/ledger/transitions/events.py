@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from ...model.errors import Refused, RuleBroken
 from ..base import Row, Tx
@@ -32,9 +33,9 @@ class Registration:
 
 def register(tx: Tx, workflow_id: str, run_id: str, inputs: Iterable[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
-    for entry in inputs:
+    for seq, entry in _counted(tx, workflow_id, inputs):
         tx.run(
-            "input_insert", workflow_id=workflow_id, seq=tx.tick(workflow_id), input_id=entry.input_id,
+            "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
             source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
             run_id=run_id, now=tx.now,
         )
@@ -42,35 +43,47 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Iterable[Registratio
 
 def publish(tx: Tx, workflow_id: str, run_id: str, publications: Iterable[Publication]) -> None:
     """Put events into topics: last write wins until somebody has taken the event."""
-    for entry in publications:
-        event_id = _put(tx, workflow_id, run_id, entry)
+    touched: dict[str, int] = {}
+    for seq, entry in _counted(tx, workflow_id, publications):
+        event_id, is_news = _put(tx, workflow_id, run_id, seq, entry)
         for input_id in entry.causes:
             tx.run("cause_insert", workflow_id=workflow_id, event_id=event_id, input_id=input_id)
+        if is_news:
+            touched[entry.topic] = seq
+    for topic, seq in touched.items():
+        tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=seq)
 
 
-def _put(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> str:
+Entry = TypeVar("Entry")
+
+
+def _counted(tx: Tx, workflow_id: str, entries: Iterable[Entry]) -> Iterable[tuple[int, Entry]]:
+    """Each with a number of the workflow's own sequence."""
+    listed = list(entries)
+    return enumerate(listed, tx.tick(workflow_id, len(listed)) - len(listed) + 1) if listed else ()
+
+
+def _put(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> tuple[str, bool]:
+    """The event's id, and whether there is something to look at for whoever takes its topic."""
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
     if known is None:
-        return _create(tx, workflow_id, run_id, entry)
+        return _create(tx, workflow_id, run_id, seq, entry), True
     event_id = str(known["id"])
-    if known["status"] == "pending" and known["reserved_by"] is None:
-        if known["payload"] != entry.payload:
-            taken = f"event {event_id} is taken"
-            tx.expect("event_revise", taken, event_id=event_id, payload=entry.payload, now=tx.now)
-            touch(tx, workflow_id, entry.topic)
-    else:
+    if known["status"] != "pending" or known["reserved_by"] is not None:
         _hold(tx, known, run_id, entry.payload)
-    return event_id
+        return event_id, False
+    if known["payload"] == entry.payload:
+        return event_id, False
+    tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
+    return event_id, True
 
 
-def _create(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> str:
+def _create(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> str:
     event_id = tx.new_id("evt")
-    sequence = tx.tick(workflow_id)
     tx.run(
-        "event_insert", workflow_id=workflow_id, seq=sequence, event_id=event_id, topic=entry.topic,
+        "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
         message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
     )
-    tx.run("topic_touch", workflow_id=workflow_id, topic=entry.topic, sequence=sequence)
     return event_id
 
 

@@ -69,13 +69,14 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
         mutation_key=intent.mutation_key,
     )
     assert earlier is not None
-    tx.run(
+    row = tx.one(
         "mutation_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), mutation_id=mutation_id,
         run_id=run.id, ordinal=earlier["ordinal"] + 1, lineage=run.lineage, attempts=earlier["attempts"] + 1,
         host=tx.host, epoch=tx.epoch, now=tx.now, **vars(intent),
     )
     runs.keep_trace(tx, run.workflow_id, trace)
-    return _get(tx, mutation_id)
+    assert row is not None, "an insert returns its row"
+    return mutation_record(row)
 
 
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
@@ -83,7 +84,9 @@ def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
     if mutation.item_id is not None:
         tx.run("run_progress", run_id=run.id)
-    return runs.advance(tx, run, AFTER_APPLIED[run.phase], outcome, trace)
+    if outcome is not None:
+        return runs.emit(tx, run, outcome, trace)
+    return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
 
 
 def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:

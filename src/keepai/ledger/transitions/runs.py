@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...model.codec import stored
 from ...model.errors import Conflict
 from ...model.records import Run, Traced
 from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status
-from ..base import Tx
+from ..base import Reader, Row, Tx
 from ..rows import run_record
 from . import events, items
 from .events import Publication, Registration
@@ -65,14 +65,22 @@ class ConsumerEnd:
     trace: Sequence[Traced] = field(default=())
 
 
+#: What begins in the same commit in which a run ends, as the ledger stands by then; it only looks.
+Follow = Callable[[Reader], Begin | None]
+
+
+def nothing_follows(read: Reader) -> None:
+    """The workflow is looked at again before anything begins."""
+
+
 def begin(tx: Tx, new: Begin) -> Run:
     """Start a handler: the run exists before any of its code runs."""
-    tx.expect(
-        "workflow_expect", "the workflow is no longer active at that version", workflow_id=new.workflow_id,
+    counted = tx.expect(
+        "workflow_begin", "the workflow is no longer active at that version", workflow_id=new.workflow_id,
         major=new.version[0], minor=new.version[1],
     )
-    run_id, sequence = tx.new_id("run"), tx.tick(new.workflow_id)
-    tx.run(
+    run_id, sequence = tx.new_id("run"), int(counted["sequence"])
+    row = tx.one(
         "run_insert", workflow_id=new.workflow_id, seq=sequence, run_id=run_id, handler=new.handler, kind=new.kind,
         major=new.version[0], minor=new.version[1], trigger=new.trigger, retry_of=None, lineage=run_id, attempt=1,
         phase=new.phase, prepare_result=None, prepared_at=None, outcome=None, failures=0, observed=sequence,
@@ -84,26 +92,39 @@ def begin(tx: Tx, new: Begin) -> Run:
             "handler_started", workflow_id=new.workflow_id, handler=new.handler, now=tx.now,
             gap_since_at=since, gap_until_at=until,
         )
-    return get(tx, run_id)
+    return _run(row)
 
 
 def prepare(
     tx: Tx, run: Run, prepare_result: str, wanted: Sequence[tuple[str, str]], trace: Sequence[Traced],
+    target: Phase = Phase.PREPARED, outcome: str | None = None,
 ) -> Run:
-    """Pin what prepare decided: its result, its reservations and the phase, or nothing."""
-    _expect(tx, "run_prepared", run, prepare_result=prepare_result)
+    """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`."""
+    row = _expect(tx, "run_prepared", run, prepare_result=prepare_result)
     events.reserve(tx, run.workflow_id, run.id, wanted)
+    if target is not Phase.PREPARED:
+        row = _forward(tx, run, Phase.PREPARED, target, outcome)
     keep_trace(tx, run.workflow_id, trace)
-    return get(tx, run.id)
+    return _run(row)
 
 
 def advance(
     tx: Tx, run: Run, target: Phase, outcome: str | None = None, trace: Sequence[Traced] = (),
 ) -> Run:
     """Go forward one phase."""
-    _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome)
+    row = _forward(tx, run, run.phase, target, outcome)
     keep_trace(tx, run.workflow_id, trace)
-    return get(tx, run.id)
+    return _run(row)
+
+
+def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
+    """The mutation of a consumer's run has its outcome: what is left is to tell of it."""
+    _forward(tx, run, run.phase, Phase.MUTATED, outcome)
+    return advance(tx, replace(run, phase=Phase.MUTATED), Phase.EMITTING, None, trace)
+
+
+def _forward(tx: Tx, run: Run, source: Phase, target: Phase, outcome: str | None) -> Row:
+    return _expect(tx, "run_phase", run, source=source, target=target, outcome=outcome)
 
 
 def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
@@ -143,7 +164,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if not how.keep:
         events.release(tx, run.workflow_id, run.id)  # before the count that says what the new run has seen
     run_id, sequence = tx.new_id("run"), tx.tick(run.workflow_id)
-    tx.run(
+    row = tx.one(
         "run_insert", workflow_id=run.workflow_id, seq=sequence, run_id=run_id, handler=run.handler, kind=run.kind,
         major=how.version[0], minor=how.version[1], trigger=how.trigger, retry_of=run.id, lineage=run.lineage,
         attempt=run.attempt + 1, phase=how.phase, prepare_result=run.prepare_result if how.keep else None,
@@ -154,7 +175,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=run_id)
         tx.run("event_hand_over", run_id=run.id, new_run_id=run_id, now=tx.now)
-    return get(tx, run_id)
+    return _run(row)
 
 
 def abandon(tx: Tx, run: Run) -> None:
@@ -190,36 +211,35 @@ def void(tx: Tx, run: Run) -> None:
 
 def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
     """Go on with a stopped run in its place."""
-    tx.expect(
+    return _run(tx.expect(
         "run_resume", f"run {run.id} is no longer {run.state} in {run.phase}", run_id=run.id, source=run.state,
         source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, now=tx.now,
-    )
-    return get(tx, run.id)
+    ))
 
 
 def adopt(tx: Tx, run: Run) -> Run:
     """A dead host's run now belongs to this one."""
-    tx.expect(
+    return _run(tx.expect(
         "run_adopt", f"run {run.id} is no longer active under host {run.host}", run_id=run.id,
         source_epoch=run.epoch, host=tx.host, epoch=tx.epoch, now=tx.now,
-    )
-    return get(tx, run.id)
+    ))
 
 
-def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd) -> None:
-    """next returned: events, state, wake-up and the run itself, in one step."""
-    causes = tuple(str(r["input_id"]) for r in tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id))
-    publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
-    events.publish(tx, run.workflow_id, run.id, publications)
-    progressed = bool(tx.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id))
-    tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
+def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing_follows) -> Run | None:
+    """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
+    if end.publications:
+        causes = tuple(str(r["input_id"]) for r in tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id))
+        publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
+        events.publish(tx, run.workflow_id, run.id, publications)
+    ended = tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(progressed), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
+        progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _expect(tx, "run_commit", run, source=run.phase)
+    return _followed(tx, follow)
 
 
 def _events_become(run: Run) -> EventStatus:
@@ -230,15 +250,17 @@ def _events_become(run: Run) -> EventStatus:
 
 def commit_producer(
     tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
-    state: str | None, next_run_at: int, trace: Sequence[Traced],
-) -> None:
-    """The handler returned: inputs, events, state and the next due time, in one step."""
+    state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
+) -> Run | None:
+    """The handler returned: inputs, events, state and the next due time, in one step; and what follows begins in it."""
     events.register(tx, run.workflow_id, run.id, inputs)
     events.publish(tx, run.workflow_id, run.id, publications)
-    commit_routine(tx, run, state, next_run_at, trace)
+    return commit_routine(tx, run, state, next_run_at, trace, follow)
 
 
-def commit_routine(tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced]) -> None:
+def commit_routine(
+    tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
+) -> Run | None:
     """The handler returned: state and the next due time, in one step; an item that it left open is left behind."""
     _store(tx, run, state)
     tx.run(
@@ -248,6 +270,12 @@ def commit_routine(tx: Tx, run: Run, state: str | None, next_run_at: int, trace:
     items.pass_over(tx, run)
     keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase)
+    return _followed(tx, follow)
+
+
+def _followed(tx: Tx, follow: Follow) -> Run | None:
+    new = follow(tx)
+    return begin(tx, new) if new else None
 
 
 def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
@@ -269,9 +297,14 @@ def _store(tx: Tx, run: Run, state: str | None) -> None:
         tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
 
 
-def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
+def _expect(tx: Tx, query: str, run: Run, **params: object) -> Row:
     why = f"run {run.id} is no longer {run.state} in {run.phase} under this host"
-    tx.expect(query, why, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
+    return tx.expect(query, why, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
+
+
+def _run(row: Row | None) -> Run:
+    assert row is not None, "an insert returns its row"
+    return run_record(row)
 
 
 def get(tx: Tx, run_id: str) -> Run:

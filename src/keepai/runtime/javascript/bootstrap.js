@@ -38,63 +38,70 @@
     return made;
   };
   const fixed = (owner, name, value) =>
-    defineProperty(owner, name, record({ value, writable: false, enumerable: true, configurable: false }));
+    defineProperty(owner, name, { __proto__: null, value, writable: false, enumerable: true, configurable: false });
   const cut = (text, max) => (text.length > max ? slice(text, 0, max) + "…" : text);
+  const FRAMES_MAX = 24;
+  const limitFrames = uncurry(Object.getOwnPropertyDescriptor(Error, "stackTraceLimit").set);
   const here = () => cut(stackOf(new Error()), 4000);
 
   // ---- values out ----------------------------------------------------------------------------------------
 
-  // Own members as JSON carries them exactly; anything else ends the script and names its place.
-  const encode = (value, what, stack, max) => {
-    const trail = create(null); // the keys on the way to the present value, by depth
-    const place = (depth) => {
-      let text = what;
-      for (let i = 0; i < depth; i++) text += typeof trail[i] === "number" ? `[${trail[i]}]` : `.${trail[i]}`;
-      return cut(text, 300);
-    };
-    const refuse = (depth, why) => host("bad", `${place(depth)} ${why}`, stack);
-    const number = (v, depth) => {
-      if (!isFinite(v)) refuse(depth, `is ${v}, which JSON cannot carry.`);
-      if (isInteger(v) && !isSafeInteger(v)) refuse(depth, "is an integer beyond ±(2^53−1). Use a string.");
-      return `${v}`;
-    };
-    const list = (v, depth) => {
-      let text = "[";
-      for (let i = 0; i < v.length; i++) {
-        trail[depth] = i;
-        text += (i ? "," : "") + (write(v[i], depth + 1) ?? "null");
-        if (text.length > max) host("large", what, stack);
-      }
-      return text + "]";
-    };
-    const members = (v, depth) => {
-      const names = keys(v);
-      let text = "";
-      for (let i = 0; i < names.length; i++) {
-        trail[depth] = names[i];
-        const member = write(v[names[i]], depth + 1);
-        if (member === undefined) continue;
-        text += `${text && ","}${quote(names[i])}:${member}`;
-        if (text.length > max) host("large", what, stack);
-      }
-      return `{${text}}`;
-    };
-    const write = (v, depth) => {
-      switch (typeof v) {
-        case "string": return quote(v);
-        case "number": return number(v, depth);
-        case "boolean": return v ? "true" : "false";
-        case "bigint": return refuse(depth, "is a BigInt, which JSON cannot carry. Use a string.");
-        case "object": break;
-        default: return undefined;
-      }
-      if (v === null) return "null";
-      if (depth >= DEPTH_MAX) refuse(depth, `is nested deeper than ${DEPTH_MAX} levels (or contains itself). Flatten it.`);
-      const toJSON = ownToJSON(v);
-      if (toJSON) return write(apply(toJSON, v, [""]), depth + 1);
-      return isArray(v) ? list(v, depth) : members(v, depth);
-    };
-    return write(value, 0);
+  // Own members as JSON carries them exactly; anything else ends the script and names its place. `out` says what is
+  // written: argument `index` of `count` of a call of `name`, or without a name the result; `read` for its place; and
+  // `trail`, the keys to the present value.
+  const encode = (value, name, index, count, read) =>
+    write(value, 0, { __proto__: null, name, index, count, read, trail: create(null) });
+  const inWords = (out) => {
+    if (!out.name) return "the result";
+    return out.count > 1 ? `argument ${out.index + 1} of ctx.${out.name}` : `the argument of ctx.${out.name}`;
+  };
+  const tooLarge = (out) => host("large", inWords(out), out.read);
+  const write = (v, depth, out) => {
+    switch (typeof v) {
+      case "string": return quote(v);
+      case "number": return number(v, depth, out);
+      case "boolean": return v ? "true" : "false";
+      case "bigint": return refuse(depth, out, "is a BigInt, which JSON cannot carry. Use a string.");
+      case "object": break;
+      default: return undefined;
+    }
+    if (v === null) return "null";
+    if (depth >= DEPTH_MAX) refuse(depth, out, `is nested deeper than ${DEPTH_MAX} levels (or contains itself). Flatten it.`);
+    const toJSON = ownToJSON(v);
+    if (toJSON) return write(apply(toJSON, v, [""]), depth + 1, out);
+    return isArray(v) ? list(v, depth, out) : object(v, depth, out);
+  };
+  const list = (v, depth, out) => {
+    let text = "[";
+    for (let i = 0; i < v.length; i++) {
+      out.trail[depth] = i;
+      text += (i ? "," : "") + (write(v[i], depth + 1, out) ?? "null");
+      if (text.length > messageMax) tooLarge(out);
+    }
+    return text + "]";
+  };
+  const object = (v, depth, out) => {
+    const names = keys(v);
+    let text = "";
+    for (let i = 0; i < names.length; i++) {
+      const name = out.trail[depth] = names[i];
+      const member = write(v[name], depth + 1, out);
+      if (member === undefined) continue;
+      text += (text && ",") + quote(name) + ":" + member;
+      if (text.length > messageMax) tooLarge(out);
+    }
+    return "{" + text + "}";
+  };
+  const number = (v, depth, out) => {
+    if ((v | 0) === v) return `${v}`;
+    if (!isFinite(v)) refuse(depth, out, `is ${v}, which JSON cannot carry.`);
+    if (isInteger(v) && !isSafeInteger(v)) refuse(depth, out, "is an integer beyond ±(2^53−1). Use a string.");
+    return `${v}`;
+  };
+  const refuse = (depth, out, why) => {
+    let text = inWords(out);
+    for (let i = 0; i < depth; i++) text += typeof out.trail[i] === "number" ? `[${out.trail[i]}]` : `.${out.trail[i]}`;
+    host("bad", `${cut(text, 300)} ${why}`, out.read);
   };
 
   // A class's toJSON (Date's, say) counts; one that was hung on all objects or arrays does not.
@@ -135,31 +142,27 @@
   let messageMax = 0;
 
   // QuickJS locates a call at the last thing evaluated in its arguments. The place where the member was read
-  // comes before them, so both are sent, and the worker takes the read if a call follows it in the source.
+  // comes before them, so that is sent, and the worker takes it if a call follows it in the source; else it asks
+  // for the trace of the call.
   const reads = create(null);
   const READS_MAX = 64;
   let readsTop = 0;
-  const noteRead = (name, member) => {
-    if (readsTop === READS_MAX) readsTop = 0;
-    reads[readsTop++] = record({ name, member, stack: here() });
-  };
-  const callSite = (name) => {
+  const readOf = (name) => {
     for (let i = readsTop - 1; i >= 0; i--) {
       if (reads[i].name !== name) continue;
       readsTop = i;
-      return `${reads[i].stack}\n@${reads[i].member}\n${here()}`;
+      return `${reads[i].member}\n${cut(stackOf(reads[i].error), 4000)}`;
     }
-    return here();
+    return "?";
   };
 
   const request = (name, args, id) => {
-    const stack = callSite(name);
+    const read = readOf(name);
     let text = "";
     for (let i = 0; i < args.length; i++) {
-      const what = args.length > 1 ? `argument ${i + 1} of ctx.${name}` : `the argument of ctx.${name}`;
-      text += (i ? "\n" : "") + (encode(args[i], what, stack, messageMax) ?? "null");
+      text += (i ? "\n" : "") + (encode(args[i], name, i, args.length, read) ?? "null");
     }
-    return host("call", `${id}\n${name}\n${text}`, stack);
+    return host(`${id}\n${name}\n${text}\0${read}`);
   };
   const ask = (name, args) => {
     const id = ++calls;
@@ -179,11 +182,17 @@
   // ---- ctx -----------------------------------------------------------------------------------------------
 
   // A member that does not exist ends the script: a typo must not become `undefined is not a function` late.
-  const closed = (target, path) => new Proxy(freeze(target), record({
+  const closed = (target, path) => new Proxy(target, record({
     get: (owner, key) => {
       if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") {
-        if (typeof owner[key] === "function" && hasOwn(owner, key)) noteRead(path ? `${path}.${key}` : key, key);
-        return owner[key];
+        const member = owner[key];
+        if (typeof member === "function" && hasOwn(owner, key)) {
+          if (readsTop === READS_MAX) readsTop = 0;
+          limitFrames(Error, 2); // this function and its caller: every frame costs
+          reads[readsTop++] = { __proto__: null, name: path ? `${path}.${key}` : key, member: key, error: new Error() };
+          limitFrames(Error, FRAMES_MAX);
+        }
+        return member;
       }
       return host("missing", path, cut(key, 200), here());
     },
@@ -196,16 +205,16 @@
     const made = {};
     const names = keys(operations);
     for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`, scope));
-    return closed(made, name);
+    return closed(freeze(made), name);
   };
   // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
-  const within = (members, job) => freeze(async (id, title, work) => {
+  const within = (members) => freeze(async (id, title, work) => {
     if (typeof work !== "function") host("wrong", "ctx.withItem takes an id, a title and a function.", here());
     const state = deepFreeze(decode(request("withItem", [id, title, "begin"], ++calls)));
     const scope = create(null);
     let result;
     try {
-      result = await work(context(record({ ...members, ...connectors(job, scope) }), job, state));
+      result = await work(contextOf(record({ ...members, ...connectors(scope) }), state));
     } catch (e) {
       describe(e);
     }
@@ -213,28 +222,33 @@
     request("withItem", [id, title, "end"], ++calls);
     return result;
   });
-  const context = (members, job, item) => {
+  // What `closed` makes a ctx of, once it is frozen.
+  const contents = (members) => {
     const ctx = {};
     const names = keys(members);
     for (let i = 0; i < names.length; i++) fixed(ctx, names[i], members[names[i]]);
-    fixed(ctx, "withItem", within(members, job));
-    if (item !== undefined) fixed(ctx, "item", item);
-    return closed(ctx, "");
+    fixed(ctx, "withItem", within(members));
+    return ctx;
   };
-  const connectors = (job, scope) => {
+  const contextOf = (members, item) => {
+    const ctx = contents(members);
+    if (item !== undefined) fixed(ctx, "item", item);
+    return closed(freeze(ctx), "");
+  };
+  let operations;
+  const connectors = (scope) => {
     const made = create(null);
-    const names = keys(job.operations);
-    for (let i = 0; i < names.length; i++) made[names[i]] = connector(names[i], job.operations[names[i]], scope);
+    const names = keys(operations);
+    for (let i = 0; i < names.length; i++) made[names[i]] = connector(names[i], operations[names[i]], scope);
     return made;
   };
-  const membersOf = (job) => {
-    const members = connectors(job);
+  const allMembers = () => {
+    const members = connectors();
     members.peek = builtIn("peek");
     members.getByIds = builtIn("getByIds");
     members.publish = builtIn("publish");
     members.registerInput = freeze((...args) => decode(request("registerInput", args, ++calls)));
     members.log = speak("info");
-    if (job.hasState) members.state = job.state === null ? undefined : deepFreeze(parse(job.state));
     return members;
   };
 
@@ -283,15 +297,15 @@
   const describe = (e) => host("threw", cut(textOf(e), TEXT_MAX), isError(e) ? cut(stackOf(e), 4000) : "");
 
   // Stack traces are ours: locations in messages must not be the script's to write or to run code in.
-  Error.stackTraceLimit = 24;
+  limitFrames(Error, FRAMES_MAX);
   const inert = (value) => record({ get: () => value, set: () => {}, enumerable: false, configurable: false });
   defineProperty(Error, "prepareStackTrace", inert(undefined));
-  defineProperty(Error, "stackTraceLimit", inert(24));
+  defineProperty(Error, "stackTraceLimit", inert(FRAMES_MAX));
 
   // ---- chance and time -----------------------------------------------------------------------------------
 
-  // sfc32, seeded per step: Math.random of QuickJS would be the same in every copy of the image.
-  let a = 0, b = 0, c = 0, d = 1;
+  // sfc32, seeded when a step first asks: Math.random of QuickJS would be the same in every copy of the image.
+  let a = 0, b = 0, c = 0, d = 1, seeded = false;
   const draw = () => {
     const t = (((a + b) | 0) + d) | 0;
     d = (d + 1) | 0;
@@ -302,11 +316,15 @@
   };
   const seed = (text) => {
     const words = parse(text);
+    seeded = true;
     a = words[0] | 0; b = words[1] | 0; c = words[2] | 0; d = imul(words[3], 1);
     for (let i = 0; i < 12; i++) draw();
   };
   defineProperty(Math, "random", record({
-    value: () => ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992,
+    value: () => {
+      if (!seeded) seed(host("seed", ""));
+      return ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992;
+    },
     writable: true, enumerable: false, configurable: true,
   }));
   // Threads, a finer clock, and what would show when memory is collected.
@@ -326,16 +344,16 @@
 
   const own = (owner, key) =>
     (typeof owner === "object" && owner !== null && hasOwn(owner, key) ? owner[key] : undefined);
-  const find = (namespace, job) => {
+  const find = (group, method, name) => {
     const exported = own(namespace, "default");
     if (typeof exported !== "object" || exported === null || !isMarked(marked, exported)) {
-      host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.");
+      host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.", "");
     }
-    const handler = own(own(exported, job.group), job.handler);
-    if (handler === undefined) host("wrong", `The script has no ${job.group}.${job.handler}.`);
-    const bare = typeof handler === "function" && job.method === "handler";
-    const work = bare ? handler : own(handler, job.method);
-    if (typeof work !== "function") host("wrong", `${job.group}.${job.handler}.${job.method} is not a function.`);
+    const handler = own(own(exported, group), name);
+    if (handler === undefined) host("wrong", `The script has no ${group}.${name}.`, "");
+    const bare = typeof handler === "function" && method === "handler";
+    const work = bare ? handler : own(handler, method);
+    if (typeof work !== "function") host("wrong", `${group}.${name}.${method} is not a function.`, "");
     return record({ work, owner: bare ? undefined : handler });
   };
   const drive = async (found, args) => {
@@ -345,20 +363,31 @@
     } catch (e) {
       describe(e);
     }
-    const text = encode(result, "the result", "", messageMax);
-    if (text === undefined) host("end"); else host("end", text);
+    host("end", encode(result, "", 0, 1, "") ?? "");
   };
-  const start = (namespace, text) => {
-    const job = parse(text);
-    messageMax = job.messageMax;
-    const found = find(namespace, job);
+
+  // A step: `ready` after the script was loaded, possibly in the image; `start` in every step.
+  let namespace, members, ctx, given;
+  const ready = (loaded, text) => {
+    const setting = parse(text);
+    namespace = loaded;
+    operations = setting.operations;
+    messageMax = setting.messageMax;
+    members = allMembers();
+    ctx = contents(members);
+    given = closed(ctx, "");
+  };
+  const start = (group, method, name, state, ...texts) => {
+    const found = find(group, method, name);
+    if (state !== undefined) fixed(ctx, "state", members.state = state ? deepFreeze(parse(state)) : undefined);
+    freeze(ctx);
     const args = parse("[]");
     const put = (index, value) =>
-      defineProperty(args, index, record({ value, writable: true, enumerable: true, configurable: true }));
-    put(0, context(membersOf(job), job));
-    for (let i = 0; i < job.args.length; i++) put(i + 1, job.args[i] === null ? undefined : parse(job.args[i]));
+      defineProperty(args, index, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+    put(0, given);
+    for (let i = 0; i < texts.length; i++) put(i + 1, texts[i] === undefined ? undefined : parse(texts[i]));
     drive(found, args);
   };
 
-  return { seed, start, settle, describe };
+  return { ready, start, settle, describe, trace: here };
 })();

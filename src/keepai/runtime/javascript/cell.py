@@ -1,20 +1,21 @@
-"""The wasm instance in which VMs live, one after the other, and the memory image that each starts from.
+"""The wasm instance in which VMs live, one after the other, and the memory images that they start from.
 
 A step must find nothing of the step before. The whole state of an instance is its linear memory and one global,
-the stack pointer; both are overwritten from the image before every step. That is as good as a new instance
-and costs a third, because the pages are already there. An instance that has grown is not used again.
+the stack pointer; both are overwritten from an image before every step. That is as good as a new instance
+and costs a tenth, because the pages are already there. An instance that has grown is not used again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import wasmtime
 
 from .engine import Engine
-from .guest import Guest
+from .guest import Guest, GuestCrashed
 
+_BLOCK_BYTES = 64 << 10  # of wasm's pages; shorter gaps are not worth a system call
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -22,13 +23,30 @@ _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their wa
 class Image:
     """The memory of a VM at rest, and where in it our own things are."""
 
-    memory: bytes
-    stack_pointer: int
-    runtime: int
-    context: int
+    pieces: tuple[tuple[int, bytes], ...]  # where something is, and what; the rest is zero
+    gaps: tuple[tuple[int, int], ...]  # the rest: from, to
+    size: int  # of the whole memory
+    stack_pointer: int  # at rest: the stack's beginning, and it goes down to zero
     entries: Mapping[str, int]  # handles of bootstrap's functions
     desk: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
+
+    @classmethod
+    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int) -> Image:
+        """The image of a guest that is at rest now."""
+        stack_pointer = guest.stack_pointer()
+        pieces, gaps = _parts(guest, stack_pointer)
+        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined)
+
+    def after(self, guest: Guest) -> Image:
+        """The image of a guest that started from this one, has not grown, and is at rest again."""
+        pieces, gaps = _parts(guest, self.stack_pointer)
+        return replace(self, pieces=pieces, gaps=gaps)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return sum(len(data) for _, data in self.pieces)
 
 
 @dataclass(frozen=True)
@@ -46,39 +64,41 @@ class Cell:
     def __init__(self, engine: Engine, size: Size) -> None:
         self.engine = engine
         self.store = wasmtime.Store(engine.wasm)
-        self.limit(size)
+        self._limited_to: Size | None = None
+        self._limit(size)
         self.guest: Guest = engine.instantiate(self.store)
-
-    def limit(self, size: Size) -> None:
-        """Set what the guest may take from now on."""
-        most = size.memory_bytes + size.message_bytes + _SLACK_BYTES
-        self.store.set_limits(memory_size=most, instances=1, tables=2, memories=1)
-        self.store.set_epoch_deadline(1)
+        self.guest.allow_epoch()
 
     def reset(self, image: Image, size: Size) -> None:
         """Make it what the image says."""
-        self.limit(size)
-        self.guest.grow_to(len(image.memory))
-        self.guest.write(0, image.memory)
-        self.guest.stack_pointer = image.stack_pointer
+        guest = self.guest
+        if size != self._limited_to:
+            self._limit(size)
+        guest.allow_epoch()
+        guest.grow_to(image.size)
+        for start, end in image.gaps:
+            guest.clear(start, end)
+        for start, data in image.pieces:
+            guest.write(start, data)
+        guest.set_stack_pointer(image.stack_pointer)
+
+    def _limit(self, size: Size) -> None:
+        most = size.memory_bytes + size.message_bytes + _SLACK_BYTES
+        self.store.set_limits(memory_size=most, instances=1, tables=2, memories=1)
+        self._limited_to = size
 
 
-class Cells:
-    """Hands out the cell of a worker; there is one, because a worker runs one step at a time."""
-
-    def __init__(self, engine: Engine, image: Image) -> None:
-        self.engine, self.image = engine, image
-        self._cell: Cell | None = None
-
-    def take(self, size: Size) -> Cell:
-        """A cell that holds the image and nothing else."""
-        if self._cell is None:
-            self._cell = Cell(self.engine, size)
-        self._cell.reset(self.image, size)
-        return self._cell
-
-    def give_back(self) -> None:
-        """After a step: an instance cannot shrink, so one that has grown is given up."""
-        if self._cell is not None and self._cell.guest.memory_size() != len(self.image.memory):
-            self._cell.store.close()
-            self._cell = None
+def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
+    """The memory above the stack, cut into pieces of something and long gaps of zeros; the stack is one gap."""
+    if stack_pointer % _BLOCK_BYTES:
+        raise GuestCrashed("the interpreter's stack does not begin where a page does")
+    memory, empty = guest.read(0, guest.memory_size()), bytes(_BLOCK_BYTES)
+    blocks: list[tuple[bool, int]] = []
+    for at in range(0, len(memory), _BLOCK_BYTES):
+        is_gap = at < stack_pointer or memory[at : at + _BLOCK_BYTES] == empty
+        if not blocks or blocks[-1][0] != is_gap:
+            blocks.append((is_gap, at))
+    borders = zip(blocks, [*blocks[1:], (True, len(memory))], strict=True)
+    spans = [(is_gap, start, end) for (is_gap, start), (_, end) in borders]
+    pieces = tuple((start, memory[start:end]) for is_gap, start, end in spans if not is_gap)
+    return pieces, tuple((start, end) for is_gap, start, end in spans if is_gap)

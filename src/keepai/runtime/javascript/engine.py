@@ -12,11 +12,12 @@ from typing import Protocol
 import wasmtime
 
 from . import cache
-from .guest import Callbacks, Guest, Raw
+from .guest import Callbacks, Guest
 from .wasm import wasm_bytes
 
 #: wasmtime aborts the process over 2 MiB; the JavaScript stack limit is far below it.
 WASM_STACK_BYTES = 2 << 20
+_ADDRESSES_BYTES = 4 << 30  # all that a guest can name; addresses, not memory
 _BAD_FILE = 8  # WASI's errno for a bad descriptor
 
 
@@ -58,7 +59,7 @@ class Engine:
 
     def _define_host(self) -> None:
         define = self.callbacks.define
-        define("env", "host_call", "iiiii", 1, lambda raw: self._vm().host_call(raw[3].i32, raw[4].i32))
+        define("env", "host_call", "iiiii", 1, self._host_call)
         define("env", "host_promise_rejection", "iii", 0, self._rejection)
         define("env", "host_interrupt", "", 1, _zero)
         # A null module name or source is the refusal: every import fails, static and dynamic.
@@ -68,22 +69,25 @@ class Engine:
 
     def _define_wasi(self) -> None:
         define, wasi = self.callbacks.define, "wasi_snapshot_preview1"
-        define(wasi, "clock_time_get", "ili", 1, lambda raw: self._vm().clock(raw[2].i32))
-        define(wasi, "random_get", "ii", 1, lambda raw: self._vm().random(raw[0].i32, raw[1].i32))
+        define(wasi, "clock_time_get", "ili", 1, lambda _id, _precision, out: self._vm().clock(out))
+        define(wasi, "random_get", "ii", 1, lambda out, length: self._vm().random(out, length))
         define(wasi, "fd_close", "i", 1, _bad_file)
         define(wasi, "fd_fdstat_get", "ii", 1, _bad_file)
         define(wasi, "fd_seek", "ilii", 1, _bad_file)
         define(wasi, "fd_write", "iiii", 1, _bad_file)
 
-    def _rejection(self, raw: Raw) -> None:
-        self._vm().rejected(raw[0].i32, raw[1].i32, raw[2].i32 != 0)
+    def _host_call(self, _context: int, _this: int, _number: int, argc: int, argv: int) -> int:
+        return self._vm().host_call(argc, argv)
+
+    def _rejection(self, promise: int, reason: int, handled: int) -> None:
+        self._vm().rejected(promise, reason, handled != 0)
 
     def _vm(self) -> Answers:
         assert self.running is not None
         return self.running
 
 
-_CONFIG_NAME = f"epoch,stack={WASM_STACK_BYTES},threads=no"
+_CONFIG_NAME = f"epoch,stack={WASM_STACK_BYTES},threads=no,memory=fixed"
 
 
 def compiled_path() -> Path:
@@ -96,14 +100,16 @@ def _config(parallel: bool) -> wasmtime.Config:
     config.epoch_interruption = True
     config.max_wasm_stack = WASM_STACK_BYTES
     config.wasm_threads = False
+    config.memory_reservation = _ADDRESSES_BYTES
+    config.memory_may_move = False  # `guest.py` keeps its address
     # The fork server compiles alone: threads left over from compiling would make forking unsafe.
     config.parallel_compilation = parallel
     return config
 
 
-def _zero(_raw: Raw) -> int:
+def _zero(*_values: int) -> int:
     return 0
 
 
-def _bad_file(_raw: Raw) -> int:
+def _bad_file(*_values: int) -> int:
     return _BAD_FILE

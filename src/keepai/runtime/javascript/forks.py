@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.errors import HostFault
-from .frames import HEADER, Frame, Garbled, unpack
+from ...model.operations import Surface
+from ..base import Job, Limits
+from .frames import Frame, Garbled, job_frame, script_frame
 from .harden import Protection
+from .link import Link, Lost
 
 _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
 _READY_BYTES_MAX = 64 << 10
+_SCRIPTS_MAX = 128  # that a worker knows at once
 #: What the server needs of the environment; nothing else of it, and so no secret, reaches a worker.
 _ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
-
-
-class Lost(Exception):
-    """A worker, or the server, is gone."""
 
 
 @dataclass(eq=False)
@@ -33,28 +33,30 @@ class Worker:
     """A worker process and our end of its socket."""
 
     pid: int
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
+    link: Link
     ended: asyncio.Future[int]  # its exit code, negative for a signal
     protections: tuple[Protection, ...] = ()
     jobs: int = 0
     alive: bool = True
+    # The scripts that it was told of, the longest unused first; the surface is held so that its id stays its own.
+    _scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    async def receive(self, bytes_max: int) -> Frame:
-        """The next frame; `Garbled` if it is none, `Lost` if the worker is gone."""
-        try:
-            (length,) = HEADER.unpack(await self.reader.readexactly(HEADER.size))
-            if length > bytes_max:
-                raise Garbled(f"a frame of {length:,} bytes")
-            return unpack(await self.reader.readexactly(length))
-        except (asyncio.IncompleteReadError, OSError):
-            raise Lost from None
+    def give(self, job: Job, number: int) -> None:
+        """Send a job, and before it the script, if the worker does not know it."""
+        key = (job.source, id(job.surface), job.limits)
+        known, first = self._scripts.pop(key, None), b""
+        if known is None:
+            known = (next(self._numbers), job.surface)
+            first = script_frame(known[0], job, self._forget_one())
+        self._scripts[key] = known
+        self.link.send(first + job_frame(job, number, known[0]))
 
-    async def send(self, data: bytes) -> None:
-        """Send bytes; a worker that is gone shows on the next read."""
-        with contextlib.suppress(OSError):
-            self.writer.write(data)
-            await self.writer.drain()
+    def _forget_one(self) -> int | None:
+        if len(self._scripts) < _SCRIPTS_MAX:
+            return None
+        number, _ = self._scripts.pop(next(iter(self._scripts)))
+        return number
 
 
 @dataclass(eq=False)
@@ -101,8 +103,7 @@ class ForkServer:
             async with asyncio.timeout(_FORK_S_MAX):
                 with theirs:
                     pid, ended = await self._request(theirs)
-                reader, writer = await asyncio.open_connection(sock=ours)
-                return await self._welcome(Worker(pid, reader, writer, ended))
+                return await self._welcome(Worker(pid, await Link.over(ours), ended))
         except (TimeoutError, Garbled, OSError):
             ours.close()
             raise Lost("a new worker did not answer") from None
@@ -112,7 +113,7 @@ class ForkServer:
 
     async def _welcome(self, worker: Worker) -> Worker:
         try:
-            worker.protections = _protections(await worker.receive(_READY_BYTES_MAX))
+            worker.protections = _protections(await worker.link.receive(_READY_BYTES_MAX))
         except BaseException:
             self.kill(worker)
             raise
@@ -122,7 +123,7 @@ class ForkServer:
         """End a worker now, whatever it does."""
         if worker.alive:
             worker.alive = False
-            worker.writer.transport.abort()
+            worker.link.abort()
             with contextlib.suppress(OSError):
                 self.control.send(f"K {worker.pid}\n".encode())
 

@@ -1,9 +1,9 @@
 """What host and worker say to each other: length-prefixed JSON frames over one socket.
 
-Host → worker:  job (one step), reply (the answer to a call)
+Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, log, then exactly one of end, mutation, fail
 
-Every frame after `ready` carries the number of its job. Both sides check sizes before they read; the host
+Every frame from `job` on carries the number of its job. Both sides check sizes before they read; the host
 trusts nothing that a worker says.
 """
 
@@ -12,18 +12,26 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
+from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
 from ...model.operations import Kind, Step, Surface
 from ..base import Fixed, Job, Limits
+from .scripts import Script
 
 HEADER = struct.Struct("<I")
 #: The largest frame that a worker takes from its host.
 JOB_BYTES_MAX = 256 << 20
+_READ_BYTES = 64 << 10
 
 Frame = dict[str, Any]
+
+# Made once: building them costs more than a small frame does.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_decode = json.JSONDecoder().decode
 
 
 class Garbled(Exception):
@@ -32,19 +40,34 @@ class Garbled(Exception):
 
 def pack(frame: Mapping[str, object]) -> bytes:
     """A frame as bytes; lone surrogates survive as escapes."""
-    data = json.dumps(frame, separators=(",", ":")).encode("ascii")
-    return HEADER.pack(len(data)) + data
+    return framed(_encode(frame))
+
+
+def framed(text: str) -> bytes:
+    """An ASCII text as a frame."""
+    return HEADER.pack(len(text)) + text.encode("ascii")
 
 
 def unpack(data: bytes) -> Frame:
     """The frame in `data`, or `Garbled`."""
     try:
-        frame = json.loads(data)
+        frame = _decode(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Garbled(str(error)[:200]) from None
     if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
         raise Garbled("not an object with a type")
     return frame
+
+
+def call_frame(kind: str, number: int, call: int, name: str, args: Sequence[str], at: Sequence[int] | None) -> bytes:
+    """The frame of a call (`call` or `mutation`); the frame that is sent most."""
+    place, texts = f"[{at[0]},{at[1]}]" if at else "null", ",".join(map(quote, args))
+    return framed(f'{{"t":"{kind}","n":{number},"id":{call},"name":{quote(name)},"args":[{texts}],"at":{place}}}')
+
+
+def reply_frame(number: int, call: int, text: str) -> bytes:
+    """The frame that answers a call."""
+    return framed(f'{{"t":"reply","n":{number},"id":{call},"text":{quote(text)}}}')
 
 
 def frame_bytes_max(limits: Limits) -> int:
@@ -57,49 +80,81 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
+        self._unread = b""
 
-    def send(self, frame: Mapping[str, object]) -> None:
-        """Send one frame whole."""
-        self._socket.sendall(pack(frame))
+    def send(self, data: bytes) -> None:
+        """Send frames whole."""
+        self._socket.sendall(data)
 
     def receive(self) -> Frame:
         """The next frame; `EOFError` when the host is gone."""
-        (length,) = HEADER.unpack(self._exactly(HEADER.size))
+        self._read(HEADER.size)
+        (length,) = HEADER.unpack_from(self._unread)
         if length > JOB_BYTES_MAX:
             raise Garbled(f"a frame of {length:,} bytes")
-        return unpack(self._exactly(length))
+        end = HEADER.size + length
+        self._read(end)
+        data, self._unread = self._unread[HEADER.size : end], self._unread[end:]
+        return unpack(data)
 
-    def _exactly(self, length: int) -> bytes:
-        data = b""
-        while len(data) < length:  # once, as a rule: only a signal cuts such a read short
-            more = self._socket.recv(length - len(data), socket.MSG_WAITALL)
+    def _read(self, length: int) -> None:
+        """Have at least so many unread bytes."""
+        while (missing := length - len(self._unread)) > 0:
+            if missing <= _READ_BYTES:
+                more = self._socket.recv(_READ_BYTES)
+            else:
+                more = self._socket.recv(missing, socket.MSG_WAITALL)  # at once, or it would be copied again and again
             if not more:
                 raise EOFError
-            data += more
-        return data
+            self._unread += more
 
 
-def job_frame(job: Job, number: int) -> bytes:
-    """The frame that starts a step."""
+def script_frame(number: int, job: Job, forget: int | None) -> bytes:
+    """The frame that tells a worker of a script, and which one to forget for it."""
     return pack({
-        "t": "job", "n": number, "source": job.source, "step": job.step, "handler": job.handler,
-        "args": job.args, "state": job.state,
+        "t": "script", "script": number, "forget": forget, "source": job.source,
         "operations": {name: dict(operations) for name, operations in job.surface.operations.items()},
-        "allowed": sorted(job.allowed), "limits": asdict(job.limits),
-        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()], "begun_ms": job.begun_ms,
+        "limits": asdict(job.limits),
     })
 
 
-def job_of(frame: Frame) -> Job:
-    """The step that a frame describes; the worker trusts its host."""
+def script_of(frame: Frame) -> Script:
+    """The script that a frame describes; the worker trusts its host."""
     operations = {
         name: {operation: Kind(kind) for operation, kind in offered.items()}
         for name, offered in frame["operations"].items()
     }
+    return Script(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
+
+
+def job_frame(job: Job, number: int, script: int) -> bytes:
+    """The frame that starts a step of a script that the worker knows."""
+    return pack({
+        "t": "job", "n": number, "script": script, "step": job.step, "handler": job.handler,
+        "args": job.args, "state": job.state, "allowed": _listed(job.allowed),
+        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()], "begun_ms": job.begun_ms,
+    })
+
+
+def job_of(frame: Frame, script: Script) -> Job:
+    """The step that a frame describes."""
     fixed = frame["fixed"]
     return Job(
-        source=frame["source"], step=Step(frame["step"]), handler=frame["handler"], args=tuple(frame["args"]),
-        state=frame["state"], surface=Surface(operations, {}), allowed=frozenset(map(Kind, frame["allowed"])),
-        limits=Limits(**frame["limits"]), fixed=None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1])),
+        source=script.source, step=_STEPS[frame["step"]], handler=frame["handler"], args=tuple(frame["args"]),
+        state=frame["state"], surface=script.surface, allowed=_kinds(frame["allowed"]),
+        limits=script.limits, fixed=None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1])),
         begun_ms=frame["begun_ms"],
     )
+
+
+_STEPS = {step.value: step for step in Step}
+
+
+@lru_cache(maxsize=64)
+def _listed(kinds: frozenset[Kind]) -> str:
+    return " ".join(sorted(kinds))
+
+
+@lru_cache(maxsize=64)
+def _kinds(listed: str) -> frozenset[Kind]:
+    return frozenset(map(Kind, listed.split()))

@@ -1,31 +1,43 @@
 """The lowest layer: one wasm instance, its memory, and calls into it without wasmtime-py's overhead.
 
 wasmtime-py builds type objects on every call, which costs more than the calls themselves; here handles are
-looked up once and calls are unchecked. Types are right by construction: every number is an i32.
+looked up once and calls are unchecked. Types are right by construction: every number is an i32. The memory never
+moves (`engine.py` sees to it), so its address is asked for once.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import mmap
+import struct
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import wasmtime
 from wasmtime import _bindings as c
 
-Raw = Any  # a ctypes array of wasmtime_val_raw_t
-HostFunction = Callable[[Raw], int | None]
+HostFunction = Callable[..., int | None]
+Function = Callable[..., int]
 
-_ARGS_MAX = 8
-_Values = c.wasmtime_val_raw_t * _ARGS_MAX
-_TrapPointer = ctypes.POINTER(c.wasm_trap_t)
-_call = c._wasmtime_func_call_unchecked
-_memory_size = c._wasmtime_memory_data_size
-# The generated binding returns a ctypes pointer object; a plain address is several times cheaper to use.
-_memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
-    ctypes.cast(c._wasmtime_memory_data, ctypes.c_void_p).value or 0
-)
+_VALUES_MAX = 8
+_KIND_I32 = 0  # WASMTIME_I32
+_WORDS = 4  # i32s in a raw wasm value
+_address = ctypes.c_void_p
+# The generated bindings make an object of every pointer; plain addresses are several times cheaper to use.
+_CallbackType = ctypes.CFUNCTYPE(ctypes.c_size_t, _address, _address, _address, ctypes.c_size_t)
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(0)
+
+
+def _plain(function: Any, result: Any, *parameters: Any) -> Any:
+    return ctypes.CFUNCTYPE(result, *parameters)(ctypes.cast(function, _address).value or 0)
+
+
+_call = _plain(c._wasmtime_func_call_unchecked, _address, _address, _address, _address, ctypes.c_size_t, _address)
+_memory_size = _plain(c._wasmtime_memory_data_size, ctypes.c_size_t, _address, _address)
+_memory_data = _plain(c._wasmtime_memory_data, _address, _address, _address)
+_global_set = _plain(c._wasmtime_global_set, _address, _address, _address, _address)
+_set_epoch_deadline = _plain(c._wasmtime_context_set_epoch_deadline, None, _address, ctypes.c_uint64)
 
 
 class OutOfTime(Exception):
@@ -54,7 +66,7 @@ class Callbacks:
 
     def define(self, module: str, name: str, params: str, results: int, function: HostFunction) -> None:
         """Define `module.name`; `params` has one letter per parameter, `i` for i32 and `l` for i64."""
-        callback = c.wasmtime_func_unchecked_callback_t(self._guarded(function, results))
+        callback = _CallbackType(self._guarded(function, params, results))
         i32 = wasmtime.ValType.i32
         kinds = [i32() if letter == "i" else wasmtime.ValType.i64() for letter in params]
         kind = wasmtime.FuncType(kinds, [i32()] * results)
@@ -62,17 +74,21 @@ class Callbacks:
         where, what = module.encode(), name.encode()
         error = c._wasmtime_linker_define_func_unchecked(
             self._linker.ptr(), ctypes.create_string_buffer(where), len(where),
-            ctypes.create_string_buffer(what), len(what), kind.ptr(), callback, None, _NO_FINALIZER,
+            ctypes.create_string_buffer(what), len(what), kind.ptr(),
+            ctypes.cast(callback, c.wasmtime_func_unchecked_callback_t), None, _NO_FINALIZER,
         )
         if error:
             raise wasmtime.WasmtimeError._from_ptr(error)
 
-    def _guarded(self, function: HostFunction, results: int) -> Callable[..., int]:
-        def call(_env: object, _caller: object, raw: Raw, _count: int) -> int:
+    def _guarded(self, function: HostFunction, params: str, results: int) -> Callable[..., int]:
+        values = struct.Struct("<" + "".join("i12x" if letter == "i" else "q8x" for letter in params))
+        unpack, size, read, word = values.unpack, values.size, ctypes.string_at, ctypes.c_int32.from_address
+
+        def call(_env: object, _caller: object, raw: int, _count: int) -> int:
             try:
-                answer = function(raw)
+                answer = function(*unpack(read(raw, size)))
                 if results:
-                    raw[0].i32 = answer
+                    word(raw).value = answer  # type: ignore[assignment]
                 return 0
             except BaseException as error:  # anything: a trap carries it out, past all of the script's code
                 self.raised = error
@@ -91,32 +107,48 @@ class Guest:
     def __init__(self, store: wasmtime.Store, instance: wasmtime.Instance, callbacks: Callbacks) -> None:
         self._store, self._callbacks = store, callbacks
         self._instance = instance._instance
-        self._context = store._context()
-        self._context_address = ctypes.cast(self._context, ctypes.c_void_p).value
-        self._functions: dict[str, Any] = {}
-        self._memory_extern = self._export("memory")
-        self._memory = ctypes.pointer(self._memory_extern.of.memory)
-        self._memory_address = ctypes.cast(self._memory, ctypes.c_void_p).value
+        self._context = ctypes.cast(store._context(), _address).value or 0
+        # Read when a call begins and written when it ends, so calls within calls may share them.
+        self._values = (ctypes.c_int32 * (_VALUES_MAX * _WORDS))()
+        self._trap = ctypes.c_void_p()
+        self._alive: list[Any] = []
+        self._functions: dict[str, Function] = {}
+        self._memory = self._address_of(self._export("memory").of.memory)
+        self._stack_global = self._address_of(self._export("__stack_pointer").of.global_)
+        self._base = int(_memory_data(self._context, self._memory))
+        self._size = self.memory_size()
+
+    def function(self, name: str) -> Function:
+        """An exported function of i32s; it raises what a host function raised, or one of the errors above."""
+        known = self._functions.get(name)
+        if known is None:
+            known = self._functions[name] = self._callable(name)
+        return known
 
     def call(self, name: str, *args: int) -> int:
-        """Call an exported function of i32s; raises what a host function raised, or one of the errors above."""
-        function = self._functions.get(name) or self._look_up(name)
-        raw = _Values()
-        for index, value in enumerate(args):
-            raw[index].i32 = value
-        trap = _TrapPointer()
-        error = _call(self._context, function, raw, _ARGS_MAX, ctypes.byref(trap))
-        if error or trap:
-            self._raise(error, trap)
-        return int(raw[0].i32)
+        """Call an exported function once."""
+        return self.function(name)(*args)
 
     def read(self, pointer: int, length: int) -> bytes:
         """Bytes of the guest's memory; a pointer outside of it is a crash of the guest, not of the host."""
-        return ctypes.string_at(self._address(pointer, length), length & 0xFFFFFFFF)
+        start, size = pointer & 0xFFFFFFFF, length & 0xFFFFFFFF
+        if start + size > self._size:
+            self._look_again(start + size)
+        return ctypes.string_at(self._base + start, size)
 
     def write(self, pointer: int, data: bytes) -> None:
         """Put bytes into the guest's memory."""
-        ctypes.memmove(self._address(pointer, len(data)), data, len(data))
+        start, size = pointer & 0xFFFFFFFF, len(data)
+        if start + size > self._size:
+            self._look_again(start + size)
+        ctypes.memmove(self._base + start, data, size)
+
+    def clear(self, start: int, end: int) -> None:
+        """Make a range of whole pages zero."""
+        if end > self._size or start % mmap.PAGESIZE or end % mmap.PAGESIZE:
+            raise GuestCrashed("a range that is not the memory's")
+        if _madvise is None or _madvise(self._base + start, end - start, mmap.MADV_DONTNEED):
+            ctypes.memset(self._base + start, 0, end - start)
 
     def memory_size(self) -> int:
         """How much linear memory the guest has."""
@@ -126,46 +158,66 @@ class Guest:
         """Make the memory at least `size` bytes."""
         missing = size - self.memory_size()
         if missing > 0:
-            memory = wasmtime.Memory._from_raw(self._memory_extern.of.memory)
+            memory = wasmtime.Memory._from_raw(self._export("memory").of.memory)
             memory.grow(self._store, -(-missing // 65536))
+        self._size = self.memory_size()
 
-    @property
+    def set_stack_pointer(self, value: int) -> None:
+        """Set the guest's shadow stack pointer."""
+        made = c.wasmtime_val_t(_KIND_I32)
+        made.of.i32 = value
+        if _global_set(self._context, self._stack_global, ctypes.addressof(made)):
+            raise GuestCrashed("the stack pointer could not be set")
+
     def stack_pointer(self) -> int:
         """The guest's shadow stack pointer."""
-        return int(self._stack_global().value(self._store))
+        extern = self._export("__stack_pointer")
+        return int(wasmtime.Global._from_raw(extern.of.global_).value(self._store))
 
-    @stack_pointer.setter
-    def stack_pointer(self, value: int) -> None:
-        self._stack_global().set_value(self._store, value)
+    def allow_epoch(self) -> None:
+        """From now on the next interruption stops the guest; those of the past do not."""
+        _set_epoch_deadline(self._context, 1)
 
-    def _stack_global(self) -> wasmtime.Global:
-        return wasmtime.Global._from_raw(self._export("__stack_pointer").of.global_)
-
-    def _address(self, pointer: int, length: int) -> int:
-        start, size = pointer & 0xFFFFFFFF, length & 0xFFFFFFFF
-        if start + size > self.memory_size():
+    def _look_again(self, end: int) -> None:
+        self._size = self.memory_size()
+        if end > self._size:
             raise GuestCrashed("a pointer outside of the memory")
-        return int(_memory_data(self._context_address, self._memory_address)) + start
 
-    def _look_up(self, name: str) -> Any:
-        extern = self._export(name)
-        self._functions[":" + name] = extern  # the pointer below points into it
-        function = self._functions[name] = ctypes.pointer(extern.of.func)
-        return function
+    def _callable(self, name: str) -> Function:
+        function = self._address_of(self._export(name).of.func)
+        context, values, trap = self._context, self._values, self._trap
+        at, trap_at, call = ctypes.addressof(values), ctypes.addressof(trap), _call
+
+        def called(a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
+            values[0], values[4], values[8], values[12] = a, b, c, d
+            error = call(context, function, at, _VALUES_MAX, trap_at)
+            if error or trap.value:
+                self._raise(error)
+            return values[0]
+        return called
+
+    def _address_of(self, item: Any) -> int:
+        self._alive.append(item)
+        return ctypes.addressof(item)
 
     def _export(self, name: str) -> Any:
         item, encoded = c.wasmtime_extern_t(), name.encode()
         found = c._wasmtime_instance_export_get(
-            self._context, ctypes.byref(self._instance), ctypes.create_string_buffer(encoded), len(encoded),
+            self._store._context(), ctypes.byref(self._instance), ctypes.create_string_buffer(encoded), len(encoded),
             ctypes.byref(item),
         )
         if not found:
             raise KeyError(name)
         return item
 
-    def _raise(self, error: Any, trap: Any) -> None:
+    def _raise(self, error: int | None) -> None:
         raised = self._callbacks.take_raised()
-        cause = wasmtime.WasmtimeError._from_ptr(error) if error else wasmtime.Trap._from_ptr(trap)
+        trap, self._trap.value = self._trap.value, None
+        cause: wasmtime.WasmtimeError | wasmtime.Trap
+        if error:
+            cause = wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t)))
+        else:
+            cause = wasmtime.Trap._from_ptr(ctypes.cast(trap or 0, ctypes.POINTER(c.wasm_trap_t)))
         if raised is not None:
             raise raised
         code = cause.trap_code if isinstance(cause, wasmtime.Trap) else None
@@ -176,6 +228,10 @@ class Guest:
         raise GuestCrashed(code.name.lower() if code else "trap")
 
 
-def pack_pointers(pointers: Sequence[int]) -> bytes:
-    """Pointers as the guest's array of u32."""
-    return b"".join((pointer & 0xFFFFFFFF).to_bytes(4, "little") for pointer in pointers)
+def _libc_madvise() -> Any:
+    function: Any = ctypes.CDLL(None).madvise
+    function.argtypes, function.restype = (_address, ctypes.c_size_t, ctypes.c_int), ctypes.c_int
+    return function
+
+
+_madvise: Any = _libc_madvise() if sys.platform == "linux" else None  # elsewhere it does not promise zeros

@@ -9,14 +9,17 @@ from .engine import Engine
 from .guest import Guest, GuestCrashed
 from .vm import DESK_BYTES, Vm
 
-_ENTRY_POINTS = ("seed", "start", "settle", "describe")
+_ENTRY_POINTS = ("ready", "start", "settle", "describe", "trace")
 _OWN_NAME = "<keep>"  # of our scripts in stack traces
+_ROOM_BYTES = 1 << 20  # that a small step may use before its memory has to grow
 
 
 def build_image(engine: Engine) -> Image:
     """Start QuickJS, run our own scripts in it and keep its memory."""
     cell = Cell(engine, Size())
-    guest, vm = cell.guest, Vm(cell, Size(), _no_host, _no_clock)
+    guest = cell.guest
+    vm = Vm(cell)
+    engine.running = vm
     guest.call("_initialize")
     if guest.call("qjs_init"):
         raise GuestCrashed("QuickJS did not start")
@@ -26,9 +29,8 @@ def build_image(engine: Engine) -> Image:
     vm.evaluate(_source("globals.js"), _OWN_NAME, 0)
     entries = {name: guest.call("qjs_get_prop_string", own, _text(guest, name)) for name in _ENTRY_POINTS}
     desk, undefined = guest.call("wasm_malloc", DESK_BYTES), guest.call("qjs_get_undefined")
-    runtime, context = guest.call("qjs_get_runtime_ptr"), guest.call("qjs_get_context_ptr")
-    memory = guest.read(0, guest.memory_size())
-    image = Image(memory, guest.stack_pointer, runtime, context, entries, desk, undefined)
+    guest.call("wasm_free", guest.call("wasm_malloc", _ROOM_BYTES))
+    image = Image.of(guest, entries, desk, undefined)
     cell.store.close()
     return image
 
@@ -46,11 +48,3 @@ def _text(guest: Guest, text: str) -> int:
 
 def _source(name: str) -> str:
     return Path(__file__).with_name(name).read_text("utf-8")
-
-
-def _no_host(*_args: str) -> None:
-    raise GuestCrashed("a host call while the image was built")
-
-
-def _no_clock() -> int:
-    return 0

@@ -14,7 +14,7 @@ from ...model.errors import Location
 SCRIPT_NAME = "script.js"
 
 _FRAME = re.compile(rf"\b{re.escape(SCRIPT_NAME)}:(\d{{1,7}}):(\d{{1,7}})\b")
-_BORDER = re.compile(r"\n@([\w$]+)\n")  # between the trace of the read, with the member's name, and the call's
+_KNOWN_MAX = 200  # places of calls in one script that are remembered
 _LINES_MAX = 4  # over which the chain `ctx.gmail.search(` may be spread
 
 
@@ -24,22 +24,27 @@ class Places:
     def __init__(self, source: str) -> None:
         self._source = source
         self._split: list[str] | None = None
+        self._known: dict[str, Location | None] = {}
 
     def find(self, trace: str) -> Location | None:
         """The innermost place that the trace names."""
-        border = _BORDER.search(trace)
-        if border is None:
-            return self._innermost(trace)
-        read = self._innermost(trace[: border.start()])
-        return (read and self._call_of(border[1], read)) or self._innermost(trace[border.end() :])
-
-    def _innermost(self, trace: str) -> Location | None:
         match = _FRAME.search(trace)
         if match is None or int(match[1]) > len(self._lines):
             return None
         line, column = int(match[1]), int(match[2])
         before = self._lines[line - 1].encode("utf-8", "replace")[: column - 1]  # QuickJS counts bytes
         return Location(line, len(before.decode("utf-8", "replace")) + 1)
+
+    def find_call(self, read: str) -> Location | None:
+        """Where a member is called that was read there: its name on the first line, then the trace of the read."""
+        if read in self._known:
+            return self._known[read]
+        member, _, trace = read.partition("\n")
+        place = self.find(trace)
+        found = place and self._call_of(member, place)
+        if len(self._known) < _KNOWN_MAX:
+            self._known[read] = found
+        return found
 
     def _call_of(self, member: str, read: Location) -> Location | None:
         """Where `member` is called, if a chain of names from the read leads straight to its call."""

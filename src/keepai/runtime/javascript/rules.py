@@ -9,9 +9,11 @@ from ...model.operations import BUILT_IN, Kind, Step, Surface, where_allowed
 from ..base import Limits
 
 #: Calls that the script waits for on the spot, so that a refusal ends it exactly there.
-BLOCKING = frozenset({
-    Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.PUBLISH, Kind.WITH_ITEM, Kind.MUTATION,
-})
+BLOCKING = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.WITH_ITEM, Kind.MUTATION})
+#: Calls that nothing answers: they go out with what is sent next. If one is refused, what follows it is never heard.
+TOLD = frozenset({Kind.PUBLISH})
+#: How much of them may wait to be sent.
+TOLD_BYTES_MAX = 64 << 10
 #: What a line of the log costs beyond its bytes: an empty line is not free either.
 LOG_LINE_COST = 32
 _KIND_WORDS = {Kind.READ: " (a read)", Kind.READ_BY_ID: " (a read by id)", Kind.MUTATION: " (a mutation)"}

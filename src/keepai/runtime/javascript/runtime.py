@@ -14,12 +14,13 @@ import signal
 from ...model.errors import HostFault, KeepError
 from ..base import Ended, Host, Job
 from . import rules
-from .forks import ForkServer, Lost, Worker
+from .forks import ForkServer, Worker
 from .harden import Protection
+from .link import Lost
 from .session import Session
 from .worker import EXIT_OUT_OF_MEMORY
 
-_JOBS_MAX = 500  # per worker; keeps slow growth of any kind small
+_JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
 _EXIT_S_MAX = 1.0
 
 
@@ -95,7 +96,7 @@ class JavaScriptRuntime:
             raise HostFault("The script runtime is closed.")
         while self._free:
             worker = self._free.pop()
-            if not worker.ended.done() and not worker.reader.at_eof():
+            if not worker.ended.done() and not worker.link.lost:
                 self._busy.add(worker)
                 return worker
             self._kill(worker)

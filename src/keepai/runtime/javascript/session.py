@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...model.codec import Json, decode, encode
+from ...model.codec import Json, canonical, decode, encode
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -24,12 +24,16 @@ from ...model.errors import (
 from ...model.operations import Kind, Step
 from ..base import Ended, Host, Job, LogLine, Operation, Reply
 from . import rules
-from .forks import Lost, Worker
-from .frames import Frame, Garbled, frame_bytes_max, job_frame, pack
+from .forks import Worker
+from .frames import Frame, Garbled, frame_bytes_max, reply_frame
+from .link import Lost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it
 _MESSAGE_MAX = 4000
+#: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
+_AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
+_IN_A_ROW_MAX = 64  # calls that are carried out before others have their turn
 _LEVELS = frozenset({"debug", "info", "warn", "error"})
 _ERRORS = {
     error.code: error
@@ -43,13 +47,15 @@ class Session:
     def __init__(self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None]) -> None:
         self._job, self._host, self._worker, self._number, self._kill = job, host, worker, number, kill
         self._limits = job.limits
+        self._frame_bytes_max = frame_bytes_max(job.limits)
+        self._loop = asyncio.get_running_loop()
         self._answers: dict[int, asyncio.Task[None]] = {}
         self._calls = 0
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._timer: asyncio.TimerHandle | None = None
-        self._since = 0.0
+        self._since: float | None = None  # while it computes
         self._over = False  # from then on the worker belongs to somebody else
         self.answered = False  # whether the host has already done something for this job
         self.clean = False  # whether the worker ended the job by itself and within its limits
@@ -57,24 +63,29 @@ class Session:
     async def run(self) -> Ended:
         """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
         try:
-            await self._worker.send(job_frame(self._job, self._number))
+            self._worker.give(self._job, self._number)
             self._start_clock()
             while True:
                 frame = await self._receive()
-                if frame["t"] in ("end", "mutation", "fail"):
+                if frame["t"] == "call":
+                    await self._call(frame)
+                elif frame["t"] == "log":
+                    self._log(frame)
+                else:
                     return self._finish(frame)
-                self._take(frame)
         except Garbled as garbled:
             self._kill()
             raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
         finally:
             self._over = True
-            self._stop_clock()
-            await self._cancel_answers()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._answers:
+                await self._cancel_answers()
 
     async def _receive(self) -> Frame:
         try:
-            frame = await self._worker.receive(frame_bytes_max(self._limits))
+            frame = await self._worker.link.receive(self._frame_bytes_max)
         except Lost:
             if self._error is not None:
                 raise self._error from self._error.__cause__
@@ -85,17 +96,9 @@ class Session:
             raise Garbled("a frame of another job")
         return frame
 
-    def _take(self, frame: Frame) -> None:
-        if frame["t"] == "call":
-            self._call(frame)
-        elif frame["t"] == "log":
-            self._log(frame)
-        else:
-            raise Garbled("an unknown frame")
-
     # Calls.
 
-    def _call(self, frame: Frame) -> None:
+    async def _call(self, frame: Frame) -> None:
         number = frame.get("id")
         if not isinstance(number, int) or number in self._answers:
             raise Garbled("a call without an own number")
@@ -104,8 +107,14 @@ class Session:
             raise Garbled("a mutation that expects an answer")
         if len(self._answers) > self._limits.concurrent_max:
             raise Garbled("more calls at once than allowed")
-        self._stop_clock()
         self.answered = True
+        if operation.kind in rules.TOLD:
+            await self._take(operation)
+            return
+        self._stop_clock()
+        if operation.kind in _AT_HAND and not self._answers:
+            await self._answer_at_once(number, operation)
+            return
         task = self._answers[number] = asyncio.create_task(self._answer(number, operation))
         task.add_done_callback(lambda done: self._answered(number, operation, done))
 
@@ -137,9 +146,34 @@ class Session:
         error.at = error.at or at
         return error
 
+    async def _take(self, operation: Operation) -> None:
+        """Carry out what needs no answer; the worker goes on meanwhile, and many at once do not hold up the others."""
+        await self._carried_out(operation)
+        if self._calls % _IN_A_ROW_MAX == 0:
+            await asyncio.sleep(0)
+
+    async def _answer_at_once(self, number: int, operation: Operation) -> None:
+        text = await self._carried_out(operation)
+        self._worker.link.send(reply_frame(self._number, number, text))
+        self._start_clock()
+        await self._worker.link.drain()
+
+    async def _carried_out(self, operation: Operation) -> str:
+        try:
+            return self._reply_text(operation, await self._host.answer(operation))
+        except KeepError as error:
+            error.at = error.at or operation.at
+            raise
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise _cut_off(operation) from None
+
     async def _answer(self, number: int, operation: Operation) -> None:
         text = self._reply_text(operation, await self._host.answer(operation))
-        await self._worker.send(pack({"t": "reply", "n": self._number, "id": number, "text": text}))
+        self._worker.link.send(reply_frame(self._number, number, text))
+        await self._worker.link.drain()
 
     def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
         error = _cut_off(operation) if done.cancelled() else done.exception()
@@ -150,10 +184,8 @@ class Session:
             if not self._answers:
                 self._start_clock()
             return
-        if isinstance(error, Lost):
-            return  # it ended before it was answered; what it said last, or its silence, is for the reader
-        if isinstance(error, KeepError) and error.at is None:
-            error.at = operation.at
+        if isinstance(error, KeepError):
+            error.at = error.at or operation.at
         self._abort(error)
 
     def _reply_text(self, operation: Operation, reply: Reply) -> str:
@@ -188,6 +220,8 @@ class Session:
     # The end.
 
     def _finish(self, frame: Frame) -> Ended:
+        if frame["t"] not in ("end", "mutation", "fail"):
+            raise Garbled("an unknown frame")
         if frame["t"] == "fail":
             failure = self._failure(frame)
             self.clean = not isinstance(failure, LimitExceeded)
@@ -221,28 +255,38 @@ class Session:
         if not isinstance(value, str):
             raise Garbled("a result that is no text")
         try:
-            return encode(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
+            return canonical(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
         except ScriptError as error:
             raise self._refused(error) from None
 
-    # Time: it runs while nothing is under way, because then the worker can only be computing.
+    # Time: it runs while nothing is under way, because then the worker can only be computing. One timer serves the
+    # whole step: it looks at the clock when it goes off, and is not touched when the clock starts or stops.
 
     def _start_clock(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._since = loop.time()
-        self._timer = loop.call_later(max(0.0, self._compute_left), self._late)
+        self._since = self._loop.time()
+        if self._timer is None:
+            self._timer = self._loop.call_at(self._since + self._compute_left, self._look)
 
     def _stop_clock(self) -> None:
-        if self._timer is not None:
-            self._compute_left -= asyncio.get_running_loop().time() - self._since
-            self._timer.cancel()
-            self._timer = None
+        if self._since is not None:
+            self._compute_left -= self._loop.time() - self._since
+            self._since = None
 
-    def _late(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(_LATE_S, self._too_late)
+    def _look(self) -> None:
+        self._timer = None
+        if self._since is None:
+            return
+        due = self._since + self._compute_left
+        if self._loop.time() < due:
+            self._timer = self._loop.call_at(due, self._look)
+        else:
+            self._timer = self._loop.call_later(_LATE_S, self._too_late, self._since)
 
-    def _too_late(self) -> None:
-        self._abort(rules.out_of_time(self._limits))
+    def _too_late(self, since: float) -> None:
+        if self._since == since:
+            self._abort(rules.out_of_time(self._limits))
+        else:
+            self._look()
 
 
 def _cut_off(operation: Operation) -> BaseException:

@@ -11,20 +11,19 @@ import json
 import os
 import struct
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NoReturn
 
 from ...model.clock import SystemClock
-from ...model.errors import BadValue, Location, ScriptError, ScriptThrew
+from ...model.errors import BadValue, LimitExceeded, Location, ScriptError, ScriptThrew
 from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
-from .cell import Cells, Size
 from .deadline import Deadline
-from .frames import Channel, Frame
+from .frames import Channel, Frame, call_frame, pack
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
-from .places import Places
-from .vm import Thrown, Vm
+from .scripts import Script, Scripts
+from .vm import Thrown, Vms
 
 _CLOCK = SystemClock()
 _STACK_MESSAGE = "RangeError: Maximum call stack size exceeded"
@@ -43,8 +42,8 @@ _PLACES: Mapping[Step, tuple[str, str]] = {
 class TerminalCall(Exception):
     """The script made its mutation call; it is over."""
 
-    def __init__(self, frame: Frame) -> None:
-        super().__init__(frame["name"])
+    def __init__(self, frame: bytes) -> None:
+        super().__init__()
         self.frame = frame
 
 
@@ -52,60 +51,61 @@ class StepRun:
     """Runs one job and tells the host over `channel`."""
 
     def __init__(
-        self, cells: Cells, channel: Channel, deadline: Deadline, job: Job, number: int
+        self, vms: Vms, scripts: Scripts, channel: Channel, deadline: Deadline, script: Script, job: Job, number: int,
     ) -> None:
         self._job, self._limits, self._number = job, job.limits, number
+        self._script, self._scripts, self._vms = script, scripts, vms
         self._channel, self._deadline = channel, deadline
-        self._held: deque[tuple[int, Frame]] = deque()  # reads that wait until fewer are under way
+        self._held: deque[tuple[int, bytes]] = deque()  # reads that wait until fewer are under way
         self._held_bytes = 0
+        self._told = b""  # calls without an answer that have not been sent yet
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
         self._calls = 0
         begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
-        self._places = Places(job.source)
         self._log_left = job.limits.log_bytes_max
-        self._ended: Frame | None = None
-        self._handlers = {
-            "call": self._on_call, "log": self._on_log, "end": self._on_end, "threw": self._on_threw,
-            "bad": self._on_bad, "large": self._on_large, "missing": self._on_missing, "wrong": self._on_wrong,
-        }
-        size = Size(job.limits.memory_bytes, job.limits.stack_bytes, job.limits.message_bytes_max)
-        self._cells = cells
-        self._vm = Vm.open(cells, size, self._host, self._now_ms)
+        self._ended: bytes | None = None
+        self.clean = True  # whether the worker is worth keeping
+        self._vm = vms.begin(script.image or scripts.base, script.size, self)
 
-    def run(self) -> Frame:
-        """The frame that ends the job."""
+    def run(self) -> None:
+        """Run the step and send the frame that ends it."""
         self._deadline.begin(self._limits.compute_s)
         self._deadline.resume()
         try:
-            return self._run()
+            frame = self._run()
         except TerminalCall as call:
-            return call.frame
+            frame = call.frame
         except ScriptError as error:
-            return self._fail(error)
+            frame = self._fail(error)
         except (OutOfTime, OutOfMemory, OutOfStack, GuestCrashed) as error:
-            return self._fail(self._broken(error))
+            frame = self._fail(self._broken(error))
         finally:
             self._deadline.pause()
-            self._cells.give_back()
+            self._vms.end(self._scripts.base)
+        self._say(frame)
 
-    def _run(self) -> Frame:
-        vm = self._vm
+    def _run(self) -> bytes:
+        vm, job = self._vm, self._job
         try:
-            vm.enter("seed", self._seed())
-            vm.enter("start", self._load(), self._start_text())
+            if self._script.image is None:
+                self._load()
+            vm.enter("start", *_PLACES[job.step], job.handler, self._state(), *job.args)
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
         assert self._ended is not None
         return self._ended
 
-    def _load(self) -> int:
-        namespace = self._vm.load(self._job.source)
+    def _load(self) -> None:
+        vm, script = self._vm, self._script
+        vm.limit()
+        namespace = vm.load(script.source)
         if not namespace:
             raise ScriptThrew("The script's top level waits for something that never comes.")
-        return namespace
+        vm.enter("ready", namespace, script.setting)
+        self._scripts.keep_image(script, vm)
 
     def _drive(self) -> None:
         """Run until nothing is left to do: also what the script started and did not wait for."""
@@ -130,73 +130,114 @@ class StepRun:
         except Thrown:
             raise OutOfMemory from None  # describing catches everything that the script can throw
 
-    # What bootstrap asks for.
+    # What bootstrap asks for (vm.Asked).
 
-    def _host(self, what: str, *args: str) -> str | None:
-        return self._handlers[what](*args)  # type: ignore[no-any-return, operator]
+    def host(self, what: str, *args: str) -> str | None:
+        """Do what bootstrap asks for; a call, which comes most often, is one text alone."""
+        if not args:
+            return self._on_call(what)
+        return _HANDLERS[what](self, *args)
 
-    def _on_call(self, head: str, stack: str) -> str | None:
+    def now_ms(self) -> int:
+        """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
+        fixed = self._job.fixed
+        return fixed.now_ms if fixed else self._ahead_ms + _CLOCK.steady_ms()
+
+    def _on_call(self, text: str) -> str | None:
+        head, _, read = text.partition("\0")
         number, name, args = head.split("\n", 2)
-        at = self._places.find(stack)
-        kind = self._job.surface.kind(name)
-        if kind is None or kind not in self._job.allowed:
-            raise rules.forbidden(name, kind or Kind.READ, self._job.step, at)
+        at, job = self._at(read), self._job
+        kind = job.surface.kind(name)
+        if kind is None or kind not in job.allowed:
+            raise rules.forbidden(name, kind or Kind.READ, job.step, at)
         self._calls += 1
         if self._calls > self._limits.calls_max:
             raise rules.too_many_calls(self._limits, at)
         self._check_size(f"What ctx.{name} was given", args, at)
-        frame = self._frame("call", id=int(number), name=name, args=_texts(args), at=_pair(at))
-        if kind is Kind.MUTATION and self._job.step is Step.MUTATE:
-            raise TerminalCall({**frame, "t": "mutation"})
+        is_last = kind is Kind.MUTATION and job.step is Step.MUTATE
+        frame = call_frame(
+            "mutation" if is_last else "call", self._number, int(number), name, _texts(args), _pair(at),
+        )
+        if is_last:
+            raise TerminalCall(frame)
+        if kind in rules.TOLD:
+            self._tell(frame)
+            return "null"
         if kind in rules.BLOCKING:
-            return self._ask(frame)
+            return self._ask(int(number), frame)
         self._hold(int(number), frame, len(args))
         return None
+
+    def _at(self, read: str) -> Location | None:
+        """Where a call is, best by where its member was read; no text at all means that there is no such place."""
+        if not read:
+            return None
+        places = self._script.places
+        return places.find_call(read) or places.find(self._vm.ask("trace"))
+
+    def _on_seed(self, _nothing: str) -> str:
+        fixed = self._job.fixed
+        entropy = hashlib.sha256(fixed.seed).digest() if fixed else os.urandom(16)
+        return json.dumps(list(struct.unpack("<4I", entropy[:16])))
 
     def _on_log(self, level: str, text: str) -> None:
         if self._log_left < 0:
             return
         self._log_left -= len(text.encode("utf-8", "replace")) + rules.LOG_LINE_COST
         line = text if self._log_left >= 0 else rules.log_cut(self._limits)
-        self._send(self._frame("log", level=level, text=line))
+        # At once, not with the next frame: of a worker that has to be killed it is the last word.
+        self._send(pack({"t": "log", "n": self._number, "level": level, "text": line}))
 
-    def _on_end(self, text: str | None = None) -> None:
-        if text is not None:
+    def _on_end(self, text: str) -> None:
+        if text:
             self._check_size("The result", text, None)
-        self._ended = self._frame("end", value=text)
+        self._ended = pack({"t": "end", "n": self._number, "value": text or None})
 
     def _on_threw(self, text: str, stack: str) -> NoReturn:
-        at = self._places.find(stack)
+        at = self._script.places.find(stack)
         if text == _MEMORY_MESSAGE:
             raise rules.out_of_memory(self._limits)
         if text == _STACK_MESSAGE:
             raise rules.out_of_stack(self._limits, at)
         raise ScriptThrew(text, at=at)
 
-    def _on_bad(self, message: str, stack: str) -> NoReturn:
-        raise BadValue(message[:1].upper() + message[1:], at=self._places.find(stack))
+    def _on_bad(self, message: str, read: str) -> NoReturn:
+        raise BadValue(message[:1].upper() + message[1:], at=self._at(read))
 
-    def _on_large(self, what: str, stack: str) -> NoReturn:
-        raise rules.too_large(what[:1].upper() + what[1:], self._limits, self._places.find(stack))
+    def _on_large(self, what: str, read: str) -> NoReturn:
+        raise rules.too_large(what[:1].upper() + what[1:], self._limits, self._at(read))
 
     def _on_missing(self, connector: str, key: str, stack: str) -> NoReturn:
-        raise rules.missing(self._job.surface, connector, key, self._places.find(stack))
+        raise rules.missing(self._job.surface, connector, key, self._script.places.find(stack))
 
-    def _on_wrong(self, message: str, stack: str = "") -> NoReturn:
-        raise ScriptError(message, at=self._places.find(stack) if stack else None)
+    def _on_wrong(self, message: str, stack: str) -> NoReturn:
+        raise ScriptError(message, at=self._script.places.find(stack))
 
     # The channel.
 
-    def _ask(self, frame: Frame) -> str:
-        """Send a call and wait for its answer; answers to reads that come in between are kept."""
-        self._send(frame)
-        while True:
-            reply = self._receive()
-            if reply["id"] == frame["id"]:
-                return str(reply["text"])
-            self._arrived.append(reply)
+    def _tell(self, frame: bytes) -> None:
+        """Say something that has no answer: it goes out with the next frame, or when there is much of it."""
+        self._told += frame
+        if len(self._told) > rules.TOLD_BYTES_MAX:
+            self._send(b"")
 
-    def _hold(self, number: int, frame: Frame, size: int) -> None:
+    def _say(self, frame: bytes) -> None:
+        told, self._told = self._told, b""
+        self._channel.send(told + frame)
+
+    def _ask(self, number: int, frame: bytes) -> str:
+        """Send a call and wait for its answer; answers to reads that come in between are kept."""
+        self._deadline.pause()
+        self._say(frame)
+        while True:
+            reply = self._received()
+            if reply["id"] == number:
+                break
+            self._arrived.append(reply)
+        self._go_on()
+        return str(reply["text"])
+
+    def _hold(self, number: int, frame: bytes, size: int) -> None:
         self._held.append((size, frame))
         self._held_bytes += size
         self._reading.add(number)
@@ -210,17 +251,21 @@ class StepRun:
             self._held_bytes -= size
             self._send(frame)
 
-    def _send(self, frame: Frame) -> None:
+    def _send(self, frame: bytes) -> None:
         self._deadline.pause()
-        self._channel.send(frame)
+        self._say(frame)
         self._go_on()
 
     def _receive(self) -> Frame:
         self._deadline.pause()
+        reply = self._received()
+        self._go_on()
+        return reply
+
+    def _received(self) -> Frame:
         reply = self._channel.receive()
         while reply["n"] != self._number:  # an answer that was on its way when the step before ended
             reply = self._channel.receive()
-        self._go_on()
         return reply
 
     def _go_on(self) -> None:
@@ -230,11 +275,11 @@ class StepRun:
 
     # Frames and facts.
 
-    def _frame(self, kind: str, **fields: object) -> Frame:
-        return {"t": kind, "n": self._number, **fields}
-
-    def _fail(self, error: ScriptError) -> Frame:
-        return self._frame("fail", code=error.code, message=error.message, at=_pair(error.at))
+    def _fail(self, error: ScriptError) -> bytes:
+        self.clean = not isinstance(error, LimitExceeded)
+        return pack({
+            "t": "fail", "n": self._number, "code": error.code, "message": error.message, "at": _pair(error.at),
+        })
 
     def _broken(self, error: Exception) -> ScriptError:
         if isinstance(error, OutOfTime):
@@ -250,25 +295,17 @@ class StepRun:
         if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
             raise rules.too_large(what, self._limits, at)
 
-    def _start_text(self) -> str:
+    def _state(self) -> str | None:
+        """What `start` takes: undefined if there is no `ctx.state`, an empty text if it is undefined."""
         job = self._job
-        group, method = _PLACES[job.step]
-        return json.dumps({
-            "group": group, "method": method, "handler": job.handler, "args": job.args,
-            "operations": job.surface.operations, "messageMax": job.limits.message_bytes_max,
-            "hasState": job.step is Step.NEXT or job.state is not None, "state": job.state,
-        })
+        return (job.state or "") if job.step is Step.NEXT else job.state
 
-    def _seed(self) -> str:
-        fixed = self._job.fixed
-        entropy = hashlib.sha256(fixed.seed).digest() if fixed else os.urandom(16)
-        return json.dumps(list(struct.unpack("<4I", entropy[:16])))
 
-    def _now_ms(self) -> int:
-        """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
-        if self._job.fixed:
-            return self._job.fixed.now_ms
-        return self._ahead_ms + _CLOCK.steady_ms()
+#: What bootstrap asks for, besides calls → who does it.
+_HANDLERS: Mapping[str, Callable[..., str | None]] = {
+    "log": StepRun._on_log, "end": StepRun._on_end, "threw": StepRun._on_threw, "bad": StepRun._on_bad,
+    "large": StepRun._on_large, "missing": StepRun._on_missing, "wrong": StepRun._on_wrong, "seed": StepRun._on_seed,
+}
 
 
 def _texts(joined: str) -> list[str]:

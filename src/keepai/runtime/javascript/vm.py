@@ -1,26 +1,29 @@
 """One JavaScript VM: an instance of the interpreter with its limits, a clock, and strings in and out.
 
-A VM lives for one step and is thrown away. It starts as a copy of a memory image in which `bootstrap.js` has
-already run (see `cell.py` and `image.py`). What the script asks for comes out of `host`, a function of strings;
-whatever that raises ends the script as a trap.
+A step begins as a copy of a memory image in which `bootstrap.js`, and if possible the script's own top level, has
+already run (see `cell.py`, `image.py` and `scripts.py`). What the script asks for comes out of the step's `Asked`,
+as strings; whatever that raises ends the script as a trap.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Sequence
+from typing import Protocol
 
-from .cell import Cell, Cells, Size
-from .guest import OutOfMemory, pack_pointers
+from .cell import Cell, Image, Size
+from .engine import Engine
+from .guest import GuestCrashed, OutOfMemory
 from .places import SCRIPT_NAME
-
-HostCall = Callable[..., str | None]
 
 _MODULE = 1  # JS_EVAL_TYPE_MODULE
 _PENDING, _FULFILLED = 0, 1
 _REJECTIONS_MAX = 1000
 #: The desk: a length, then pointers to arguments, then a short string.
-_ARGUMENTS_AT, _STRING_AT, _STRING_MAX = 16, 64, 4000
-DESK_BYTES = 4096
+_ARGUMENTS_AT, _ARGUMENTS_MAX, _STRING_AT, _STRING_MAX = 16, 128, 1024, 7000
+DESK_BYTES = 8192
+_POINTERS = [struct.Struct(f"<{count}i") for count in range(_ARGUMENTS_MAX + 1)]
+_LENGTH = struct.Struct("<I")
 
 
 class Thrown(Exception):
@@ -31,32 +34,66 @@ class Thrown(Exception):
         self.handle = handle
 
 
+class Asked(Protocol):
+    """Who answers what a running script asks for."""
+
+    def host(self, what: str, *args: str) -> str | None: ...
+
+    def now_ms(self) -> int: ...
+
+
+class Nobody:
+    """Between steps nothing may be asked for."""
+
+    def host(self, what: str, *args: str) -> str | None:
+        raise GuestCrashed("a host call outside of a step")
+
+    def now_ms(self) -> int:
+        return 0
+
+
 class Vm:
-    """A script's whole world."""
+    """A script's whole world; after a step another one may begin in it."""
 
-    def __init__(self, cell: Cell, size: Size, host: HostCall, now_ms: Callable[[], int]) -> None:
-        self._size, self._host, self._now_ms = size, host, now_ms
-        self._guest, self._call = cell.guest, cell.guest.call
-        self._entries: Mapping[str, int] = {}
-        self._desk = self._undefined = 0
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.guest = cell, cell.guest
+        self._asked: Asked = Nobody()
+        self._image: Image | None = None
+        self._size = Size()
         self._unhandled: dict[int, int] = {}
-        cell.engine.running = self
+        self._desk = 0
+        #: Whether the script has met anything of this one step since it began: time, chance, its host.
+        self.consulted = False
+        function = cell.guest.function
+        self._qjs_call, self._qjs_new_string = function("qjs_call"), function("qjs_new_string")
+        self._qjs_get_string_len, self._qjs_free_cstring = function("qjs_get_string_len"), function("qjs_free_cstring")
+        self._qjs_is_exception, self._qjs_free_value = function("qjs_is_exception"), function("qjs_free_value")
+        self._qjs_execute_pending_job = function("qjs_execute_pending_job")
+        self._qjs_get_undefined = function("qjs_get_undefined")
+        self._call = cell.guest.call
 
-    @classmethod
-    def open(cls, cells: Cells, size: Size, host: HostCall, now_ms: Callable[[], int]) -> Vm:
-        """A VM as it was when the image was taken."""
-        vm, image = cls(cells.take(size), size, host, now_ms), cells.image
-        vm._call("qjs_set_runtime_and_context", image.runtime, image.context)
-        vm._call("qjs_set_memory_limit", size.memory_bytes)
-        vm._call("qjs_set_max_stack_size", size.stack_bytes)
-        vm._entries, vm._desk, vm._undefined = image.entries, image.desk, image.undefined
-        return vm
+    def begin(self, image: Image, size: Size, asked: Asked) -> None:
+        """Be as the image says, for one step."""
+        self.cell.reset(image, size)
+        self._image, self._size, self._asked, self._desk = image, size, asked, image.desk
+        self._unhandled.clear()
+        self.consulted = False
+        self.cell.engine.running = self
+
+    def end(self) -> None:
+        """The step is over."""
+        self._asked = Nobody()
 
     def memory_full(self) -> bool:
         """Whether the guest has grown to its limit, as far as can be seen from outside."""
-        return self._guest.memory_size() >= self._size.memory_bytes * 9 // 10
+        return self.guest.memory_size() >= self._size.memory_bytes * 9 // 10
 
     # What the script's owner does with the VM.
+
+    def limit(self) -> None:
+        """Let the interpreter itself keep the limits; an image remembers them."""
+        self._call("qjs_set_memory_limit", self._size.memory_bytes)
+        self._call("qjs_set_max_stack_size", self._size.stack_bytes)
 
     def load(self, source: str) -> int:
         """Evaluate the script as a module; a handle of its namespace. Raises `Thrown`."""
@@ -71,21 +108,20 @@ class Vm:
             raise Thrown(result)
         return result
 
-    def enter(self, name: str, *args: str | int) -> None:
-        """Call one of bootstrap's functions with strings and handles."""
-        handles = [self._string(arg) if isinstance(arg, str) else arg for arg in args]
-        self._guest.write(self._desk + _ARGUMENTS_AT, pack_pointers(handles))
-        arguments = self._desk + _ARGUMENTS_AT
-        result = self._call("qjs_call", self._entries[name], self._undefined, len(handles), arguments)
-        for handle in (*handles, self._checked(result)):
-            self._call("qjs_free_value", handle)
+    def enter(self, name: str, *args: str | int | None) -> None:
+        """Call one of bootstrap's functions with strings and handles; None is undefined."""
+        self._qjs_free_value(self._entered(name, args))
+
+    def ask(self, name: str) -> str:
+        """The text that one of bootstrap's functions returns."""
+        return self._text(self._entered(name, ()))
 
     def run_jobs(self) -> None:
         """Run microtasks until none is left."""
-        call = self._call
-        while call("qjs_is_job_pending"):
-            if call("qjs_execute_pending_job") < 0:
-                raise Thrown(self._handle(call("qjs_get_exception")))
+        execute = self._qjs_execute_pending_job
+        while done := execute():
+            if done < 0:
+                raise Thrown(self._handle(self._call("qjs_get_exception")))
 
     def unhandled_rejection(self) -> int | None:
         """A handle of the first rejection that nothing has handled."""
@@ -94,29 +130,30 @@ class Vm:
     # What the guest asks of its VM (engine.Answers).
 
     def host_call(self, argc: int, argv: int) -> int:
-        pointers = self._guest.read(argv, 4 * argc)
-        handles = [int.from_bytes(pointers[at : at + 4], "little") for at in range(0, len(pointers), 4)]
-        answer = self._host(*[self._text(handle) for handle in handles])
-        return self._call("qjs_get_undefined") if answer is None else self._string(answer)
+        self.consulted = True
+        answer = self._asked.host(*map(self._text, struct.unpack(f"<{argc}i", self.guest.read(argv, 4 * argc))))
+        return self._qjs_get_undefined() if answer is None else self._string(answer)
 
     def rejected(self, promise: int, reason: int, handled: bool) -> None:
+        self.consulted = True  # who is told of it is this step's matter
         key = self._call("qjs_get_value_ptr", promise)
         if handled:
             known = self._unhandled.pop(key, None)
             if known is not None:
-                self._call("qjs_free_value", known)
-            self._call("qjs_free_value", reason)
+                self._qjs_free_value(known)
+            self._qjs_free_value(reason)
         elif len(self._unhandled) < _REJECTIONS_MAX:
             self._unhandled[key] = reason
-        self._call("qjs_free_value", promise)
+        self._qjs_free_value(promise)
 
     def clock(self, out: int) -> int:
-        self._guest.write(out, (self._now_ms() * 1_000_000).to_bytes(8, "little"))
+        self.consulted = True
+        self.guest.write(out, (self._asked.now_ms() * 1_000_000).to_bytes(8, "little"))
         return 0
 
     def random(self, out: int, length: int) -> int:
         # Only QuickJS itself asks, for hash seeds; Math.random is bootstrap's own and seeded per step.
-        self._guest.write(out, bytes(min(length & 0xFFFFFFFF, 64)))
+        self.guest.write(out, bytes(min(length & 0xFFFFFFFF, 64)))
         return 0
 
     # Strings and handles.
@@ -130,8 +167,27 @@ class Vm:
         self._call("wasm_free", where)
         return self._checked(handle)
 
+    def _entered(self, name: str, args: Sequence[str | int | None]) -> int:
+        image = self._image
+        assert image is not None
+        handles = [self._argument(arg, image.undefined) for arg in args]
+        at = self._desk + _ARGUMENTS_AT
+        if len(handles) > _ARGUMENTS_MAX:
+            raise ValueError(f"{len(handles)} arguments")
+        self.guest.write(at, _POINTERS[len(handles)].pack(*handles))
+        result = self._checked(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
+        for handle, arg in zip(handles, args, strict=True):
+            if arg is not None:
+                self._qjs_free_value(handle)
+        return result
+
+    def _argument(self, arg: str | int | None, undefined: int) -> int:
+        if isinstance(arg, str):
+            return self._string(arg)
+        return undefined if arg is None else arg
+
     def _checked(self, handle: int) -> int:
-        if self._call("qjs_is_exception", self._handle(handle)):
+        if self._qjs_is_exception(self._handle(handle)):
             raise Thrown(self._handle(self._call("qjs_get_exception")))
         return handle
 
@@ -142,28 +198,49 @@ class Vm:
 
     def _allocate(self, data: bytes) -> int:
         pointer = self._handle(self._call("wasm_malloc", len(data)))
-        self._guest.write(pointer, data)
+        self.guest.write(pointer, data)
         return pointer
 
     def _string(self, text: str) -> int:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) <= _STRING_MAX:  # most are short: no allocation for them
-            self._guest.write(self._desk + _STRING_AT, data)
-            return self._new_string(self._desk + _STRING_AT, len(data))
+            at = self._desk + _STRING_AT
+            self.guest.write(at, data)
+            return self._handle(self._qjs_new_string(at, len(data)))
         pointer = self._allocate(data)
-        handle = self._new_string(pointer, len(data))
+        handle = self._handle(self._qjs_new_string(pointer, len(data)))
+        if self._qjs_is_exception(handle):
+            raise OutOfMemory
         self._call("wasm_free", pointer)
         return handle
 
-    def _new_string(self, pointer: int, length: int) -> int:
-        handle = self._handle(self._call("qjs_new_string", pointer, length))
-        if length > _STRING_MAX and self._call("qjs_is_exception", handle):
-            raise OutOfMemory
-        return handle
-
     def _text(self, handle: int) -> str:
-        pointer = self._handle(self._call("qjs_get_string_len", handle, self._desk))
-        length = int.from_bytes(self._guest.read(self._desk, 4), "little")
-        data = self._guest.read(pointer, length)
-        self._call("qjs_free_cstring", pointer)
+        pointer = self._handle(self._qjs_get_string_len(handle, self._desk))
+        (length,) = _LENGTH.unpack(self.guest.read(self._desk, 4))
+        data = self.guest.read(pointer, length)
+        self._qjs_free_cstring(pointer)
         return data.decode("utf-8", "surrogatepass")
+
+
+class Vms:
+    """Hands out the VM of a worker; there is one, because a worker runs one step at a time."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._vm: Vm | None = None
+
+    def begin(self, image: Image, size: Size, asked: Asked) -> Vm:
+        """A VM that holds the image and nothing else."""
+        if self._vm is None:
+            self._vm = Vm(Cell(self._engine, size))
+        self._vm.begin(image, size, asked)
+        return self._vm
+
+    def end(self, image: Image) -> None:
+        """After a step: an instance cannot shrink, so one that has grown is given up."""
+        if self._vm is None:
+            return
+        self._vm.end()
+        if self._vm.guest.memory_size() != image.size:
+            self._vm.cell.store.close()
+            self._vm = None

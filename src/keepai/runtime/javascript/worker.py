@@ -11,13 +11,14 @@ import os
 import socket
 from typing import NoReturn
 
-from ...model.errors import LimitExceeded
-from .cell import Cells, Image
+from .cell import Image
 from .deadline import Deadline
 from .engine import Engine
-from .frames import Channel, job_of
+from .frames import Channel, job_of, pack, script_of
 from .harden import protect
+from .scripts import Scripts
 from .step import StepRun
+from .vm import Vms
 
 EXIT_UNEXPECTED, EXIT_OUT_OF_MEMORY = 70, 71
 
@@ -28,9 +29,9 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
     try:
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
-        channel, cells = Channel(sock), Cells(engine, image)
-        channel.send({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]})
-        while _one_job(channel, cells, deadline):
+        channel, vms, scripts = Channel(sock), Vms(engine), Scripts(image)
+        channel.send(pack({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]}))
+        while _one_job(channel, vms, scripts, deadline):
             pass
         while True:  # it met a limit: its host throws it away, and must be able to read its last word until then
             channel.receive()
@@ -42,10 +43,14 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         os._exit(code)
 
 
-def _one_job(channel: Channel, cells: Cells, deadline: Deadline) -> bool:
+def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -> bool:
     frame = channel.receive()
-    while frame["t"] != "job":  # an answer that was on its way when the step before ended
+    while frame["t"] != "job":  # else it is an answer that was on its way when the step before ended
+        if frame["t"] == "script":
+            scripts.forget(frame["forget"])
+            scripts.learn(frame["script"], script_of(frame))
         frame = channel.receive()
-    end = StepRun(cells, channel, deadline, job_of(frame), frame["n"]).run()
-    channel.send(end)
-    return end.get("code") != LimitExceeded.code
+    script = scripts.use(frame["script"])
+    step = StepRun(vms, scripts, channel, deadline, script, job_of(frame, script), frame["n"])
+    step.run()
+    return step.clean

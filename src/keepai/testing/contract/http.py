@@ -13,7 +13,9 @@ RETRY_AFTER_S = 7.0
 
 
 class HttpSubject(Subject):
-    """Give it `handle`, the service; refusals are named by their status, such as `404`."""
+    """Give it `handle`, the service; refusals and oddities are named by their status, such as `404`."""
+
+    oddities = ("408", "409", "500", "502", "503", "504", "200 nothing", "200 a list", "200 a page")
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -33,6 +35,12 @@ class HttpSubject(Subject):
         waits = {"Retry-After": f"{RETRY_AFTER_S:g}"} if name in self.retry_after else {}
         return Reply(status, {"error": "refused"}, waits)
 
+    def odd(self, name: str) -> Reply:
+        """What the service answers though it did it."""
+        bodies = {"nothing": b"", "list": b"[]", "page": b"<html>Welcome</html>"}
+        kind = "text/html" if name.endswith("page") else "application/json"
+        return Reply(int(name.split()[0]), headers={"Content-Type": kind}, content=bodies.get(name.split()[-1], b"{}"))
+
     def fault(self, fault: Fault) -> AbstractContextManager[object] | None:
         writes = {
             Fault.ANSWER_LOST: loopback.drop_after, Fault.REQUEST_LOST: loopback.drop_before,
@@ -48,6 +56,9 @@ class HttpSubject(Subject):
 
     def refusal(self, name: str) -> AbstractContextManager[object]:
         return self.server.misbehaving(loopback.instead(self.refused(name)), self.is_write)
+
+    def oddity(self, name: str) -> AbstractContextManager[object]:
+        return self.server.misbehaving(loopback.but(self.odd(name)), self.is_write)
 
     def land(self) -> None:
         self.server.land()

@@ -40,11 +40,6 @@ class Report:
         """The trials in which a rule was broken."""
         return [trial for trial in self.trials if trial.broken]
 
-    @property
-    def effects_max(self) -> int:
-        """The most effects that one trial left."""
-        return max((trial.effects for trial in self.trials), default=0)
-
     def __str__(self) -> str:
         lines = [f"{self.subject}: {len(self.trials)} trials, {len(self.broken)} broken"]
         for trial in self.broken:

@@ -31,16 +31,18 @@ class Fault(StrEnum):
 class Subject:
     """One mutation; made anew, in an empty folder, for every trial."""
 
-    operation: ClassVar[str]  #: as scripts say it
-    params: ClassVar[Mapping[str, Any]]
+    operation: str  #: as scripts say it
+    params: Mapping[str, Any]
     #: Name → the error that the connector must raise, for each refusal that `refusal` can bring about.
     refusals: ClassVar[Mapping[str, type[ConnectorError]]] = MappingProxyType({})
     #: Name → seconds that the connector must pass on as `retry_after`.
     retry_after: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    #: Names of answers that `oddity` can have given though it happened: each must not be told as "it did not happen".
+    oddities: ClassVar[tuple[str, ...]] = ()
     same_key_once: ClassVar[bool] = False  #: a second send with one key has no second effect; `key_window` says so, too
     by_state: ClassVar[bool] = False  #: its look-up sees how things stand, not who made them so
     same_result: ClassVar[bool] = True  #: a look-up finds the very result that the send returned
-    patience_s: float = 0.5  #: how long a call may take when the outside hangs
+    patience_s: float = 1.0  #: how long a call may take when the outside hangs
     crash_lines_max: ClassVar[int] = 24  #: at how many lines of the connector's module a process is killed
 
     def __init__(self, folder: Path) -> None:
@@ -60,6 +62,10 @@ class Subject:
 
     def refusal(self, name: str) -> AbstractContextManager[object]:
         """Within it the outside refuses as `refusals` names it."""
+        raise NotImplementedError
+
+    def oddity(self, name: str) -> AbstractContextManager[object]:
+        """Within it, it happens and is answered as `oddities` names it."""
         raise NotImplementedError
 
     def land(self) -> None:

@@ -44,8 +44,13 @@ def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: st
     """
     import asyncio
 
+    from .wiring import unlock
+
     _crash_if_told()
     settings = session.settings(connectors=True)
+    closed = unlock(settings)
+    if closed:
+        say(closed)
     page = None if once or no_ui else Page(address, port)
     needs_you = asyncio.run(run(settings, page, once, as_json))
     sys.exit(4 if once and needs_you else 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,8 +44,8 @@ class Found:
 def doctor(session: Session, as_json: bool) -> None:
     """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
-    It looks at Python, SQLite, the sandbox, keep.toml, each connector, the ledger, the host, the disk and the clock. It
-    changes nothing.
+    It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the host, the disk and
+    the clock. It changes nothing.
     """
     import asyncio
 
@@ -66,6 +66,8 @@ def _told(found: Found) -> Iterator[str]:
 
 
 async def _examined(session: Session) -> list[Found]:
+    from ...connectors.redacted import redacted, redactor_of
+
     found = [_python(), _sqlite(), *await sandbox_found()]
     try:
         settings = session.settings(connectors=True)
@@ -73,7 +75,9 @@ async def _examined(session: Session) -> list[Found]:
         told, *_ = plain(error.message).split("\n")
         return [*found, Found("keep.toml", FAIL, told, "Mend it; `keep check` lists everything that is wrong.")]
     found.append(_config(settings))
-    found += [await connector_found(each) for each in settings.connectors]
+    found += secrets_found(settings)
+    redactor = redactor_of(settings.connectors)
+    found += [await connector_found(redacted(each, redactor)) for each in settings.connectors]
     return [*found, *_ledger(settings), disk_found(settings.path)]
 
 
@@ -143,6 +147,38 @@ def _config(settings: Settings) -> Found:
         return Found("keep.toml", WARN, "there is none here, so no connectors either.", "`keep init FOLDER` makes one.")
     names = ", ".join(each.name for each in settings.connectors) or "none"
     return Found("keep.toml", OK, f"{settings.file}; connectors: {names}")
+
+
+def secrets_found(settings: Settings) -> list[Found]:
+    """Whether every secret that a connector needs is there and can be read; nothing where none is needed."""
+    from ...vault.file import is_others
+    from .secrets import states
+    from .wiring import vault_of
+
+    vault = vault_of(settings)
+    if not vault.path.exists() and not any(each.secrets for each in settings.connectors):
+        return []
+    try:
+        found = states(settings, vault)
+        vault.values("")
+        exposed = vault.path.exists() and is_others(vault.path)
+    except KeepError as error:
+        return [Found("secrets", FAIL, plain(error.message))]
+    stored = [each for each in found if each["state"] != "missing"]
+    said = f"{count(len(stored), 'secret')} in {vault.path}" + (f", its key: {vault.home()}" if stored else "")
+    return [
+        Found("secrets", WARN, f"{said}; others may read the file.", f"Say: chmod 600 {vault.path}") if exposed else
+        Found("secrets", OK, said),
+        *(_secret_found(each) for each in found if each["state"] != "stored"),
+    ]
+
+
+def _secret_found(state: Mapping[str, Any]) -> Found:
+    name = f"{state['connection']} {state['secret']}"
+    if state["state"] == "missing":
+        return Found("secrets", WARN, f"{plain(name)} is not stored.", f"If it is needed: keep secrets set {name}")
+    return Found("secrets", WARN, f"{plain(name)} is stored, and keep.toml has no connection that uses it.",
+                 f"If it is not needed: keep secrets delete {name}")
 
 
 async def connector_found(connector: Connector) -> Found:

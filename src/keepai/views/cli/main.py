@@ -25,6 +25,8 @@ COMMANDS = {
     "fix": "scripts:fix",
     "rollback": "rollback:rollback",
     "graph": "graph:graph",
+    "connect": "connect:connect",
+    "secrets": "secrets:secrets",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",

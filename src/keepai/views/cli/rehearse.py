@@ -27,8 +27,10 @@ def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json:
     import asyncio
 
     from ..rehearsal import rehearse as tried
+    from .wiring import unlock
 
     settings = session.settings(connectors=True)
+    unlock(settings)
     source = read_script(file)
     try:
         done = asyncio.run(tried(settings.path, source, grants, settings.connectors, settings.policy, strand))

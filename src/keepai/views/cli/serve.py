@@ -34,8 +34,13 @@ def serve(session: Session, as_json: bool) -> None:
     """
     import asyncio
 
+    from .wiring import unlock
+
     settings = session.settings(connectors=True)
-    why = asyncio.run(_serve(settings, _Log(as_json)))
+    log, closed = _Log(as_json), unlock(settings)
+    if closed:
+        log.note("secrets", closed)
+    why = asyncio.run(_serve(settings, log))
     sys.exit(1 if why else 0)
 
 

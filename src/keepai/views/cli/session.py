@@ -54,9 +54,9 @@ class Session:
 
         if not connectors:
             return load(self.config, self.db, os.environ)
-        from .wiring import make
+        from .wiring import entrust, make
 
-        return load(self.config, self.db, os.environ, make)
+        return entrust(load(self.config, self.db, os.environ, make))
 
     @contextmanager
     def look(self) -> Iterator[Look]:
@@ -95,8 +95,10 @@ class Session:
         import asyncio
 
         from .. import control
+        from .wiring import unlock
 
         settings = self.settings(connectors=True)
+        unlock(settings)
 
         async def perform() -> Any:
             async with host(settings) as keep:

@@ -102,6 +102,14 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "handlers": [{"name": TEXT, "kind": TEXT, "subscribe": [TEXT], "publishes": ANY, "schedule": "text?"}],
         "topics": [{"name": TEXT, "subscriber": "text?", "waiting": NUMBER}],
     }},
+    "connect": {"": {
+        "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
+        "checked": YES,
+    }},
+    "secrets list": {"": [{"connection": TEXT, "secret": TEXT, "state": TEXT, "set_at": "time?"}]},
+    "secrets set": {"": {"connection": TEXT, "secret": TEXT}},
+    "secrets rotate": {"": {"path": TEXT, "key": TEXT, "secrets": NUMBER}},
+    "secrets delete": {"": {"connection": TEXT, "deleted": [TEXT]}},
     "dev": {"a line for each happening": _TOLD},
     "serve": {"a line for each happening, on stderr": _NOTE},
     "status": {"": {"host": YES, "shown": NUMBER, "workflows": [

@@ -16,6 +16,8 @@ SUMMARIES = {
     "fix": "Offer a repair for the run that failed.",
     "rollback": "Make the text of an earlier version active again.",
     "graph": "Who publishes to which topic, and who takes from it.",
+    "connect": "Connect ctx.NAME with an outside system, and try it.",
+    "secrets": "What the connectors are entrusted with.",
     "dev": "Run the workflows here, with a page to look at, until Ctrl-C.",
     "serve": "Run the workflows here for a service manager.",
     "status": "How every workflow stands.",

@@ -1,0 +1,327 @@
+"""Keep's side of the benchmark: one measurement per process, `python bench/keep_side.py TASK '{"path": "x.db", …}'`.
+
+The script's steps run in the real sandbox and the ledger is a real file. The connector only appends to a list, so that
+the figures are Keep's own. `bench/compare.py` runs these beside the same work in DBOS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+import psutil
+from work import Figures, answer, mail, percentiles
+
+from keepai import Connector, Keep, Page, mutation, read
+from keepai.ledger.base import Tx
+from keepai.ledger.transitions import runs
+from keepai.ledger.transitions.events import Publication, Registration
+from keepai.ledger.transitions.runs import Begin, ConsumerEnd
+from keepai.model.codec import encode
+from keepai.model.states import Phase
+
+SCRIPT = """
+export default Keep.workflow({
+  name: "NAME",
+  topics: { "mail.received": {}, "row.created": {} },
+  producers: {
+    poll: {
+      publishes: ["mail.received"], schedule: { interval: "1h" },
+      handler: async (ctx, state) => {
+        const mails = await ctx.mail.search({ after: state?.cursor });
+        for (const mail of mails) {
+          const inputId = ctx.registerInput({ source: "mail", type: "email", id: mail.id, title: `Mail ${mail.id}` });
+          await ctx.publish("mail.received", { messageId: mail.id, inputId, payload: mail });
+        }
+        return { cursor: mails.lastCursor };
+      },
+    },
+  },
+  consumers: {
+    file: Keep.consumer({
+      subscribe: ["mail.received"], publishes: ["row.created"],
+      async prepare(ctx) {
+        const [event] = await ctx.peek("mail.received", { limit: 1 });
+        if (!event) return { reservations: [], data: {} };
+        return {
+          reservations: [{ topic: "mail.received", ids: [event.messageId] }],
+          data: event.payload, ui: { title: `Add row for ${event.payload.from}` },
+        };
+      },
+      async mutate(ctx, prepared) {
+        await ctx.sheets.appendRow({ sheet: "s", values: [prepared.data.from, prepared.data.subject] });
+      },
+      async next(ctx, prepared, result) {
+        if (result.status === "applied")
+          await ctx.publish("row.created", { messageId: `row:${prepared.data.id}`, payload: result.result });
+      },
+    }),
+  },
+});
+"""
+_QUIET = SCRIPT.replace("ctx.mail.search({ after: state?.cursor })", "[]")
+
+
+class Mail(Connector):
+    """A mailbox; each workflow reads it from where it stopped, so more mail may come at any time."""
+
+    input_types = ("email",)
+
+    def __init__(self, count: int = 0, size: int = 0) -> None:
+        super().__init__(name="mail")
+        self.count, self._size = count, size
+
+    @read
+    async def search(self, params, call):  # type: ignore[no-untyped-def]
+        numbers = range(int((params or {}).get("after") or 0), self.count)
+        return Page([mail(n, self._size) for n in numbers], lastCursor=str(self.count))
+
+
+class Sheets(Connector):
+    """The one side effect: a list gets longer. `full` is set when it has as many rows as are `wanted`."""
+
+    def __init__(self, wanted: int = 0) -> None:
+        super().__init__(name="sheets")
+        self.rows: list[object] = []
+        self.wanted, self.full = wanted, asyncio.Event()
+
+    @mutation(identity=("sheet",), target="sheet")
+    async def append_row(self, params, call):  # type: ignore[no-untyped-def]
+        self.rows.append(params["values"])
+        if len(self.rows) == self.wanted:
+            self.full.set()
+        return {"rowId": len(self.rows)}
+
+
+async def deploy(keep: Keep, name: str, source: str = SCRIPT) -> str:
+    """A workflow with everything granted."""
+    return str((await keep.deploy(source.replace("NAME", name), grants="all")).workflow_id)
+
+
+async def warm_up(keep: Keep, count: int) -> None:
+    """Start the sandbox and its workers before anything is counted."""
+    ids = [await deploy(keep, f"warm-up-{number}", _QUIET) for number in range(count)]
+    await keep.run_until_idle()
+    for wf in ids:
+        await keep.stop(wf)
+
+
+# Throughput
+
+
+async def _runs(path: Path, at_once: int, events: int, size: int = 0) -> Figures:
+    """Each of so many workflows takes its share of the events, all of them side by side."""
+    each = max(1, events // at_once)
+    total = each * at_once
+    box, sheets = Mail(each, size), Sheets()
+    async with Keep(path, connectors=[box, sheets]) as keep:
+        await warm_up(keep, min(at_once, 4))
+        ids = [await deploy(keep, f"bench-{number}") for number in range(at_once)]
+        await keep.parts.ledger.barrier()
+        before, cpu, wall, began = used(path), cpu_s(), time.time(), time.perf_counter()
+        await keep.run_until_idle()
+        took = time.perf_counter() - began
+        cpu, ended = cpu_s() - cpu, time.time()
+        assert len(sheets.rows) == total, f"{len(sheets.rows)} effects for {total} events"
+        rows = [r for wf in ids for r in await keep.runs(wf) if r.handler == "file"]
+        return {
+            "runs": total, "runs_per_s": total / took, "cpu_ms_per_run": cpu * 1000 / total,
+            "bytes_per_run": (used(path) - before) / total, "peak_mb": peak_mb(), "from": wall, "to": ended,
+            **percentiles([r.updated_at - r.created_at for r in rows]),
+        }
+
+
+async def _latency(path: Path, events: int) -> Figures:
+    """One event at a time on an idle host: from "look now" until all that came of it is durable."""
+    box, sheets = Mail(), Sheets()
+    async with Keep(path, connectors=[box, sheets]) as keep:
+        wf, took = await deploy(keep, "bench"), []
+        await keep.run_until_idle()
+        for _ in range(events + 5):
+            box.count += 1
+            began = time.perf_counter()
+            await keep.run_now(wf)
+            await keep.run_until_idle()
+            took.append((time.perf_counter() - began) * 1000)
+        assert len(sheets.rows) == events + 5, f"{len(sheets.rows)} effects"
+        return percentiles(took[5:])
+
+
+# Start and recovery
+
+
+async def _start(path: Path) -> Figures:
+    """When the first run was done, by the wall clock; whoever started this process knows when that was."""
+    async with Keep(path, connectors=[Mail(1), Sheets()]) as keep:
+        if not await keep.workflows():
+            await deploy(keep, "bench")
+        else:
+            [workflow] = await keep.workflows()
+            keep.parts.connectors["mail"].count = 2  # type: ignore[attr-defined]
+            await keep.run_now(workflow.id)
+        await keep.run_until_idle()
+        return {"at": time.time()}
+
+
+async def _pending(path: Path, events: int, workflows: int = 40) -> Figures:
+    """Leave so many events, in each workflow one of them in the hands of a run, and be killed."""
+    async with Keep(path, connectors=[Mail(), Sheets()]) as keep:
+        for number in range(workflows):
+            wf = await deploy(keep, f"bench-{number}")
+            await keep.parts.ledger.write(_fill, wf, "", events // workflows, 0, barrier=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+async def _recover(path: Path, events: int) -> Figures:
+    """When all that was left behind is done, by the wall clock."""
+    sheets = Sheets()
+    async with Keep(path, connectors=[Mail(), sheets]) as keep:
+        await keep.run_until_idle()
+        done = time.time()
+        assert len(sheets.rows) == events, f"{len(sheets.rows)} effects for {events} events"
+        return {"at": done}
+
+
+def _fill(tx: Tx, wf: str, name: str, count: int, per_run: int) -> None:
+    """The verbs of a host, without a script: a producer brings events, runs of a consumer take so many at a time.
+
+    With none at a time, one run has taken the first event and has not gone on."""
+    poll = runs.begin(tx, Begin(wf, "poll", "producer", (1, 0), Phase.EXECUTING, "schedule"))
+    inputs = [Registration(tx.new_id("inp"), "mail", "email", f"m{name}{n}", f"Mail m{n}") for n in range(count)]
+    events = [
+        Publication("mail.received", entry.external_id, encode(mail(n) | {"id": entry.external_id}), (entry.input_id,))
+        for n, entry in enumerate(inputs)
+    ]
+    runs.commit_producer(tx, poll, inputs, events, None, tx.now + 3_600_000, [])
+    for first in range(0, count if per_run else 1, per_run or 1):
+        batch = [event.message_id for event in events[first : first + (per_run or 1)]]
+        taking = runs.begin(tx, Begin(wf, "file", "consumer", (1, 0), Phase.PREPARING, "event"))
+        prepared = {"data": mail(first), "reservations": [{"topic": "mail.received", "ids": batch}]}
+        taken = runs.prepare(tx, taking, encode(prepared), [("mail.received", each) for each in batch], [])
+        if per_run:
+            runs.commit_consumer(tx, runs.advance(tx, taken, Phase.EMITTING, '{"status":"none"}'), ConsumerEnd())
+
+
+# Scale
+
+BATCH = 5_000
+PER_RUN = 100
+
+
+async def _fill_up(path: Path, events: int) -> Figures:
+    """Bring a file to so many events, all of them taken."""
+    async with Keep(path, connectors=[Mail(), Sheets()]) as keep:
+        known = await keep.workflows()
+        wf = known[0].id if known else await deploy(keep, "bench")
+        await keep.run_until_idle()
+        there = int(next(apsw.Connection(str(path)).execute("select count(*) from event"))[0])
+        began = time.perf_counter()
+        for first in range(there, events, BATCH):
+            await keep.parts.ledger.write(_fill, wf, f"{first}.", min(BATCH, events - first), PER_RUN)
+        return {"events": events, "filled_s": time.perf_counter() - began}
+
+
+async def _filled(path: Path, events: int) -> Figures:
+    """So many more events, one run each, in the workflow of a file that has many already."""
+    box, sheets = Mail(), Sheets()
+    async with Keep(path, connectors=[box, sheets]) as keep:
+        [workflow] = await keep.workflows()
+        box.count = await _read_so_far(keep, workflow.id) + 2
+        await keep.run_now(workflow.id)
+        await keep.run_until_idle()
+        box.count += events
+        await keep.run_now(workflow.id)
+        began = time.perf_counter()
+        await keep.run_until_idle()
+        took = time.perf_counter() - began
+        assert len(sheets.rows) == events + 2, f"{len(sheets.rows)} effects for {events} events"
+        return {"runs_per_s": events / took}
+
+
+async def _read_so_far(keep: Keep, wf: str) -> int:
+    """Where the workflow stands in the mailbox."""
+    state = await keep.state(wf, "poll")
+    return int(str(state["cursor"])) if isinstance(state, dict) and state.get("cursor") else 0
+
+
+async def _beside(path: Path, workflows: int, events: int) -> Figures:
+    """A serving host with so many workflows, of which one has something to do."""
+    box, sheets = Mail(), Sheets(events)
+    async with Keep(path, connectors=[box, sheets]) as keep:
+        busy = next((w.id for w in await keep.workflows() if w.name == "busy"), None) or await deploy(keep, "busy")
+        for number in range(len(await keep.workflows()), workflows):
+            await deploy(keep, f"idle-{number}", _QUIET)
+        await keep.run_until_idle()
+        serving = asyncio.create_task(keep.serve())
+        await asyncio.sleep(0.2)
+        box.count = await _read_so_far(keep, busy) + events
+        began = time.perf_counter()
+        await keep.run_now(busy)
+        await sheets.full.wait()
+        took = time.perf_counter() - began
+        serving.cancel()
+        return {"runs_per_s": events / took}
+
+
+async def _idle(path: Path, seconds: float = 3) -> Figures:
+    """Per cent of one core that a host with nothing due uses."""
+    async with Keep(path, connectors=[Mail(1), Sheets()]) as keep:
+        await deploy(keep, "idle")
+        serving = asyncio.create_task(keep.serve())
+        await asyncio.sleep(seconds)
+        before = cpu_s()
+        await asyncio.sleep(seconds)
+        spent = cpu_s() - before
+        serving.cancel()
+        return {"idle_percent": spent / seconds * 100}
+
+
+# What it costs the machine
+
+
+def used(path: Path) -> int:
+    """Bytes of the ledger: the pages in the file and those in its log."""
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        return int(connection.pragma("page_count")) * int(connection.pragma("page_size"))
+    finally:
+        connection.close()
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of its sandbox workers, living and dead."""
+    me = psutil.Process()
+    total = sum(me.cpu_times()[:4])
+    for child in me.children(recursive=True):
+        try:
+            total += sum(child.cpu_times()[:4])
+        except psutil.NoSuchProcess:
+            continue
+    return float(total)
+
+
+def peak_mb() -> float:
+    """The most that the host ever had in memory, and what its sandbox workers have now; shared pages count for each."""
+    workers = sum(child.memory_info().rss for child in psutil.Process().children(recursive=True))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + workers / (1 << 20)
+
+
+def _task(measure: Any) -> Any:
+    return lambda **params: asyncio.run(measure(**params))
+
+
+TASKS = {
+    each.__name__.removeprefix("_"): _task(each)
+    for each in (_runs, _latency, _start, _pending, _recover, _fill_up, _filled, _beside, _idle)
+}
+
+if __name__ == "__main__":
+    answer(TASKS, sys.argv[1:])

@@ -1,0 +1,110 @@
+"""A connector behind a wall: what it raises, logs, returns and tells leaves without secrets.
+
+The host wraps its connectors in this when one of them has a secret, and this is the one place through which what they
+say can reach the ledger, traces, logs, questions and pages. Params that hold a secret are refused before they are
+kept or sent: a script has none to send. What is right or wrong with a call is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import cast
+
+from ..model.codec import Json
+from ..model.errors import RuleBroken
+from .base import Connector
+from .operation import Comparison, OperationSpec
+from .redaction import Redactor
+from .values import Call, Page, Verdict
+
+
+def redactor_of(connectors: Iterable[Connector]) -> Redactor | None:
+    """Knows the secrets of these connectors; None if none of them has any."""
+    every = tuple(connectors)
+    return Redactor(every) if any(each.secrets or each.entrusted() for each in every) else None
+
+
+def redacted(connector: Connector, redactor: Redactor | None) -> Connector:
+    """The connector behind a wall; itself, if there is nothing to hide."""
+    return connector if redactor is None else Redacted(connector, redactor)
+
+
+class Redacted(Connector):
+    """Stands for another connector, with the same name, account and operations."""
+
+    def __init__(self, real: Connector, redactor: Redactor) -> None:
+        super().__init__(name=real.name)
+        self._real, self._redactor = real, redactor
+        self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
+
+    @property
+    def account(self) -> str:  # type: ignore[override]
+        """Whose data it acts on."""
+        return self._redactor.text(self._real.account)
+
+    @cached_property
+    def operations(self) -> Mapping[str, OperationSpec]:
+        """The same operations, behind the wall."""
+        return MappingProxyType({
+            name: RedactedOperation(
+                **{each.name: getattr(spec, each.name) for each in fields(OperationSpec)},
+                real=spec, redactor=self._redactor,
+            ) for name, spec in self._real.operations.items()
+        })
+
+    def entrust(self, vault: MutableMapping[str, str]) -> None:
+        self._real.entrust(vault)
+
+    def entrusted(self) -> Mapping[str, str]:
+        return self._real.entrusted()
+
+    async def check(self) -> None:
+        with self._redactor.guard():
+            await self._real.check()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactedOperation(OperationSpec):
+    """An operation of which nothing but what may be told comes out."""
+
+    real: OperationSpec
+    redactor: Redactor
+
+    def parse(self, params: Json) -> dict[str, Json]:
+        with self.redactor.guard():
+            normal = self.real.parse(params)
+        held = self.redactor.found_in(normal)
+        if held:
+            raise RuleBroken(
+                f"{self.full_name} was given the secret {held} among its params, and nothing was sent. Connectors add "
+                "their secrets themselves: take it out of the script."
+            )
+        return normal
+
+    async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
+        with self.redactor.guard():
+            answer = await self.real.invoke(params, self._quiet(call))
+        if not isinstance(answer, Page):
+            return self.redactor.value(answer)
+        items, extra = self.redactor.value(list(answer)), self.redactor.value(cast("Json", dict(answer.fields)))
+        return Page(cast("list[Json]", items), **cast("dict[str, Json]", extra))
+
+    async def reconcile(self, params: Json, call: Call) -> Verdict:
+        with self.redactor.guard():
+            verdict = await self.real.reconcile(params, self._quiet(call))
+        result = self.redactor.value(cast("Json", verdict.result))
+        return replace(verdict, result=result, why=self.redactor.text(verdict.why))
+
+    def preview(self, params: Json) -> str:
+        with self.redactor.guard():
+            return self.redactor.text(self.real.preview(params))
+
+    def compare(self, old: Json, new: Json) -> Comparison:
+        with self.redactor.guard():
+            return self.real.compare(old, new)
+
+    def _quiet(self, call: Call) -> Call:
+        return replace(call, log=lambda line: call.log(self.redactor.text(str(line))))

@@ -1,0 +1,128 @@
+"""The host's end of the socket to one worker: bytes in, frames out, and no more in memory than is asked for.
+
+asyncio's streams do the same with several objects and switches per frame; here a frame costs one wake-up.
+Nothing is believed: a frame is cut off at the length that it may have, and what comes too early waits unread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import cast
+
+from .frames import HEADER, Frame, Garbled, unpack
+
+_UNREAD_MAX = 256 << 10
+
+
+class Lost(Exception):
+    """A worker, or the server, is gone."""
+
+
+class Link(asyncio.Protocol):
+    """Frames from and to a worker."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self._transport: asyncio.Transport | None = None
+        self._unread = bytearray()
+        self._unread_max = _UNREAD_MAX
+        self._reading = self._writing = True
+        self._woken: asyncio.Future[None] | None = None
+        self._drained: list[asyncio.Future[None]] = []
+
+    @classmethod
+    async def over(cls, sock: socket.socket) -> Link:
+        """A link over a connected socket."""
+        _, link = await asyncio.get_running_loop().create_connection(cls, sock=sock)
+        return link
+
+    async def receive(self, bytes_max: int) -> Frame:
+        """The next frame; `Garbled` if it is none, `Lost` if the worker is gone."""
+        while True:
+            data = self._cut(bytes_max)
+            if data is not None:
+                return unpack(data)
+            if self.lost:
+                raise Lost
+            self._woken = asyncio.get_running_loop().create_future()
+            await self._woken
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; a worker that is gone shows on the next read."""
+        if self._transport is not None and not self.lost:
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """Wait while the worker does not read what was sent."""
+        while not self._writing and not self.lost:
+            waiting = asyncio.get_running_loop().create_future()
+            self._drained.append(waiting)
+            await waiting
+
+    def abort(self) -> None:
+        """Give the socket up now."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _cut(self, bytes_max: int) -> bytes | None:
+        unread = self._unread
+        if len(unread) < HEADER.size:
+            return None
+        (length,) = HEADER.unpack_from(unread)
+        if length > bytes_max:
+            raise Garbled(f"a frame of {length:,} bytes")
+        end = HEADER.size + length
+        if len(unread) < end:
+            self._read_up_to(end)
+            return None
+        data = bytes(unread[HEADER.size : end])
+        del unread[:end]
+        self._read_up_to(_UNREAD_MAX)
+        return data
+
+    def _read_up_to(self, most: int) -> None:
+        self._unread_max = max(most, _UNREAD_MAX)
+        if not self._reading and len(self._unread) < self._unread_max and self._transport is not None and not self.lost:
+            self._reading = True
+            self._transport.resume_reading()
+
+    # What asyncio tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._unread += data
+        if len(self._unread) >= self._unread_max and self._transport is not None:
+            self._reading = False
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self._gone()
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        self._gone()
+
+    def pause_writing(self) -> None:
+        self._writing = False
+
+    def resume_writing(self) -> None:
+        self._writing = True
+        self._release()
+
+    def _gone(self) -> None:
+        self.lost = True
+        self._wake()
+        self._release()
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _release(self) -> None:
+        waiting, self._drained = self._drained, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)

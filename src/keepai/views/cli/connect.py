@@ -1,0 +1,197 @@
+"""`keep connect`: a connection's settings into keep.toml and its secrets into the vault, once they are known to work.
+
+It knows no type: what to ask for is what the type's `__init__` takes and what its `secrets` name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ConfigError, Refused
+from . import entering
+from .session import Session, with_json, with_session
+from .text import echo, echo_json, plain, say
+
+if TYPE_CHECKING:
+    from ...connectors.base import Connector
+
+
+@click.command()
+@click.argument("name")
+@click.argument("type_name", metavar="TYPE")
+@click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the type; may be repeated.")
+@click.option("--secret", "sources", multiple=True, metavar="SECRET=SOURCE",
+              help="Where a secret of the type is: - (stdin), file:PATH or env:VARIABLE; may be repeated.")
+@click.option("--unchecked", is_flag=True, help="Write and store it even if it does not answer.")
+@with_json
+@with_session
+def connect(
+    session: Session, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], unchecked: bool,
+    as_json: bool,
+) -> None:
+    """Connect ctx.NAME with an outside system, and try it.
+
+    At a terminal it asks for the settings of TYPE and, unseen, for its secrets. It then has the connection checked.
+    Only if it answers, or you say so, [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted,
+    beside the ledger. A table that is there already stays as it is, and only its secrets are asked for.
+    """
+    from . import tables
+    from .wiring import make, vault_of
+
+    settings = session.settings()
+    file = settings.file or Path(session.config or "keep.toml")
+    there = tables.connection(file, name)
+    table = _table(name, type_name, entering.pairs(given, "--set"), there, file.parent)
+    connector = make(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
+    typed = _secrets(connector, entering.pairs(sources, "--secret"))
+    vault = vault_of(settings)
+    stored = dict(vault.values(name)) if connector.secrets else {}
+    trial = {**stored, **typed}
+    problem = _problem(connector, trial)
+    if problem:
+        _refuse_unless_wanted(name, problem, unchecked)
+    fresh = {secret: value for secret, value in trial.items() if stored.get(secret) != value}
+    if fresh:
+        vault.put(name, fresh)
+    if there is None:
+        tables.add_connection(file, name, table)
+    done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
+            "secrets": sorted(fresh), "checked": problem is None}
+    echo_json(done) if as_json else _tell(done, sorted(set(connector.secrets) - trial.keys()))
+    entering.warn_of_short(fresh)
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+def _table(
+    name: str, type_name: str, given: Mapping[str, str], there: Mapping[str, Any] | None, folder: Path,
+) -> dict[str, Any]:
+    """What `[connectors.NAME]` says, or shall say."""
+    from ...connectors import NOT_SETTINGS, load
+
+    kind = load(type_name, folder)
+    known = {n: p for n, p in inspect.signature(kind).parameters.items()
+             if n not in NOT_SETTINGS and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    exposed = next((key for key in given if key in kind.secrets and key not in known), None)
+    if exposed:
+        raise ConfigError(f"{exposed} is a secret: give it with --secret {exposed}=SOURCE, where SOURCE is "
+                          f"{entering.SOURCES}. Change it if others could see this command.")
+    values = {key: _value(key, text, known.get(key)) for key, text in given.items()}
+    if there is None:
+        asked = _ask_for(known, values) if entering.at_terminal() else {}
+        return {"type": type_name, **values, **asked}
+    wanted = {"type": type_name, **values}
+    differs = next((key for key, value in wanted.items() if there.get(key) != value), None)
+    if differs:
+        raise Refused(f"keep.toml has [connectors.{name}] already, with another {differs}. Change it there; "
+                      f"`keep secrets set {name} SECRET` changes a secret.")
+    return dict(there)
+
+
+def _ask_for(known: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that must be given and were not; then any other that the person wants."""
+    left = {key: parameter for key, parameter in known.items() if key not in given}
+    found = {key: _value(key, str(click.prompt(key, err=True)), parameter)
+             for key, parameter in left.items() if parameter.default is parameter.empty}
+    more = {key: parameter for key, parameter in left.items() if key not in found}
+    if more:
+        say("It also takes " + ", ".join(f"{key}{_usual(parameter)}" for key, parameter in more.items()) + ".")
+    while more:
+        word = str(click.prompt("KEY=VALUE, or Enter to go on", default="", show_default=False, err=True))
+        key, equals, text = word.partition("=")
+        if not word:
+            break
+        if equals and key in more:
+            found[key] = _value(key, text, more.pop(key))
+        else:
+            say(f"It must be KEY=VALUE, with one of {', '.join(more)}.")
+    return found
+
+
+def _usual(parameter: inspect.Parameter) -> str:
+    from .tables import toml
+
+    return f" ({toml(parameter.default)})" if parameter.default not in (None, "") else ""
+
+
+_SPOKEN = {"yes": True, "y": True, "on": True, "no": False, "n": False, "off": False}
+
+
+def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
+    """What a typed text means as the setting's type; whether it fits is said when the connector is made."""
+    annotation = parameter.annotation if parameter else str
+    named = str(getattr(annotation, "__name__", annotation))
+    kinds = {each.strip() for each in named.split("|")} - {"None"}
+    if annotation is inspect.Parameter.empty or any(kind == "str" or "Path" in kind for kind in kinds):
+        return text
+    if kinds == {"bool"} and text.lower() in _SPOKEN:
+        return _SPOKEN[text.lower()]
+    if kinds == {"list[str]"} and not text.startswith("["):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return tomllib.loads(f"value = {text}")["value"]  # true, 5, 2.5, ["a"], { a = 1 }
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+def _secrets(connector: Connector, sources: Mapping[str, str]) -> dict[str, str]:
+    """The secrets that are given now: from where the options say, and the others from the person."""
+    from .names import did_you_mean
+
+    for secret in sources:
+        if secret not in connector.secrets:
+            known = did_you_mean(secret, connector.secrets) if connector.secrets else "It has none."
+            raise ConfigError(f"{connector.name} has no secret {secret!r}. {known}")
+    if list(sources.values()).count("-") > 1:
+        raise ConfigError("Only one secret can come from stdin. Give the others with file:PATH or env:VARIABLE.")
+    found = {each: entering.from_source(source, f"{connector.name}.{each}") for each, source in sources.items()}
+    if entering.at_terminal():
+        for secret, what in connector.secrets.items():
+            typed = "" if secret in found else entering.unseen(f"{secret} ({what}; Enter for none)", empty=True)
+            found |= {secret: typed} if typed else {}
+    return found
+
+
+def _problem(connector: Connector, secrets: dict[str, str]) -> str | None:
+    """What is wrong with the connection; None if it answers. What it renews by that is in `secrets` then."""
+    import asyncio
+
+    from ...connectors.redacted import redacted, redactor_of
+    from .doctor import FAIL, connector_found
+
+    connector.entrust(secrets)
+    found = asyncio.run(connector_found(redacted(connector, redactor_of([connector]))))
+    return found.said if found.state == FAIL else None
+
+
+def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
+    if unchecked:
+        say(f"{name} does not answer: {problem}")
+        return
+    if entering.at_terminal():
+        say(f"{name} does not answer: {problem}")
+        if click.confirm("Write and store it nevertheless?", err=True):
+            return
+        raise Refused("Nothing was written or stored.")
+    raise Refused(f"{name} does not answer: {problem} Nothing was written or stored; --unchecked does it nevertheless.")
+
+
+def _tell(done: Mapping[str, Any], missing: list[str]) -> None:
+    name, file = done["name"], plain(done["file"])
+    echo(f"ctx.{name} {'answers' if done['checked'] else 'was not checked'}.")
+    if done["added"]:
+        echo(f"[connectors.{name}] is in {file}; a host that runs takes it up when it is started anew.")
+    if done["secrets"]:
+        echo(f"Stored, encrypted: {', '.join(done['secrets'])}.")
+    if missing:
+        echo(f"Not given: {', '.join(missing)}. `keep secrets set {name} {missing[0]}` gives it.")

@@ -1,0 +1,101 @@
+"""How secrets come in: typed unseen at a terminal, or from stdin, a file or a variable; never as a word of a command.
+
+What a command line says is in the shell's history and in the list of processes. No error here repeats what was given.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import click
+
+from ...model.errors import ConfigError
+from .text import say
+
+SOURCES = "- (stdin), file:PATH or env:VARIABLE"
+
+
+def at_terminal() -> bool:
+    """Whether a person can be asked."""
+    return sys.stdin.isatty()
+
+
+def asking() -> Callable[[str, bool], str] | None:
+    """Asks for a passphrase, once in the life of this process; None where nobody sits."""
+    if not at_terminal():
+        return None
+    asked: list[str] = []
+
+    def ask(question: str, new: bool) -> str:
+        if asked:  # a host must not stand still for a second question
+            return ""
+        asked.append(question)
+        return unseen(question, twice=new)
+
+    return ask
+
+
+def unseen(question: str, *, twice: bool = False, empty: bool = False) -> str:
+    """What a person types, not shown; with `empty` it may be nothing."""
+    default = "" if empty else None
+    answer = click.prompt(
+        question, hide_input=True, confirmation_prompt=twice, default=default, show_default=False, err=True,
+    )
+    return str(answer)
+
+
+def from_source(source: str, what: str) -> str:
+    """The secret that a source gives."""
+    kind, _, rest = source.partition(":")
+    if source == "-":
+        raw = sys.stdin.buffer.read()
+    elif kind == "file" and rest:
+        raw = _file(Path(rest).expanduser(), what)
+    elif kind == "env" and rest:
+        if rest not in os.environ:
+            raise ConfigError(f"{what}: there is no variable {rest}.")
+        raw = os.environb[rest.encode()]
+    else:
+        raise ConfigError(f"{what} is not taken from the command line, where others can read it. Say where it is: "
+                          f"{SOURCES}.")
+    return _text(raw, what)
+
+
+def _file(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{what}: {path} cannot be read: {error.strerror}.") from None
+
+
+def _text(raw: bytes, what: str) -> str:
+    """The text without the end of its last line."""
+    try:
+        text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{what} is not UTF-8 text.") from None
+    if not text:
+        raise ConfigError(f"{what} is empty; nothing was stored.")
+    return text
+
+
+def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
+    """`KEY=VALUE` words as a table; the value of a wrong one is not repeated."""
+    found: dict[str, str] = {}
+    for number, word in enumerate(words, 1):
+        key, equals, value = word.partition("=")
+        if not equals or not key or key in found:
+            raise ConfigError(f"The {option} number {number} must be KEY=VALUE, each key once.")
+        found[key] = value
+    return found
+
+
+def warn_of_short(secrets: Mapping[str, str]) -> None:
+    """Say which secrets cannot be recognised in texts."""
+    from ...connectors.redaction import CHARACTERS_LEAST
+
+    for name in (name for name, value in secrets.items() if len(value) < CHARACTERS_LEAST):
+        say(f"{name} has fewer than {CHARACTERS_LEAST} characters: it is too short to be found in errors and logs.")

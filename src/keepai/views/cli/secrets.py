@@ -1,0 +1,139 @@
+"""`keep secrets`: which secrets are stored, and changing them. No command shows one."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ConfigError, NotFound
+from . import entering
+from .session import Session, with_json, with_session
+from .text import count, echo, echo_json, plain, say, table
+
+if TYPE_CHECKING:
+    from ...config import Settings
+    from ...vault.store import Vault
+
+
+@click.group()
+def secrets() -> None:
+    """What the connectors are entrusted with.
+
+    Secrets rest in a file of their own beside the ledger, encrypted; its key is in the system's keyring, in a key file
+    or made from a passphrase. A host that runs uses a changed secret at its next call.
+    """
+
+
+@secrets.command(name="list")
+@with_json
+@with_session
+def list_(session: Session, as_json: bool) -> None:
+    """Which secrets are stored, since when, and which are missing; never what they are."""
+    settings = session.settings(connectors=True)
+    found = states(settings, _vault(settings))
+    if as_json:
+        echo_json(found)
+    elif found:
+        rows = [(each["connection"], each["secret"], each["state"], each["set_at"] or "") for each in found]
+        echo(*table(("CONNECTION", "SECRET", "STATE", "SET"), rows, flexible=1))
+    else:
+        echo("No connection of keep.toml needs a secret, and none is stored.")
+
+
+def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
+    """Every secret that is stored or needed, with how it stands: stored, missing, or unused."""
+    needed = {(each.name, secret): "missing" for each in settings.connectors for secret in each.secrets}
+    kept = {(each.connection, each.secret): each.set_at for each in vault.kept()}
+    return [
+        {"connection": connection, "secret": secret, "set_at": kept.get((connection, secret)),
+         "state": "missing" if (connection, secret) not in kept else
+         "stored" if (connection, secret) in needed else "unused"}
+        for connection, secret in sorted(needed.keys() | kept.keys())
+    ]
+
+
+@secrets.command(name="set")
+@click.argument("name")
+@click.argument("secret")
+@click.option("--from", "source", metavar="SOURCE",
+              help="Where the value is: - (stdin), file:PATH or env:VARIABLE; without it you are asked, or stdin.")
+@with_json
+@with_session
+def set_(session: Session, name: str, secret: str, source: str | None, as_json: bool) -> None:
+    """Store a secret of the connection NAME, in place of the one before."""
+    settings = session.settings(connectors=True)
+    what = _declared(settings, name, secret)
+    if source is None and entering.at_terminal():
+        value = entering.unseen(f"{secret} ({what})")
+    else:
+        value = entering.from_source(source or "-", f"{name}.{secret}")
+    _vault(settings).put(name, {secret: value})
+    if as_json:
+        echo_json({"connection": name, "secret": secret})
+    else:
+        echo(f"Stored, encrypted: {name}.{secret}. `keep doctor` tries it.")
+    entering.warn_of_short({secret: value})
+
+
+def _declared(settings: Settings, name: str, secret: str) -> str:
+    """What the connection says of a secret; one that it does not know would never be used."""
+    from .names import did_you_mean
+
+    found = {each.name: each for each in settings.connectors}
+    if name not in found:
+        advice = did_you_mean(name, found) if found else "There are none."
+        raise NotFound(f"keep.toml has no [connectors.{name}]. {advice} `keep connect NAME TYPE` makes one.")
+    known = found[name].secrets
+    if secret not in known:
+        told = did_you_mean(secret, known) if known else "It needs none."
+        raise NotFound(f"{name} has no secret {secret!r}. {told}")
+    return str(known[secret])
+
+
+@secrets.command()
+@click.option("--to", "home", type=click.Choice(["keyring", "file", "passphrase"]),
+              help="Where the new key shall be; without it, where the old one was.")
+@with_json
+@with_session
+def rotate(session: Session, home: Any, as_json: bool) -> None:
+    """Encrypt every secret anew, under new keys.
+
+    The secrets themselves stay the same: change them where they come from, then `keep secrets set`. A new passphrase is
+    asked for, or taken from KEEP_NEW_PASSPHRASE; a host that was started with the old one must be started anew.
+    """
+    from ...config import ENV_NEW_PASSPHRASE
+    from ...vault.keys import Places
+
+    settings = session.settings()
+    vault = _vault(settings)
+    new = Places(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, entering.asking())
+    if (home or vault.home()) == "passphrase" and not new.passphrase and new.ask is None:
+        raise ConfigError(f"There is no new passphrase. Put it in {ENV_NEW_PASSPHRASE}, or say this at a terminal.")
+    chosen = vault.rotate(new, home)
+    done = {"path": str(vault.path), "key": chosen, "secrets": len(vault.kept())}
+    echo_json(done) if as_json else echo(
+        f"{count(len(vault.kept()), 'secret')} in {plain(str(vault.path))} encrypted anew; the key: {chosen}.")
+    if chosen == "passphrase":
+        say("A host that runs must be started anew with the new passphrase.")
+
+
+@secrets.command()
+@click.argument("name")
+@click.argument("secret", required=False)
+@with_json
+@with_session
+def delete(session: Session, name: str, secret: str | None, as_json: bool) -> None:
+    """Delete a secret of the connection NAME, or all of them."""
+    gone = _vault(session.settings()).delete(name, secret)
+    if as_json:
+        echo_json({"connection": name, "deleted": gone})
+    else:
+        echo(f"Deleted: {', '.join(f'{name}.{each}' for each in gone)}. Elsewhere it is as valid as it was.")
+
+
+def _vault(settings: Settings) -> Vault:
+    from .wiring import vault_of
+
+    return vault_of(settings)

@@ -1,0 +1,135 @@
+"""The benchmark: its page says what its results say, and each of Keep's measurements does the work that it counts.
+
+What is measured is not judged here; a machine that runs tests is no place for that.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BENCH = ROOT / "bench"
+FOUND: dict[str, Any] = json.loads((BENCH / "results.json").read_text("utf-8"))
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Imports one of the benchmark's programs, which find each other as neighbours."""
+    monkeypatch.syspath_prepend(str(BENCH))
+
+    def program(name: str) -> ModuleType:
+        return import_module(name)
+
+    return program
+
+
+# The page
+
+
+def test_the_page_and_its_pictures_say_what_the_results_say(bench: Any) -> None:
+    plots = bench("plots")
+    page = (ROOT / "docs/performance.md").read_text("utf-8")
+    assert plots.filled(page, FOUND) == page, "run `python bench/plots.py bench/results.json`"
+    for name, drawn in plots.pictures(FOUND):
+        assert (ROOT / "docs/images" / name).read_text("utf-8") == drawn, name
+        assert f"(images/{name})" in page
+
+
+def test_only_what_stands_between_the_markers_is_written(bench: Any) -> None:
+    plots = bench("plots")
+    names = list(plots.pieces(FOUND))
+    page = "before\n" + "".join(f"<!-- bench:{n} -->\nold {n}\n<!-- /bench:{n} -->\nafter {n}\n" for n in names)
+    written = plots.filled(page, FOUND)
+    assert written.startswith("before\n")
+    assert all(f"after {name}\n" in written and f"old {name}\n" not in written for name in names)
+    assert plots.filled(written, FOUND) == written
+
+
+def test_a_page_without_a_place_for_a_piece_is_refused(bench: Any) -> None:
+    plots = bench("plots")
+    page = "".join(f"<!-- bench:{name} -->\n<!-- /bench:{name} -->\n" for name in plots.pieces(FOUND))
+    with pytest.raises(SystemExit, match="has markers for"):
+        plots.filled(page.replace("bench:table", "bench:tables"), FOUND)
+    with pytest.raises(SystemExit, match="bench:table is not closed"):
+        plots.filled(page.replace("/bench:table", "/bench:other"), FOUND)
+
+
+def test_a_row_has_the_median_of_the_rounds_their_spread_and_the_ratio_of_the_medians(bench: Any) -> None:
+    sides = {"keep": {"runs_per_s": [10.0, 30.0, 900.0]}, "dbos": {"runs_per_s": [20.0, 15.0, 1.0]}}
+    rows = [row.cells for row in bench("table").summary({"runs": {"one": sides}})]
+    assert rows == [
+        ("runs/s, one at a time", "30.0 (10.0–900.0)", "15.0 (1.0–20.0)", "2.00×"),
+        ("runs/s, whichever is faster", "30.0 (10.0–900.0)", "15.0 (1.0–20.0)", "2.00×"),
+    ]
+
+
+def test_each_side_is_compared_in_the_way_in_which_it_is_faster(bench: Any) -> None:
+    runs = {
+        "one": {"keep": {"runs_per_s": [10.0]}, "dbos": {"runs_per_s": [40.0]}},
+        "many": {"keep": {"runs_per_s": [20.0]}, "dbos": {"runs_per_s": [5.0]}},
+    }
+    assert bench("table").summary({"runs": runs})[-1].cells == ("runs/s, whichever is faster", "20.0", "40.0", "0.50×")
+
+
+def test_growth_is_told_as_the_time_of_a_run_against_the_smallest(bench: Any) -> None:
+    sizes = {"1000": {"runs_per_s": [60.0]}, "1000000": {"runs_per_s": [40.0]}}
+    rows = [row.cells for row in bench("table").summary({"events": sizes})]
+    assert rows == [
+        ("runs/s, 1,000 events in the file", "60.0", "", ""),
+        ("runs/s, 1,000,000 events in the file", "40.0", "", "1.50× the time with 1,000"),
+    ]
+
+
+def test_dbos_gets_its_fastest_arrangement_that_survives_a_power_cut(bench: Any) -> None:
+    tried = {"default": [50.0, 51.0], "wal": [40.0, 70.0], "wal-normal": [900.0]}
+    found = {"trial": {"one": [{"how": {"journal": name}, "runs_per_s": runs} for name, runs in tried.items()]}}
+    bench("compare").choose(found, "one")
+    assert found["chosen"] == {"one": {"journal": "wal"}}
+
+
+def test_the_parts_of_a_run_are_all_of_its_cpu(bench: Any) -> None:
+    costs, parts = FOUND["costs"], bench("plots").parts(FOUND)
+    whole = sum(costs[who][kind] for who in ("host", "workers") for kind in ("user", "system"))
+    assert sum(us for _, us in parts) == pytest.approx(whole * 1000)
+
+
+# Keep's side
+
+
+def ask(task: str, path: Path, program: str = "keep_side.py", **params: Any) -> dict[str, Any]:
+    command = [sys.executable, str(BENCH / program), task, json.dumps({"path": str(path), **params})]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    if task == "pending":
+        assert done.returncode == -9, done.stderr
+        return {}
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+def test_every_measurement_of_keep_counts_as_many_effects_as_there_were_events(tmp_path: Path) -> None:
+    assert ask("runs", tmp_path / "runs.db", at_once=3, events=9, size=50)["runs"] == 9
+    assert ask("latency", tmp_path / "latency.db", events=1)["p50_ms"] > 0
+    first, second = (ask("start", tmp_path / "start.db") for _ in range(2))
+    assert first["at"] < second["at"]
+    ask("pending", tmp_path / "left.db", events=12, workflows=4)
+    ask("recover", tmp_path / "left.db", events=12)
+
+
+@pytest.mark.slow
+def test_a_file_can_be_grown_and_measured_again_and_again(tmp_path: Path) -> None:
+    for events in (200, 300):
+        ask("fill_up", tmp_path / "events.db", events=events)
+        assert ask("filled", tmp_path / "events.db", events=3)["runs_per_s"] > 0
+    for workflows in (1, 3):
+        assert ask("beside", tmp_path / "workflows.db", workflows=workflows, events=3)["runs_per_s"] > 0
+    assert ask("costs", tmp_path / "costs.db", "costs.py", events=3)["parts"]["SQLite"] > 0
