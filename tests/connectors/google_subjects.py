@@ -30,8 +30,8 @@ class GoogleSubject(HttpSubject):
     type_name: ClassVar[str]
     path: ClassVar[str]
     write: ClassVar[str]  # how the path of the mutation's own request ends
-    patience_s = 1.0
-    crash_lines_max = 8
+    crash_lines_max = 6
+    oddities = ("409", "503", "200 nothing", "200 a list")
     refusals = MappingProxyType({
         "400 invalidArgument": Rejected, "401 authError": PermissionDenied,
         "403 insufficientPermissions": PermissionDenied, "403 rateLimitExceeded": Transient,
@@ -79,6 +79,7 @@ class GmailSend(GoogleSubject):
 
 class GmailSendWhenIdsAreRewritten(GmailSend):
     crash_lines_max = 0
+    oddities = ()
     refusals = MappingProxyType({})
 
     def serve(self) -> GmailService:

@@ -25,8 +25,8 @@ class SlackPost(HttpSubject):
     kind = "http"
     operation = "post"
     params = MappingProxyType({"channel": "#general", "text": "Grüße <all> & everybody"})
-    patience_s = 1.0
-    crash_lines_max = 8
+    crash_lines_max = 6
+    oddities = ("409", "503", "200 nothing", "200 a list", "200 a page")
     refusals = MappingProxyType({
         "invalid_auth": PermissionDenied, "missing_scope": PermissionDenied, "channel_not_found": PreconditionFailed,
         "is_archived": PreconditionFailed, "msg_too_long": Rejected, "ratelimited": Transient, "429": Transient,

@@ -13,5 +13,5 @@ from tests.connectors.slack_subjects import SLACK
 async def test_no_second_effect_and_no_false_word(subject: type[Subject]) -> None:
     report = await examine(subject)
     assert not report.broken, str(report)
-    assert report.effects_max <= 2  # two only where two keys were meant
+    assert all(trial.effects <= 1 for trial in report.trials)
     assert set(report.untried) <= {"the same key twice"}

@@ -110,15 +110,21 @@ def part(text: str) -> str:
 def result(what: str, answer: Answer) -> Any:
     """What a change was answered with; an answer that makes no sense leaves its outcome unknown."""
     try:
-        return answer.json() if answer.content else {}
+        said = answer.json()
     except (ValueError, RecursionError):
-        raise OutcomeUnknown(f"{what} gave an answer that makes no sense.") from None
+        said = None
+    if not isinstance(said, dict):
+        raise OutcomeUnknown(f"{what} gave an answer that makes no sense.")
+    return said
 
 
 def _read(what: str, answer: Answer) -> Any:
     if not answer.ok:
         raise problem_of_read(what, answer)
     try:
-        return answer.json()
+        said = answer.json()
     except (ValueError, RecursionError):
-        raise Transient(f"{what} gave an answer that makes no sense.") from None
+        said = None
+    if not isinstance(said, dict):
+        raise Transient(f"{what} gave an answer that makes no sense.")
+    return said

@@ -61,7 +61,7 @@ def shown(event: Mapping[str, Any], calendar: str) -> Event:
         "id": str(event["id"]), "calendar": calendar, "title": _text(event, "summary"),
         "description": _text(event, "description"), "location": _text(event, "location"),
         "start": _when(event.get("start")), "end": _when(event.get("end")),
-        "attendees": [str(each["email"]) for each in event.get("attendees") or () if each.get("email")],
+        "attendees": [clean(str(each["email"])) for each in event.get("attendees") or () if each.get("email")],
         "status": _text(event, "status"), "updated": _text(event, "updated"), "link": _text(event, "htmlLink"),
     }
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.errors import Rejected
+from ..local.message import clean
 
 Cell = str | int | float | bool | None
 
@@ -50,7 +51,7 @@ def rows(data: Sequence[Mapping[str, Any]]) -> list[Row]:
     for grid in data:
         for number, row in enumerate(grid.get("rowData") or (), 1 + int(grid.get("startRow") or 0)):
             cells = row.get("values") or ()
-            values = _trimmed(str(each.get("formattedValue", "")) for each in cells)
+            values = _trimmed(clean(str(each.get("formattedValue", ""))) for each in cells)
             note = str(cells[0].get("note", "")) if cells else ""
             if values or _MARK.search(note):
                 found.append(_row(number, values, note, seen))

@@ -18,6 +18,7 @@ from ...model.clock import iso
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..egress import Client, Rules
+from ..local.message import clean
 from ..texts import compare_texts
 from .errors import done, told
 
@@ -283,10 +284,10 @@ def _posted(said: Mapping[str, Any]) -> Posted:
 
 
 def _shown(message: Mapping[str, Any], channel: str) -> Message:
-    thread = message.get("thread_ts")
+    thread, (seconds, parts) = message.get("thread_ts"), _moment(message)
     return {
         "id": str(message["ts"]), "channel": channel, "user": str(message.get("user") or message.get("bot_id") or ""),
-        "text": str(message.get("text", "")), "date": iso(_moment(message)[0] * 1000 + _moment(message)[1] // 1000),
+        "text": clean(str(message.get("text", ""))), "date": iso(seconds * 1000 + parts // 1000),
         "thread": str(thread) if thread else None, "bot": bool(message.get("bot_id")),
     }
 
