@@ -26,7 +26,7 @@ LIMIT_MAX = 500
 LISTED_MAX = 10_000
 AT_ONCE = 8
 SENT_MAX = 100  #: sent messages that a look-up reads
-EARLY_MS = 3_600_000  #: so much may the clocks here and at Google differ
+EARLY_MS = 86_400_000  #: so much may the clocks here and at Google differ: nothing must be missed because of them
 #: Seconds after which what was sent shows up. Gmail promises none; its index is usually seconds behind.
 SETTLE_S = 120
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")

@@ -27,7 +27,7 @@ LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 PAGE = 200
 PAGES_MAX = 25
-EARLY_S = 600  #: so much may the clocks here and at Slack differ
+EARLY_S = 86_400  #: so much may the clocks here and at Slack differ: a message must not be missed because of them
 #: Seconds after the end of a call in which its message may still appear: it may be on its way. Histories lag little.
 SETTLE_S = 30
 TEXT_MAX = 40_000  #: characters; Slack cuts what is longer, in silence
