@@ -14,7 +14,7 @@ from types import MappingProxyType
 from urllib.parse import urlencode
 
 from ...model.codec import Json
-from ...model.errors import ConnectorError, KeepError, OutcomeUnknown, PermissionDenied, Transient
+from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Transient
 from ..egress import Answer, Client
 from ..values import Call
 
@@ -53,8 +53,8 @@ class Access:
             try:
                 used_now = fresh.get("refresh_token") or self._secret("refresh_token")
                 self._vault().update({**fresh, OF: _digest(used_now)})
-            except KeepError as error:
-                raise Transient(f"The renewed access could not be stored: {error.message}") from None
+            except OSError as error:
+                raise Transient(f"The renewed access could not be stored: {error.strerror}.") from None
             return fresh[TOKEN]
 
     async def check(self) -> None:
@@ -78,12 +78,12 @@ class Access:
             raise Transient(f"The access could not be renewed: {error.message} Nothing else was sent.") from None
 
     def _read(self, answer: Answer) -> dict[str, str]:
-        """What the answer brings: a token, and now and then another refresh token."""
+        """What the answer brings: a token, and now and then another refresh token, which is stored first."""
         try:
             said = answer.json()
         except (ValueError, RecursionError):
             said = None
-        found = {key: said.get(key) for key in (TOKEN, "refresh_token")} if isinstance(said, dict) else {}
+        found = {key: said.get(key) for key in ("refresh_token", TOKEN)} if isinstance(said, dict) else {}
         fresh = {key: each for key, each in found.items() if isinstance(each, str) and each}
         if not answer.ok or TOKEN not in fresh:
             raise _problem(answer, said)

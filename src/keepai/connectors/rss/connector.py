@@ -152,7 +152,7 @@ def _header(answer: Answer, name: str) -> str:
 
 def _parsed(answer: Answer) -> list[Entry]:
     """The entries of a feed, oldest first, each id once."""
-    import feedparser
+    import feedparser  # type: ignore[import-untyped]
 
     # As a stream: of bytes and texts it would guess whether they name a file or an address, and open that.
     kind = {"content-type": answer.headers.get("content-type", "")}
