@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser lint types unit bench prove docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types unit bench prove docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -25,7 +25,7 @@ setup: $(READY)  ## create .venv with everything, once
 demo: $(READY)  ## see Keep at work: a workflow, a fault, a question to a person
 	@$(BIN)/keep demo $(ARGS)
 
-test: $(READY) browser  ## what CI runs: lint, types, all tests
+test: $(READY) browser mailserver  ## what CI runs: lint, types, all tests
 	@$(MAKE) lint
 	@$(MAKE) types
 	@$(MAKE) unit
@@ -38,6 +38,15 @@ browser:
 			&& apt-get update -qq > /dev/null && DEBIAN_FRONTEND=noninteractive \
 			apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core > /dev/null 2>&1 \
 		|| echo "    no chromium here, and it could not be installed: the tests of the page in a browser are skipped" >&2; }
+
+# Tests of mail speak with a real IMAP server. Where none can be installed they are skipped, and say so.
+mailserver:
+	@command -v dovecot > /dev/null || test -x /usr/sbin/dovecot || { \
+		echo "==> setup: dovecot, for the tests of mail"; \
+		test "$$(id -u)" = 0 && command -v apt-get > /dev/null \
+			&& apt-get update -qq > /dev/null && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends dovecot-imapd > /dev/null 2>&1 \
+		|| echo "    no dovecot here, and it could not be installed: the tests of mail are skipped" >&2; }
 
 lint: $(READY)  ## ruff
 	$(call step,lint: ruff check)

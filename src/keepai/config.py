@@ -97,12 +97,13 @@ def load(
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
     connectors = tuple(_connectors(source, make))
-    repair, key_file = _repair(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
-    hooks = _hooks(source)
+    repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
-    return Settings(file, ledger, policy, connectors, repair, env.get(ENV_PASSWORD) or None, key_file,
-                    env.get(ENV_PASSPHRASE) or None, hooks=hooks)
+    return Settings(
+        file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks,
+    )
 
 
 # -- the file --------------------------------------------------------------------------------------

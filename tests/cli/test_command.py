@@ -86,8 +86,8 @@ def test_the_public_names_are_there_though_they_load_late() -> None:
 
 def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
-    assert names[:4] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type"]
-    assert names[4:8] == ["keep.hooks", "keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
+    assert names[:5] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type", "keep.hooks"]
+    assert names[5:8] == ["keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
     assert names[8:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 

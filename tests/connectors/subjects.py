@@ -11,9 +11,11 @@ from typing import Any
 from keepai import Connector, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient, Verdict, mutation
 from keepai.connectors import make
 from keepai.connectors.base import Call
+from keepai.connectors.files import changes, journal
 from keepai.connectors.http.statuses import REFUSED
 from keepai.testing.contract import CANARY, HttpSubject, Subject
 from keepai.testing.loopback import Reply, Request
+from tests.connectors import file_cases, sql_subjects
 from tests.connectors.cases import CASES, Case
 
 SUBJECTS: list[type[Subject]] = []
@@ -22,7 +24,7 @@ SUBJECTS: list[type[Subject]] = []
 # -- the local connectors --------------------------------------------------------------------------
 
 
-def local(case: Case) -> type[Subject]:
+def local(case: Case, **more: Any) -> type[Subject]:
     """A case of the local connectors, as a subject."""
 
     class Local(Subject):
@@ -41,11 +43,12 @@ def local(case: Case) -> type[Subject]:
         def effects(self) -> int:
             return case.effects(self.place)
 
-    Local.__name__ = case.id
-    return Local
+    return type(f"{case.id} {case.params}"[:80], (Local,), more)
 
 
 SUBJECTS += [local(case) for case in CASES]
+SUBJECTS += [local(case, crash_in=(changes, journal), crash_lines_max=8) for case in file_cases.CASES]
+SUBJECTS += sql_subjects.SUBJECTS
 
 
 # -- http and webhook --------------------------------------------------------------------------------

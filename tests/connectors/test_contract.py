@@ -8,9 +8,14 @@ from keepai.testing.contract import Subject, examine
 from tests.connectors.subjects import SUBJECTS, WRONG
 
 #: What a subject's outside cannot do: a local folder answers at once, or not at all.
+_AT_ONCE = {
+    "answer lost", "request lost", "late", "held", "wrong answer", "lookup broken", "lookup denied",
+    "killed: while the answer is held back",
+}
 UNTRIED = {
-    "local": {"answer lost", "request lost", "late", "held", "wrong answer", "lookup broken", "lookup denied",
-              "killed: while the answer is held back"},
+    "local": _AT_ONCE,
+    "sqlite": {*_AT_ONCE, "the same key twice"},
+    "postgres": {"the same key twice", "lookup broken", "lookup denied"},
     "http": {"the same key twice"},
     "blind": {"the same key twice", "lookup broken", "lookup denied"},
 }

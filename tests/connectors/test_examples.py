@@ -1,4 +1,4 @@
-"""The examples for http and webhooks, run by the real engine against real servers on loopback that misbehave."""
+"""The examples for connectors, run by the real engine against real servers on loopback that misbehave."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from keepai import Keep
 from keepai.connectors import make
+from keepai.connectors.sql import sqlite
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, sign
+from keepai.model.errors import OutcomeUnknown
 from keepai.testing import ManualClock, loopback
 from keepai.testing.loopback import Loopback, Reply, Request
 
@@ -90,3 +93,55 @@ async def deliver(inbox: Inbox, id: str, body: bytes, clock: ManualClock) -> Non
     seconds = clock.now_ms() // 1000
     receipt = await inbox.accept({ID: id, TIME: str(seconds), SIGNATURE: sign("s", id, seconds, body)}, body)
     assert receipt.status in (200, 202)
+
+
+async def test_every_order_gets_one_invoice_though_the_answer_to_commit_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    db = apsw.Connection(str(tmp_path / "books.db"))
+    db.execute("create table orders (id integer primary key, total decimal);"
+               "insert into orders values (1, 5), (2, 0), (3, 7);"
+               "create table invoices (order_id integer primary key, total decimal)")
+    commit = sqlite._commit
+
+    def lost(connection: apsw.Connection) -> None:
+        commit(connection)
+        raise OutcomeUnknown("The answer is lost.")
+
+    books = make("sql", "books", {"path": str(tmp_path / "books.db"), "tables": ["orders", "invoices"]})
+    clock = ManualClock("2026-01-05T09:00:00Z")
+    async with Keep(tmp_path / "keep.db", connectors=[books], clock=clock) as keep:
+        await keep.deploy((EXAMPLES / "orders-to-invoices.js").read_text("utf-8"), grants="all")
+        monkeypatch.setattr(sqlite, "_commit", lost)
+        await keep.run_until_idle()
+        db.execute("insert into orders values (4, 9)")
+        clock.advance(minutes=5)
+        monkeypatch.undo()
+        await keep.run_until_idle()
+        mutations = await keep.mutations("orders-to-invoices")
+        assert [(each.status, each.preview) for each in mutations] == [
+            ("applied", f"Insert into invoices: order_id={n}, total={total}") for n, total in ((1, 5), (3, 7), (4, 9))
+        ]
+        assert [each.status for each in await keep.inputs("orders-to-invoices")] == ["done"] * 3
+    assert list(db.execute("select * from invoices")) == [(1, 5), (3, 7), (4, 9)]
+
+
+async def test_a_file_that_is_dropped_is_noted_and_put_away_once(tmp_path: Path) -> None:
+    inbox = tmp_path / "drive" / "inbox"
+    inbox.mkdir(parents=True)
+    (inbox / "a.txt").write_text("first")
+    (inbox / "b.txt").write_text("second")
+    drive = make("files", "drive", {"path": str(tmp_path / "drive")})
+    clock = ManualClock("2026-01-05T09:00:00Z")
+    async with Keep(tmp_path / "keep.db", connectors=[drive], clock=clock) as keep:
+        await keep.deploy((EXAMPLES / "file-drop.js").read_text("utf-8"), grants="all")
+        await keep.run_until_idle()
+        (inbox / "a.txt").write_text("another of that name")
+        clock.advance(minutes=5)
+        await keep.run_until_idle()
+        assert await keep.needs_you() == []
+        assert [item.status for item in await keep.items("file-drop")] == ["done"] * 3
+    noted = (tmp_path / "drive" / "journal.txt").read_text().splitlines()
+    assert [line.split()[1:] for line in noted] == [["a.txt", "5"], ["b.txt", "6"], ["a.txt", "20"]]
+    done = sorted(path.name[13:] for path in (tmp_path / "drive" / "done").iterdir())
+    assert (done, list(inbox.iterdir())) == (["a.txt", "a.txt", "b.txt"], [])

@@ -255,7 +255,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "first_cause_only": lambda: [(runs, "commit_consumer", _first_cause)],
     "events_stay_pending": lambda: [
         _statement("event_end_reserved", "where reserved_by = :run_id", "where 0 and :run_id")],
-    "ledger_not_consulted": lambda: [_statement("mutation_same", ":mutation_key;", ":mutation_key and 0;")],
+    "ledger_not_consulted": lambda: [_statement("mutation_same", "= :mutation_key", "= :mutation_key and 0")],
     # Items.
     "item_attempt_not_pinned": lambda: [_statement("item_enter", ", attempt = excluded.attempt", "")],
     "item_never_done": lambda: [(items, "end_item", _nothing)],

@@ -55,19 +55,19 @@ def read(entry: Entry) -> Mail:
     """The message in a file; only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
         data = file.read(READ_MAX + 1)
-    return parse(data, entry)
+    return parse(data, entry.id, entry.mtime_ns // 1_000_000)
 
 
-def parse(data: bytes, entry: Entry) -> Mail:
+def parse(data: bytes, id: str, received_ms: int) -> Mail:
     """The message in these bytes, cut to the limits."""
     raw, text = _parsed(data[:READ_MAX])
     body = clean(text)
     return Mail(
-        id=entry.id,
+        id=id,
         sender=header(raw, "From") or "(no sender)",
         to=header(raw, "To"),
         subject=header(raw, "Subject") or "(no subject)",
-        date_ms=_date_ms(header(raw, "Date"), entry.mtime_ns // 1_000_000),
+        date_ms=_date_ms(header(raw, "Date"), received_ms),
         body=body[:BODY_MAX],
         truncated=len(data) > READ_MAX or len(body) > BODY_MAX,
     )
@@ -92,6 +92,11 @@ def header(raw: Raw, name: str) -> str:
 def clean(text: str) -> str:
     """The text without what JSON and people cannot use: NUL and halves of characters."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def decoded(text: str) -> str:
+    """A piece of a header with its encoded words as they are meant."""
+    return "".join(_decoded(text[: HEADER_MAX * 8]))
 
 
 def _decoded(value: str) -> list[str]:

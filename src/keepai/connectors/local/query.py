@@ -1,4 +1,4 @@
-"""The small query language of the local mailbox: `from:ann subject:"two words" newer_than:24h invoice`."""
+"""The small query language of mailboxes: `from:ann subject:"two words" newer_than:24h invoice`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def matcher(query: str | None, now_ms: int) -> Test:
     """A test for messages; all terms must hold. `Rejected` names what is not supported."""
     tests = [_test(m[1], m[2], m[3], now_ms) for m in _TOKEN.finditer(query or "")]
     return lambda mail: all(test(mail) for test in tests)
+
+
+def since_ms(query: str | None, now_ms: int) -> int | None:
+    """The moment before which no message can fit, so that a server need not look there; None: there is none."""
+    terms = [m for m in _TOKEN.finditer(query or "") if (m[1] or "").lower() == "newer_than"]
+    spans = [_span_ms((m[2] or m[3] or "").casefold(), "newer_than") for m in terms]
+    return now_ms - min(spans) if spans else None
 
 
 def _test(operator: str | None, quoted: str | None, bare: str | None, now_ms: int) -> Test:
@@ -49,4 +56,4 @@ def _span_ms(text: str, which: str) -> int:
 
 
 def _unsupported(what: str) -> Rejected:
-    return Rejected(f"The local mailbox cannot search for {what[:60]!r}. It supports: {SUPPORTED}.")
+    return Rejected(f"A mailbox cannot search for {what[:60]!r}. It supports: {SUPPORTED}.")

@@ -116,8 +116,8 @@ def _killer(subject: Subject, line: int) -> Tracer:
 
 
 def _tracer(subject: Subject, at: Callable[[], None]) -> Tracer:
-    """Calls `at` before every line of the connector's own module, in every thread."""
-    place = inspect.getfile(type(subject.connector()))
+    """Calls `at` before every line of the connector's own module, and of those that it rests on, in every thread."""
+    places = {inspect.getfile(type(subject.connector())), *map(inspect.getfile, subject.crash_in)}
 
     def line(frame: FrameType, event: str, _argument: Any) -> Any:
         if event == "line":
@@ -125,7 +125,7 @@ def _tracer(subject: Subject, at: Callable[[], None]) -> Tracer:
         return line
 
     def enter(frame: FrameType, _event: str, _argument: Any) -> Any:
-        return line if frame.f_code.co_filename == place else None
+        return line if frame.f_code.co_filename in places else None
 
     return enter
 

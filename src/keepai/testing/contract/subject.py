@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, ClassVar
 
 from ...connectors.base import Connector
@@ -44,6 +44,7 @@ class Subject:
     same_result: ClassVar[bool] = True  #: a look-up finds the very result that the send returned
     patience_s: float = 1.0  #: how long a call may take when the outside hangs
     crash_lines_max: ClassVar[int] = 24  #: at how many lines of the connector's module a process is killed
+    crash_in: ClassVar[tuple[ModuleType, ...]] = ()  #: further modules whose lines count, if it has several
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -47,7 +47,7 @@ def connect(
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
     there = tables.connection(file, name)
-    table = _table(name, type_name, entering.pairs(given, "--set"), there, file.parent)
+    table = _table(name, type_name, file.parent, entering.pairs(given, "--set"), there)
     connector = make(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
     typed = _secrets(connector, entering.pairs(sources, "--secret"))
     vault = vault_of(settings)
@@ -71,7 +71,7 @@ def connect(
 
 
 def _table(
-    name: str, type_name: str, given: Mapping[str, str], there: Mapping[str, Any] | None, folder: Path,
+    name: str, type_name: str, folder: Path, given: Mapping[str, str], there: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What `[connectors.NAME]` says, or shall say."""
     from ...connectors import NOT_SETTINGS, load

@@ -1,0 +1,113 @@
+"""Addresses of people as scripts write them: `ann@example.com`, `Ann <ann@example.com>`, several with commas.
+
+The grammar is narrow on purpose. Whatever two mail programs could read in two ways is refused, because the reader of
+a preview and the server must see the same recipients.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from email.header import Header
+
+from ...model.errors import Rejected
+
+ADDRESSES_MAX = 50
+_NAME = r'"(?P<quoted>[^"\\]*)"|(?P<plain>[^",;:<>@()\[\]\\]*?)'
+_ENTRY = re.compile(rf'\s*(?:(?:{_NAME})\s*<(?P<boxed>[^<>\s,;"]+)>|(?P<bare>[^<>\s,;"]+))\s*(?:,|$)')
+_LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
+_LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+_UNSURE = frozenset("ßς\u200c\u200d")  # the two standards for such names lead to different servers
+_ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~ -]*")
+_LINES = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+@dataclass(frozen=True)
+class Address:
+    """One address; `mailbox` is what goes over the wire."""
+
+    name: str
+    given: str  # as the script wrote it
+    mailbox: str
+
+    @property
+    def header(self) -> str:
+        """As it stands in a header: a name beyond ASCII is encoded."""
+        if not self.name:
+            return self.mailbox
+        return f"{_phrase(self.name)} <{self.mailbox}>"
+
+    @property
+    def shown(self) -> str:
+        """For people: the wire's form beside the script's, where they differ."""
+        real = f"{self.given} ({self.mailbox})" if self.given != self.mailbox else self.mailbox
+        return f"{self.name} <{real}>" if self.name else real
+
+
+def read(field: str, value: str | list[str] | None) -> list[Address]:
+    """Every address in a param, each once; `Rejected` says which one is none."""
+    found: dict[str, Address] = {}
+    for text in [value] if isinstance(value, str) else value or []:
+        for address in _several(field, text):
+            found.setdefault(address.mailbox, address)
+    return list(found.values())
+
+
+def one_line(field: str, text: str) -> str:
+    """The text, if no part of it can begin another line of a header."""
+    if any(unicodedata.category(character) in _LINES for character in text):
+        raise Rejected(f"{field} must be one line of text, without control characters.")
+    return text
+
+
+def encoded(text: str, header_name: str = "") -> str:
+    """Text for a header: as it is, or in encoded words where it is not plain."""
+    if text.isascii() and "=?" not in text and len(text) <= 70:
+        return text
+    return Header(text, "utf-8", header_name=header_name).encode(linesep="\r\n")
+
+
+def _several(field: str, text: str) -> list[Address]:
+    one_line(field, text)
+    found: list[Address] = []
+    at = 0
+    while at < len(text.rstrip()):
+        match = _ENTRY.match(text, at)
+        if match is None:
+            told = f"{field}: {text[at:at + 80]!r} is no address."
+            raise Rejected(f"{told} Write ann@example.com or Ann <ann@example.com>.")
+        name = (match["quoted"] or match["plain"] or "").strip()
+        found.append(_address(field, name, match["boxed"] or match["bare"]))
+        at = match.end()
+    if len(found) > ADDRESSES_MAX:
+        raise Rejected(f"{field} names {len(found)} people; at most {ADDRESSES_MAX} are allowed.")
+    return found
+
+
+def _address(field: str, name: str, given: str) -> Address:
+    local, at, domain = given.rpartition("@")
+    if not at or len(local) > 64 or not _LOCAL.fullmatch(local):
+        raise Rejected(f"{field}: {given[:80]!r} is no address that every mail server understands.")
+    return Address(name, given, f"{local}@{_domain(field, domain)}")
+
+
+def _domain(field: str, domain: str) -> str:
+    """The domain in ASCII: `xn--…` for letters beyond it."""
+    wrong = Rejected(f"{field}: {domain[:80]!r} is no domain.")
+    if _UNSURE.intersection(domain):
+        raise Rejected(f"{field}: {domain[:80]!r} can be read in two ways. Write it in its ASCII form, xn--….")
+    try:
+        wire = domain.encode("idna").decode("ascii").lower()
+    except UnicodeError:
+        raise wrong from None
+    if len(wire) > 253 or not all(_LABEL.fullmatch(label) for label in wire.split(".")):
+        raise wrong
+    return wire
+
+
+def _phrase(name: str) -> str:
+    """A display name for a header: words, a quoted text, or encoded words."""
+    if not name.isascii() or "=?" in name or len(name) > 60:
+        return Header(name, "utf-8").encode(linesep="\r\n")
+    return name if _ATOMS.fullmatch(name) else f'"{name}"'

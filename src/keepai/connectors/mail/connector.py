@@ -1,0 +1,375 @@
+"""A mailbox on any server that speaks IMAP and SMTP: `type = "mail"`.
+
+What scripts call is here; how it is done is beside it: `reading` finds messages, `delivery` sends them and tells
+afterwards whether they were sent, `filing` marks and moves them. Every call has connections of its own and ends them.
+The password is read for one login at a time, and appears in no error, no log and no result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from email.utils import formatdate
+from types import MappingProxyType
+from typing import Any, ClassVar, NotRequired, TypedDict, TypeVar
+
+from ...model.clock import Clock, SystemClock
+from ...model.codec import Json
+from ...model.errors import ConfigError, ConnectorError, PreconditionFailed, Rejected
+from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
+from ..local.files import check_deadline, in_thread
+from . import addresses, compose, delivery, filing, reading
+from .compose import Attachment, Letter
+from .delivery import Draft
+from .filing import Labelled, Moved
+from .folders import Folders, reaching
+from .imap import Box
+from .reading import Found, Search, Whole
+from .servers import Server, step_s
+from .smtp import Submission
+
+T = TypeVar("T")
+SENT_COPY = ("keep", "server")
+
+
+class Get(TypedDict):
+    """Which message: an `id` of `search`, or a Message-ID in angle brackets."""
+
+    id: str
+
+
+class Send(TypedDict):
+    """A message to send."""
+
+    to: str | list[str]
+    body: str
+    subject: NotRequired[str]
+    cc: NotRequired[str | list[str] | None]
+    bcc: NotRequired[str | list[str] | None]
+    html: NotRequired[str | None]
+    inReplyTo: NotRequired[str | None]
+    attachments: NotRequired[list[Attachment]]
+
+
+class Reply(TypedDict):
+    """An answer to a message. `to` is said, not taken from the message: whoever approves must see it."""
+
+    id: str
+    to: str | list[str]
+    body: str
+    subject: NotRequired[str]
+    cc: NotRequired[str | list[str] | None]
+    html: NotRequired[str | None]
+    attachments: NotRequired[list[Attachment]]
+
+
+class Sent(TypedDict):
+    """The message that was sent: its Message-ID, by which `get` finds it."""
+
+    id: str
+
+
+class Label(TypedDict):
+    """What is to be true of a message in the inbox: labels it has, labels it has not."""
+
+    id: str
+    add: NotRequired[list[str]]
+    remove: NotRequired[list[str]]
+
+
+class Move(TypedDict):
+    """Where a message is to be; `source`, where it is now, is the inbox unless it is named."""
+
+    id: str
+    to: str
+    source: NotRequired[str]
+
+
+class Mail(Connector):
+    """A mailbox behind an IMAP and an SMTP server: `type = "mail"`.
+
+    address: whose mailbox it is, and whom its mail comes from
+    imap_host: the server that has the mailbox
+    smtp_host: the server that takes mail
+    user: the name to log in with, if it is not the address
+    from_name: the name beside the address
+    imap_port: 993 for tls, usually 143 for starttls
+    imap_security: tls, starttls, or none, which is for a server on this machine alone
+    smtp_port: 465 for tls, usually 587 for starttls
+    smtp_security: tls, starttls, or none, which is for a server on this machine alone
+    certificates: a file of authorities to trust besides those of the system
+    inbox: the folder that is searched
+    sent: the folder for sent mail, if the server does not mark it
+    all_mail: a folder in which sent and received mail may be as well
+    outbox: a folder of Keep's own, in which a message is recorded while it is being sent; it is made
+    sent_copy: who puts a copy into the sent folder: keep, or the server
+    """
+
+    input_types = ("email", "thread")
+    secrets: ClassVar[Mapping[str, str]] = MappingProxyType({
+        "password": "The password of the mailbox (many providers give one for programs: an app password)",
+    })
+
+    def __init__(
+        self, address: str, imap_host: str, smtp_host: str, *, user: str = "", from_name: str = "",
+        imap_port: int = 993, imap_security: str = "tls", smtp_port: int = 465, smtp_security: str = "tls",
+        certificates: str = "", inbox: str = "INBOX", sent: str = "", all_mail: str = "", outbox: str = "Keep Outbox",
+        sent_copy: str = "keep", name: str | None = None, clock: Clock | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        self._imap = Server("imap", imap_host, imap_port, imap_security, certificates)
+        self._smtp = Server("smtp", smtp_host, smtp_port, smtp_security, certificates)
+        self._folders = Folders(inbox, sent, all_mail, outbox, sent_copy == "server")
+        wrong = [*self._imap.problems(), *self._smtp.problems(), *_folder_problems(self._folders)]
+        if sent_copy not in SENT_COPY:
+            wrong.append(f"sent_copy must be keep or server, not {sent_copy!r}")
+        if wrong:
+            raise ConfigError(f"[connectors.{self.name}]: {'; '.join(wrong)}.")
+        self._sender = _own_address(self.name, address, from_name)
+        self._user = user or address
+        self.account = address
+        self._clock = clock or SystemClock()
+
+    async def check(self) -> None:
+        """Log in at both servers, see that the folders are there, and make the outbox if it is not."""
+        await self._reading(lambda box, folders: None, Call(), "The mailbox cannot be used")
+        submission = self._submission(Call())
+        try:
+            await submission.begin()
+        finally:
+            submission.drop()
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    @read
+    async def search(self, params: Search, call: Call) -> Page[Found]:
+        """Messages of the inbox in the order of arrival; with `after`, those that came after that cursor.
+
+        `lastCursor` is never null. A page that was cut short has `more: true`; searching after its
+        `lastCursor` goes on without a gap.
+        """
+        def look(box: Box, folders: Folders) -> Page[Found]:
+            return reading.search(box, folders.inbox, params, self._clock.now_ms(), call)
+        return await self._reading(look, call, "The mailbox cannot be read")
+
+    @read(by_id=True)
+    async def get(self, params: Get, call: Call) -> Whole | None:
+        """One message with its text, or null if it is gone."""
+        def look(box: Box, folders: Folders) -> Whole | None:
+            return reading.get(box, folders.readable, params["id"])
+        return await self._reading(look, call, "The message cannot be read")
+
+    @read(by_id=True)
+    async def thread(self, params: Get, call: Call) -> Page[Whole]:
+        """The conversation that a message belongs to, received and sent, oldest first."""
+        def look(box: Box, folders: Folders) -> Page[Whole]:
+            return reading.thread(box, folders.readable, params["id"])
+        return await self._reading(look, call, "The conversation cannot be read")
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    @mutation(identity=("to",), target="to", settle=delivery.SETTLE_S)
+    async def send(self, params: Send, call: Call) -> Sent:
+        """Send a message."""
+        given = params.get("inReplyTo") or ""
+        past = [each for each in [reading.answered(given) if given else ""] if each]
+        letter = self._letter(params, params.get("subject", ""), past, "auto-generated")
+        return await self._deliver(letter, call)
+
+    @send.reconcile
+    async def find_sent(self, params: Send, call: Call) -> Verdict:
+        """Look for what was sent with this key."""
+        return await self._look(call)
+
+    @send.preview
+    def describe_send(self, params: Send) -> str:
+        """The whole message, with every address as the server sees it."""
+        subject = f"Subject: {_line(params.get('subject', ''))}"
+        return "\n".join([f"{self.name}.send", *_head(params), subject, *_rest(params)])
+
+    @send.compare_payload
+    def compare_sent(self, old: Json, new: Json) -> Comparison:
+        """Blanks at the ends of lines are nothing to worry about; all else is."""
+        return _compared(old, new)
+
+    @mutation(identity=("id",), target="id", settle=delivery.SETTLE_S)
+    async def reply(self, params: Reply, call: Call) -> Sent:
+        """Answer a message: the answer belongs to the same conversation."""
+        def look(box: Box, folders: Folders) -> tuple[str, list[str]]:
+            headers = reading.headers_of(box, folders.readable, params["id"])
+            if headers is None:
+                raise PreconditionFailed("The message that is to be answered is gone.")
+            return reading.subject_of(headers), reading.past_of(headers)
+        subject, past = await self._reading(look, call, "The message cannot be read, so it was not answered")
+        return await self._deliver(self._letter(params, params.get("subject") or subject, past, "auto-replied"), call)
+
+    @reply.reconcile
+    async def find_reply(self, params: Reply, call: Call) -> Verdict:
+        """Look for what was sent with this key."""
+        return await self._look(call)
+
+    @reply.preview
+    def describe_reply(self, params: Reply) -> str:
+        """The whole answer."""
+        subject = [f"Subject: {_line(params['subject'])}"] if params.get("subject") else []
+        about = f"Answer to: {_line(params['id'])}"
+        return "\n".join([f"{self.name}.reply", *_head(params), about, *subject, *_rest(params)])
+
+    @reply.compare_payload
+    def compare_reply(self, old: Json, new: Json) -> Comparison:
+        """Blanks at the ends of lines are nothing to worry about; all else is."""
+        return _compared(old, new)
+
+    # -- filing ------------------------------------------------------------------------------------
+
+    @mutation(identity=("id", "add", "remove"), target="id", settle=filing.SETTLE_S)
+    async def label(self, params: Label, call: Call) -> Labelled:
+        """Set and clear labels of a message in the inbox: `seen`, `flagged`, `answered` or words of one's own."""
+        add, remove = _labels(params)
+        return await self._acting(lambda box, f: filing.label(box, f.inbox, params["id"], add, remove), call)
+
+    @label.reconcile
+    async def find_labels(self, params: Label, call: Call) -> Verdict:
+        """See whether the labels are as they were to be."""
+        add, remove = _labels(params)
+        return await self._seeing(lambda box, f: filing.labelled(box, f.inbox, params["id"], add, remove), call)
+
+    @mutation(identity=("id", "to"), target="id", settle=filing.SETTLE_S)
+    async def move(self, params: Move, call: Call) -> Moved:
+        """Move a message out of the inbox, or out of `source`, into another folder."""
+        source = params.get("source") or self._folders.inbox
+        if params["to"] == source or self._folders.outbox in (params["to"], source):
+            raise Rejected(f"A message cannot be moved from {source[:60]!r} to {params['to'][:60]!r}.")
+        return await self._acting(lambda box, f: filing.move(box, source, params["to"], params["id"]), call)
+
+    @move.reconcile
+    async def find_moved(self, params: Move, call: Call) -> Verdict:
+        """See where the message is."""
+        source = params.get("source") or self._folders.inbox
+        return await self._seeing(lambda box, f: filing.moved(box, source, params["to"], params["id"]), call)
+
+    # -- how -----------------------------------------------------------------------------------
+
+    def _box(self, call: Call) -> Box:
+        return Box(self._imap, self._user, self.secret("password"), step_s(call.remaining_s))
+
+    def _submission(self, call: Call) -> Submission:
+        return Submission(self._smtp, self._user, self.secret("password"), step_s(call.remaining_s))
+
+    async def _reading(self, look: Callable[[Box, Folders], T], call: Call, what: str) -> T:
+        def work() -> T:
+            with reaching(lambda: self._box(call), self._folders, what) as (box, folders):
+                return look(box, folders)
+        return await in_thread(work)
+
+    async def _acting(self, act: Callable[[Box, Folders], T], call: Call) -> T:
+        check_deadline(call)
+        return await self._reading(act, call, "The mailbox cannot be used, so nothing was changed")
+
+    async def _seeing(self, look: Callable[[Box, Folders], Verdict], call: Call) -> Verdict:
+        try:
+            return await self._reading(look, call, "The mailbox cannot be read")
+        except ConnectorError:
+            return Verdict.retry()
+
+    async def _look(self, call: Call) -> Verdict:
+        id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
+        try:
+            return await in_thread(lambda: delivery.look(lambda: self._box(call), self._folders, id))
+        except ConnectorError:
+            return Verdict.retry()
+
+    async def _deliver(self, letter: Letter, call: Call) -> Sent:
+        check_deadline(call)
+        id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
+        data = compose.written(letter, id, formatdate(self._clock.now_ms() / 1000))
+        draft = Draft(id, self._sender.mailbox, letter.recipients, data)
+        await delivery.deliver(draft, lambda: self._box(call), self._folders, self._submission(call), call)
+        return {"id": id}
+
+    def _letter(self, params: Any, subject: str, past: list[str], automatic: str) -> Letter:
+        to, cc, bcc = (addresses.read(field, params.get(field)) for field in ("to", "cc", "bcc"))
+        return Letter(
+            self._sender, to, cc, bcc, subject, params["body"], html=params.get("html") or "",
+            attachments=params.get("attachments", ()), in_reply_to=past[-1] if past else "", references=past,
+            automatic=automatic,
+        )
+
+
+def _own_address(name: str, address: str, from_name: str) -> addresses.Address:
+    try:
+        [own] = addresses.read("address", address)
+        addresses.one_line("from_name", from_name)
+        if '"' in from_name or "\\" in from_name:
+            raise Rejected("from_name must be without quotes and backslashes")
+    except (Rejected, ValueError) as error:
+        raise ConfigError(f"[connectors.{name}]: the setting address must be one address: {error}.") from None
+    return addresses.Address(from_name or own.name, own.given, own.mailbox)
+
+
+def _folder_problems(folders: Folders) -> list[str]:
+    named = [folders.inbox, folders.sent, folders.all_mail, folders.outbox]
+    wrong = [] if folders.inbox and folders.outbox else ["inbox and outbox must be named"]
+    if folders.outbox in named[:3]:
+        wrong.append("outbox must be a folder of its own")
+    return wrong + [f"{each!r} cannot name a folder" for each in named if not each.isprintable()]
+
+
+def _labels(params: Label) -> tuple[list[str], list[str]]:
+    add, remove = filing.flags(params.get("add")), filing.flags(params.get("remove"))
+    if (not add and not remove) or set(add) & set(remove):
+        raise Rejected("Name labels to add, labels to remove, or both, and none of them twice.")
+    return add, remove
+
+
+def _line(text: str) -> str:
+    """One line of a preview: a line feed in it must not look like the next line."""
+    return text.replace("\n", "‹U+000A›")
+
+
+def _head(params: Any) -> list[str]:
+    told = []
+    for field in ("to", "cc", "bcc"):
+        if params.get(field):
+            told.append(f"{field.capitalize()}: {_people(field, params[field])}")
+    return told
+
+
+def _people(field: str, value: str | list[str]) -> str:
+    try:
+        return ", ".join(each.shown for each in addresses.read(field, value))
+    except Rejected as error:
+        return f"(cannot be sent: {_line(str(error))})"
+
+
+def _rest(params: Any) -> list[str]:
+    told = [f"In-Reply-To: {_line(params['inReplyTo'])}"] if params.get("inReplyTo") else []
+    told += [_attached(each) for each in params.get("attachments", ())]
+    told += ["", params["body"]]
+    return told + (["", "As HTML:", params["html"]] if params.get("html") else [])
+
+
+def _attached(attachment: Attachment) -> str:
+    kind = attachment.get("type") or "application/octet-stream"
+    try:
+        data = compose.file_bytes(attachment)
+    except Rejected as error:
+        return f"Attachment: {_line(attachment['name'])} (cannot be sent: {_line(str(error))})"
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return f"Attachment: {_line(attachment['name'])} ({_line(kind)}, {len(data):,} bytes, sha256 {digest}…)"
+
+
+def _compared(old: Json, new: Json) -> Comparison:
+    if old == new:
+        return "equivalent"
+    return "minor" if _trimmed(old) == _trimmed(new) else "significant"
+
+
+def _trimmed(payload: Json) -> Json:
+    if not isinstance(payload, dict):
+        return payload
+    return {key: _ends(each) if key in ("subject", "body", "html") else each for key, each in payload.items() if each}
+
+
+def _ends(text: Json) -> Json:
+    return "\n".join(line.rstrip() for line in text.strip().splitlines()) if isinstance(text, str) else text

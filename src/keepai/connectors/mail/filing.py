@@ -1,0 +1,134 @@
+"""Marks and moves messages that are there: doing it twice leaves what doing it once leaves.
+
+Both say what is to be true afterwards, and look before they act. A server that answers NO has done nothing; a
+connection that is lost after a command leaves it unknown, and then one look tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypedDict
+
+from ...model import points
+from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected
+from ..values import Verdict
+from .answers import Lost
+from .imap import Box, Raw
+from .reading import HEAD_BYTES, locate
+
+#: An IMAP server that reads a command from a connection which has ended does so at once, or not at all.
+SETTLE_S = 10.0
+LABELS_MAX = 20
+_SYSTEM = {"seen": "\\Seen", "flagged": "\\Flagged", "answered": "\\Answered"}
+_KEYWORD = re.compile(r"[A-Za-z0-9$_.-]{1,60}")
+
+
+class Labelled(TypedDict):
+    """The labels that the message has now."""
+
+    id: str
+    labels: list[str]
+
+
+class Moved(TypedDict):
+    """Where the message is now."""
+
+    id: str
+    folder: str
+
+
+def flags(labels: Sequence[str] | None) -> list[str]:
+    """Labels as the server knows them: `seen`, `flagged`, `answered`, or a keyword of one's own."""
+    for label in labels or []:
+        if label not in _SYSTEM and (not _KEYWORD.fullmatch(label) or label.lower() in ("deleted", "draft", "recent")):
+            raise Rejected(f"{label[:60]!r} cannot be a label: letters, digits and $ _ . - are allowed.")
+    if len(labels or []) > LABELS_MAX:
+        raise Rejected(f"At most {LABELS_MAX} labels are allowed.")
+    return [_SYSTEM.get(label, label) for label in labels or []]
+
+
+def label(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> Labelled:
+    """Set and clear labels of one message."""
+    kept = box.open(folder, readonly=False).flags
+    if "\\*" not in kept and not set(add) <= kept:
+        raise PreconditionFailed(f"The server keeps no labels of one's own in {folder!r}.")
+    uid = _one(box, folder, id).uid
+    with _doubt("The labels may have been set") as done:
+        points.reach("mail.before_label")
+        for names, on in ((add, True), (remove, False)):
+            if names:
+                box.mark(uid, names, on=on)
+                done.append(names)
+        points.reach("mail.labelled")
+        return _labelled(box.fetch_heads([uid], HEAD_BYTES), id)
+
+
+def labelled(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> Verdict:
+    """Whether the labels are as they were to be."""
+    box.open(folder)
+    found = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
+    if not found:
+        return Verdict.unknown(f"The message is no longer in {folder!r}, so its labels cannot be seen.")
+    has = {flag.lower() for flag in found[0].flags}
+    right = {each.lower() for each in add} <= has and not {each.lower() for each in remove} & has
+    return Verdict.applied(_labelled(found, id)) if right else Verdict.failed()
+
+
+def move(box: Box, source: str, target: str, id: str) -> Moved:
+    """Have one message in `target` and no longer in `source`."""
+    box.open(target)
+    there = locate(box, id)
+    box.open(source, readonly=False)
+    here = locate(box, id)
+    if not here and not there:
+        raise PreconditionFailed(f"The message is neither in {source!r} nor in {target!r}.")
+    with _doubt("The message may have been moved") as done:
+        points.reach("mail.before_move")
+        for number, uid in enumerate(here):
+            if there or number:
+                box.remove(uid)
+            else:
+                box.move(uid, target)
+            done.append(uid)
+        points.reach("mail.moved")
+    return {"id": id, "folder": target}
+
+
+def moved(box: Box, source: str, target: str, id: str) -> Verdict:
+    """Whether the message is where it was to be."""
+    box.open(source)
+    if locate(box, id):
+        return Verdict.failed()
+    box.open(target)
+    if locate(box, id):
+        return Verdict.applied({"id": id, "folder": target})
+    return Verdict.unknown(f"The message is neither in {source!r} nor in {target!r}.")
+
+
+@contextmanager
+def _doubt(what: str) -> Iterator[list[object]]:
+    """Around commands that change something: a lost answer, or a refusal after the first was done, proves nothing."""
+    done: list[object] = []
+    try:
+        yield done
+    except Lost as error:
+        raise OutcomeUnknown(f"{what}, but then the connection was lost: {error}.") from None
+    except ConnectorError as error:
+        if not done:
+            raise
+        raise OutcomeUnknown(f"{what}, but then: {error}") from None
+
+
+def _one(box: Box, folder: str, id: str) -> Raw:
+    found = box.fetch_heads(locate(box, id), HEAD_BYTES)
+    if len(found) != 1 and not (found and id[:1] != "<"):
+        many = f"{len(found)} messages with that Message-ID are" if found else "The message is not"
+        raise PreconditionFailed(f"{many} in {folder!r}.")
+    return found[0]
+
+
+def _labelled(found: Sequence[Raw], id: str) -> Labelled:
+    names = {flag: name for name, flag in _SYSTEM.items()}
+    return {"id": id, "labels": sorted(names.get(f, f) for raw in found[:1] for f in raw.flags if f != "\\Recent")}

@@ -1,0 +1,68 @@
+"""The folders of a mailbox that the connector uses, by the names that this server has for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ...model.errors import PreconditionFailed
+from .answers import nothing_happened
+from .imap import Box
+
+Open = Callable[[], Box]
+
+
+@dataclass(frozen=True)
+class Folders:
+    """Names; an empty `sent` is found by the server's own mark, an empty `all_mail` is not used."""
+
+    inbox: str
+    sent: str
+    all_mail: str
+    outbox: str
+    server_copies: bool  # the SMTP server itself puts a copy of what it takes into `sent`
+
+    def known(self, box: Box) -> Folders:
+        """The same with every name filled in; a folder that is missing is an error, but the outbox is made."""
+        there = box.folders()
+        sent = self.sent or _marked(there, "\\Sent") or ("Sent" if "Sent" in there else "")
+        if not sent:
+            raise PreconditionFailed('The server marks no folder for sent mail. Name it in keep.toml: sent = "…".')
+        missing = [each for each in (self.inbox, sent, self.all_mail) if each and not _is_there(each, there)]
+        if missing:
+            raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {', '.join(sorted(there))[:300]}.")
+        if self.outbox not in there:
+            box.create(self.outbox)
+        return replace(self, sent=sent)
+
+    @property
+    def of_sent(self) -> list[str]:
+        """Where a message is that was surely sent."""
+        return [each for each in (self.sent, self.all_mail) if each]
+
+    @property
+    def readable(self) -> list[str]:
+        """Where a message that a script names may be."""
+        return list(dict.fromkeys(each for each in (self.inbox, self.all_mail, self.sent) if each))
+
+
+@contextmanager
+def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[Box, Folders]]:
+    """An open mailbox and its folders, for steps after which nothing can have happened."""
+    with nothing_happened(what):
+        box = open_box()
+        try:
+            yield box, folders.known(box)
+        except BaseException:
+            box.drop()
+            raise
+        box.close()
+
+
+def _marked(there: dict[str, frozenset[str]], mark: str) -> str:
+    return next((name for name, flags in sorted(there.items()) if mark in flags), "")
+
+
+def _is_there(folder: str, there: dict[str, frozenset[str]]) -> bool:
+    return folder in there or (folder.upper() == "INBOX" and any(name.upper() == "INBOX" for name in there))

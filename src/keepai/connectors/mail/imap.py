@@ -1,0 +1,238 @@
+"""One conversation with an IMAP server, as the few verbs that the connector needs.
+
+Blocking: it runs in a thread. A refusal becomes Keep's error by the table in `answers`; a lost connection is `Lost`,
+and what it means is for the caller to say. It never deletes a message that it was not told to: `EXPUNGE` without
+UIDs would take along what somebody else marked.
+"""
+
+from __future__ import annotations
+
+import imaplib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
+from .answers import Lost, imap_refusal, said, shown
+from .servers import Server
+
+_UID = re.compile(rb"\bUID (\d+)")
+_DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
+_FLAGS = re.compile(rb"FLAGS \(([^)]*)\)")
+_SIZE = re.compile(rb"RFC822\.SIZE (\d+)")
+_BEGINS = re.compile(rb"\d+ \(")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a server says of a folder when it is opened."""
+
+    validity: int  # while it stays the same, a UID means the same message
+    next_uid: int  # no message has it yet, or a higher one
+    flags: frozenset[str]  # those that may be kept; `\\*`: any
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One message as the server gives it."""
+
+    uid: int
+    received: str  # its INTERNALDATE
+    flags: frozenset[str]
+    size: int  # of the whole, while `data` may be cut
+    data: bytes
+
+
+class Box:
+    """An open mailbox."""
+
+    def __init__(self, server: Server, user: str, password: str, timeout_s: float) -> None:
+        self._secret = password
+        self._mailbox: Any = _connected(server, timeout_s)
+        try:
+            with self._asked("The login failed", PermissionDenied):
+                _log_in(self._mailbox, user, password)
+        except BaseException:
+            self.drop()
+            raise
+
+    def open(self, folder: str, *, readonly: bool = True) -> Standing:
+        """Look into a folder."""
+        with self._asked(f"The folder {folder!r} cannot be opened", PreconditionFailed):
+            self._mailbox.folder.set(folder, readonly)
+        return Standing(self._number("UIDVALIDITY"), self._number("UIDNEXT"), self._kept_flags())
+
+    def find(self, criteria: str) -> list[int]:
+        """The UIDs in the open folder that fit, in order."""
+        with self._asked("The search failed"):
+            return sorted({int(uid) for uid in self._mailbox.uids(criteria, None)})
+
+    def fetch(self, uids: Sequence[int], bytes_max: int) -> list[Raw]:
+        """Messages of the open folder, without marking them as read; those that are gone are left out."""
+        if not uids:
+            return []
+        parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[]<0.{bytes_max}>)"
+        return sorted(_messages(self._command("FETCH", ",".join(map(str, uids)), parts)), key=lambda raw: raw.uid)
+
+    def fetch_heads(self, uids: Sequence[int], bytes_max: int) -> list[Raw]:
+        """The same with the headers alone."""
+        if not uids:
+            return []
+        parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[HEADER]<0.{bytes_max}>)"
+        return sorted(_messages(self._command("FETCH", ",".join(map(str, uids)), parts)), key=lambda raw: raw.uid)
+
+    def append(self, folder: str, data: bytes, flags: Sequence[str]) -> None:
+        """Put a message into a folder."""
+        with self._asked(f"Nothing can be put into the folder {folder!r}", PreconditionFailed):
+            self._mailbox.append(data, folder, flag_set=list(flags))
+
+    def mark(self, uid: int, flags: Sequence[str], *, on: bool) -> None:
+        """Set or clear flags of a message in the open folder."""
+        self._command("STORE", str(uid), "+FLAGS" if on else "-FLAGS", f"({' '.join(flags)})")
+
+    def move(self, uid: int, folder: str) -> None:
+        """Move a message of the open folder into another, in one step where the server can."""
+        target = _wire_name(folder)
+        if self.can("MOVE"):
+            self._command("MOVE", str(uid), target)
+            return
+        self._require_single()
+        self._command("COPY", str(uid), target)
+        try:
+            self.remove(uid)
+        except ConnectorError as error:
+            raise OutcomeUnknown(f"The message was copied, and then: {error}") from None
+
+    def remove(self, uid: int) -> None:
+        """Delete one message of the open folder, and no other."""
+        self._require_single()
+        self.mark(uid, ["\\Deleted"], on=True)
+        self._command("EXPUNGE", str(uid))
+
+    def _require_single(self) -> None:
+        if not self.can("UIDPLUS"):
+            raise PreconditionFailed("The server can delete no single message: it has no UIDPLUS.")
+
+    def can(self, what: str) -> bool:
+        """Whether the server says that it can do something."""
+        return what in self._mailbox.client.capabilities
+
+    def folders(self) -> dict[str, frozenset[str]]:
+        """Name → what the server says of it, such as `\\Sent`."""
+        with self._asked("The folders cannot be listed"):
+            return {each.name: frozenset(each.flags) for each in self._mailbox.folder.list()}
+
+    def create(self, folder: str) -> None:
+        """Make a folder."""
+        with self._asked(f"The folder {folder!r} cannot be made", PreconditionFailed):
+            self._mailbox.folder.create(folder)
+
+    def close(self) -> None:
+        """Say goodbye, and end the connection whatever the answer is."""
+        try:
+            self._mailbox.client.sock.settimeout(2)
+            self._mailbox.client.logout()
+        except (imaplib.IMAP4.error, OSError, EOFError):
+            pass
+        self.drop()
+
+    def drop(self) -> None:
+        """End the connection without a word."""
+        try:
+            self._mailbox.client.shutdown()
+        except (imaplib.IMAP4.error, OSError):
+            pass
+
+    def _command(self, *words: str) -> list[Any]:
+        with self._asked(f"The server refused {words[0]}"):
+            status, data = self._mailbox.client.uid(*words)
+        if status != "OK":
+            raise imap_refusal(f"The server refused {words[0]}", self._told(data), Transient)
+        return list(data or [])
+
+    def _number(self, what: str) -> int:
+        data = self._mailbox.client.response(what)[1]
+        return int(data[-1]) if data and data[-1] else 0
+
+    def _kept_flags(self) -> frozenset[str]:
+        data = self._mailbox.client.response("PERMANENTFLAGS")[1]
+        text = data[-1].decode("utf-8", "replace") if data and data[-1] else ""
+        return frozenset(text.strip("()").split())
+
+    @contextmanager
+    def _asked(self, what: str, otherwise: type[ConnectorError] = Transient) -> Iterator[None]:
+        """Around a command: a refusal is translated, a lost connection is `Lost`."""
+        from imap_tools.errors import UnexpectedCommandStatusError
+
+        try:
+            yield
+        except UnexpectedCommandStatusError as error:
+            raise imap_refusal(what, self._told(error.command_result[1]), otherwise) from None
+        except imaplib.IMAP4.abort as error:
+            raise Lost(shown(str(error), self._secret)) from None
+        except imaplib.IMAP4.error as error:
+            raise imap_refusal(what, shown(str(error), self._secret), otherwise) from None
+        except (OSError, EOFError) as error:
+            raise Lost(said(error)) from None
+
+    def _told(self, data: object) -> str:
+        pieces = data if isinstance(data, list | tuple) else [data]
+        texts = [each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in pieces]
+        return shown(" ".join(texts), self._secret)
+
+
+def _connected(server: Server, timeout_s: float) -> Any:
+    """A connection before the login; raises `OSError`, `ConnectorError` or `Lost`."""
+    from imap_tools import MailBox, MailBoxStartTls, MailBoxUnencrypted
+    from imap_tools.errors import ImapToolsError
+
+    try:
+        if server.security == "tls":
+            return MailBox(server.host, server.port, timeout_s, ssl_context=server.context())
+        if server.security == "starttls":
+            return MailBoxStartTls(server.host, server.port, timeout_s, ssl_context=server.context())
+        return MailBoxUnencrypted(server.host, server.port, timeout_s)
+    except (imaplib.IMAP4.error, ImapToolsError) as error:
+        raise Lost(shown(str(error), "")) from None
+
+
+def _log_in(mailbox: Any, user: str, password: str) -> None:
+    """PLAIN carries any character; the older LOGIN is for servers without it."""
+    if "AUTH=PLAIN" in mailbox.client.capabilities:
+        mailbox.login_utf8(user, password, initial_folder=None)
+    elif (user + password).isascii() and not set("\r\n\0") & set(user + password):
+        mailbox.login(user, password, initial_folder=None)
+    else:
+        raise PermissionDenied("The server takes no user or password with such characters.")
+    # What a server can do may change with the login.
+    mailbox.client._get_capabilities()
+
+
+def _wire_name(folder: str) -> str:
+    from imap_tools.utils import encode_folder
+
+    return bytes(encode_folder(folder)).decode("ascii")
+
+
+def _messages(data: list[Any]) -> Iterator[Raw]:
+    """The messages in the answer to a FETCH: literals come as pairs, what follows them as bytes."""
+    for number, item in enumerate(data):
+        if isinstance(item, tuple):
+            after = data[number + 1] if number + 1 < len(data) else b""
+            more = after if isinstance(after, bytes) and not _BEGINS.match(after) else b""
+            yield _message(item[0] + b" " + more, item[1])
+        elif isinstance(item, bytes) and _BEGINS.match(item) and b'BODY[' in item:
+            yield _message(item, b"")  # an empty message is no literal
+
+
+def _message(about: bytes, data: bytes) -> Raw:
+    uid, date, flags, size = (pattern.search(about) for pattern in (_UID, _DATE, _FLAGS, _SIZE))
+    if uid is None:
+        raise Lost("the server's answer has no UID")
+    return Raw(
+        int(uid[1]), date[1].decode("ascii", "replace") if date else "",
+        frozenset(flags[1].decode("utf-8", "replace").split()) if flags else frozenset(),
+        int(size[1]) if size else len(data), data,
+    )

@@ -1,0 +1,1 @@
+"""A database as an outside system: SQLite through apsw, PostgreSQL through psycopg; scripts never write SQL."""

@@ -1,0 +1,143 @@
+"""What a database says about a table, and the checks that stand between a script's names and any statement.
+
+A name from a script reaches a statement only if it is on the list of keep.toml (tables) or in the
+database's own catalog (columns); nothing else here may be trusted to be an identifier.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from ...model.codec import INTEGER_MAX, Json
+from ...model.errors import PreconditionFailed, Rejected
+from .. import foreign
+
+T = TypeVar("T")
+Cell: TypeAlias = None | int | float | str | bytes  # as the driver gives it; from PostgreSQL always text
+Row: TypeAlias = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A text of ours with its parameters beside it."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+#: Work in a transaction, without a driver: it yields statements, is sent their rows, and returns a result.
+Steps: TypeAlias = Generator[Statement, list[Row], T]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as the catalog has it."""
+
+    name: str
+    kind: str  # what its values are in JSON: integer, number, decimal, text, boolean, json, bytes, moment, array, any
+    type: str = ""  # the database's word for it
+    exact: str = ""  # the same with its length or precision
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as the catalog has it."""
+
+    name: str  # as keep.toml and scripts say it
+    columns: Mapping[str, Column]
+    keys: tuple[tuple[str, ...], ...]  # what is unique, the primary key first
+    primary: tuple[str, ...]  # empty if there is none
+
+    def column(self, name: str) -> Column:
+        """The column of that name; otherwise `Rejected`."""
+        if name not in self.columns:
+            known = ", ".join(self.columns)
+            raise Rejected(f"{self.name} has no column {name[:80]!r}. It has: {known}.")
+        return self.columns[name]
+
+    def chosen(self, names: Iterable[str]) -> list[Column]:
+        """The columns of those names."""
+        return [self.column(name) for name in names]
+
+    def check_key(self, key: Mapping[str, Json]) -> None:
+        """Refuse a key that could mean several rows."""
+        self.chosen(key)
+        if not any(set(each) == set(key) for each in self.keys):
+            known = " or ".join(f"({', '.join(each)})" for each in self.keys)
+            raise Rejected(f"key must name what is unique in {self.name}: {known or 'it has no unique key'}.")
+        empty = [name for name, value in key.items() if value is None]
+        if empty:
+            raise Rejected(f"key.{empty[0]} is null, which names no row.")
+
+    def covered(self, values: Mapping[str, Json]) -> tuple[str, ...]:
+        """The first unique key of which `values` holds every column; empty if none."""
+        named = {name for name, value in values.items() if value is not None}
+        return next((each for each in self.keys if named.issuperset(each)), ())
+
+
+class Dialect(Protocol):
+    """What SQLite and PostgreSQL say differently."""
+
+    mark: str  # where a parameter stands
+
+    def quote(self, name: str) -> str:
+        """A name as an identifier."""
+
+    def catalog(self, table: str) -> Statement:
+        """Asks for one cell of JSON about a table; no row, or null, if there is none."""
+
+    def select(self, column: Column) -> str:
+        """A column in a list of results."""
+
+    def compared(self, column: Column) -> str:
+        """A parameter that is compared with a column."""
+
+    def same(self, column: Column) -> str:
+        """Whether a column holds what a parameter would become in it."""
+
+    def bind(self, column: Column, value: Json) -> object:
+        """A value of JSON as a parameter for a column; `Rejected` if it does not fit."""
+
+    def read(self, column: Column, cell: Cell) -> Json:
+        """A cell as JSON."""
+
+    def begin_change(self, key: str) -> Statement | None:
+        """What a change says first, so that `under_way` can see it."""
+
+    def under_way(self, key: str) -> Statement | None:
+        """Asks for one cell: 1 while a change with that key may still be committed."""
+
+    def has_receipts(self) -> Statement:
+        """Asks for one cell: 1 if the table of receipts is there."""
+
+
+def carried(column: Column, value: float) -> Json:
+    """A number as JSON: a whole one that JavaScript would round is a text, and one that is no number an error."""
+    if not math.isfinite(value):
+        raise PreconditionFailed(f"{column.name} holds {value}, which JSON cannot carry. Leave the column out.")
+    return repr(value) if value == int(value) and abs(value) > INTEGER_MAX else value
+
+
+def document(column: Column, text: str) -> Json:
+    """The value of a column of JSON."""
+    try:
+        return foreign.parse(text)
+    except ValueError as error:
+        raise PreconditionFailed(f"{column.name} holds JSON that Keep cannot carry: {error}.") from None
+
+
+def look_up(dialect: Dialect, name: str, allowed: Sequence[str]) -> Steps[Table]:
+    """The table that a script names, if keep.toml allows it and the database has it."""
+    if name not in allowed:
+        raise Rejected(f"The table {name[:80]!r} is not open to scripts. Open are: {', '.join(allowed)}.")
+    rows = yield dialect.catalog(name)
+    if not rows or rows[0][0] is None:
+        raise PreconditionFailed(f"The database has no table {name!r}. Make it, or mend `tables` in keep.toml.")
+    said: dict[str, Any] = json.loads(str(rows[0][0]))
+    columns = {each["name"]: Column(**each) for each in said["columns"] or ()}
+    keys = tuple(tuple(each) for each in said["keys"] or ())
+    return Table(name, columns, keys, tuple(said["primary"] or ()))

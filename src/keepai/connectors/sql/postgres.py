@@ -1,0 +1,409 @@
+"""Runs steps on a PostgreSQL server: on a connection of its own, in one transaction, with every wait bounded.
+
+A transaction runs in a task that is never cancelled: who gives up on it cuts its connection, and the task then ends at
+the step where it stood. Before COMMIT was said the server undoes what it is left with, so every failure there
+is definite; after it, only the server's own refusal is. The tables `REFUSED` and `UNCLEAR` say which is which.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import math
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ...model import points
+from ...model.codec import INTEGER_MAX, Json, encode
+from ...model.errors import (
+    ConnectorError,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    Rejected,
+    Transient,
+)
+from ..local.files import check_deadline
+from ..values import Call
+from .catalog import Cell, Column, Row, Statement, Steps, carried, document
+from .sqlite import unpacked
+from .statements import RECEIPTS
+
+if TYPE_CHECKING:
+    import psycopg
+
+T = TypeVar("T")
+
+CONNECT_S_MAX = 10.0
+LATE_S = 5.0  #: how long after our own patience the server ends a transaction that nobody goes on with
+#: Never the server's default: at one moment for a whole transaction, a look after a lock would not see what it freed.
+_CHANGE = "begin isolation level read committed read write"
+_EACH_MOMENT = "begin isolation level read committed read only"
+_ONE_MOMENT = "begin isolation level repeatable read read only"
+_NUMBERS = ("integer", "number", "decimal")
+
+#: The beginning of an SQLSTATE → our error; the longest counts. Raised before COMMIT, or by the server's refusal of it.
+REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
+    "08": Transient, "0A": Rejected, "21": Rejected, "22": Rejected,
+    "23": Rejected, "23503": PreconditionFailed, "23505": PreconditionFailed, "23P01": PreconditionFailed,
+    "25": Transient, "25006": PermissionDenied, "28": PermissionDenied, "3D": PreconditionFailed,
+    "3F": PreconditionFailed, "40": Transient, "42": Rejected, "42501": PermissionDenied,
+    "42P01": PreconditionFailed, "42P07": Transient, "44": Rejected, "53": Transient, "54": Rejected, "55": Transient,
+    "57": Transient, "58": Transient, "P0": Rejected, "XX": Transient,
+})
+#: Answers to COMMIT that do not say that it was undone: the connection, an end by the administrator, the machine.
+UNCLEAR = ("08", "40003", "53", "57P", "58", "F0", "XX")
+
+
+class PostgresDialect:
+    """PostgreSQL's words. Every value goes as a text and is read by the server as the column's type."""
+
+    mark = "%s"
+
+    def quote(self, name: str) -> str:
+        """A name as an identifier; psycopg takes a single % for a parameter."""
+        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+
+    def catalog(self, table: str) -> Statement:
+        """Columns and unique keys."""
+        name = ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+        return Statement(_CATALOG, (name,))
+
+    def select(self, column: Column) -> str:
+        """A column in a list of results; arrays come as JSON."""
+        name = self.quote(column.name)
+        return f"to_jsonb({name})" if column.kind == "array" else name
+
+    def compared(self, column: Column) -> str:
+        """A parameter as a value of the column's type."""
+        return f"cast({self.mark} as {column.type.replace('%', '%%')})"
+
+    def same(self, column: Column) -> str:
+        """Whether a column holds what a parameter would become in it: rounded, but never cut off."""
+        name, exact_type = self.quote(column.name), column.exact.replace("%", "%%")
+        if column.type == "json":
+            return f"cast({name} as jsonb) is not distinct from cast({self.mark} as jsonb)"
+        kept = exact_type if column.kind in (*_NUMBERS, "moment") else column.type.replace("%", "%%")
+        return f"{name} is not distinct from cast({self.mark} as {kept})"
+
+    def bind(self, column: Column, value: Json) -> object:
+        """A value of JSON as a text that the server reads."""
+        if value is None:
+            return None
+        if column.kind == "json":
+            return _sound(column, encode(value))
+        if column.kind == "bytes":
+            return "\\x" + unpacked(column.name, value).hex()
+        if column.kind == "boolean" and isinstance(value, bool):
+            return "true" if value else "false"
+        if column.kind in _NUMBERS and isinstance(value, int | float) and not isinstance(value, bool):
+            return encode(value)
+        if isinstance(value, str) and column.kind not in ("boolean", "array"):
+            return _sound(column, value)
+        raise Rejected(f"{column.name} is {column.type}: it takes no {type(value).__name__}.")
+
+    def read(self, column: Column, cell: Cell) -> Json:
+        """A cell, which the server wrote as a text, as JSON."""
+        if cell is None:
+            return None
+        return _READ.get(column.kind, _text)(column, str(cell))
+
+    def begin_change(self, key: str) -> Statement | None:
+        """A lock that the server holds until the transaction's end, and takes back when it is visible to all."""
+        return Statement("select pg_advisory_xact_lock(%s)", (_number_of(key),))
+
+    def under_way(self, key: str) -> Statement | None:
+        """Asks whether a transaction holds that lock: its COMMIT may still be on the way."""
+        asked = "select case when pg_try_advisory_xact_lock_shared(%s) then 0 else 1 end"
+        return Statement(asked, (_number_of(key),))
+
+    def has_receipts(self) -> Statement:
+        """Asks whether the table of receipts is there."""
+        return Statement("select case when to_regclass(%s) is null then 0 else 1 end", (RECEIPTS,))
+
+
+class PostgresDatabase:
+    """A database on a PostgreSQL server."""
+
+    dialect = PostgresDialect()
+
+    def __init__(self, name: str, url: str, timeout_s: float, password: Callable[[], str | None]) -> None:
+        self.name = name  # of the connector
+        self.url = url
+        self.timeout_s = timeout_s
+        self._password = password
+
+    async def read(self, steps: Steps[T], call: Call) -> T:
+        """Run steps that only look."""
+        return await self._in_time(lambda connected: self._look(_ONE_MOMENT, steps, call, connected), call)
+
+    async def look(self, steps: Steps[T], call: Call) -> T:
+        """Run steps that only look, each at its own moment: what is under way is asked before what is there."""
+        return await self._in_time(lambda connected: self._look(_EACH_MOMENT, steps, call, connected), call)
+
+    async def change(self, steps: Steps[T], call: Call) -> T:
+        """Run steps and commit; whatever this raises says truly whether they took place."""
+        return await self._in_time(lambda connected: self._change(steps, call, connected), call)
+
+    async def _look(self, how: str, steps: Steps[T], call: Call, connected: Connected) -> T:
+        with refused("The database could not be read"):
+            connection = await self._connect(connected, call)
+            try:
+                await self._begin(connection, how, call)
+                result = await _driven(steps, connection)
+                await connection.execute("rollback")
+                return result
+            finally:
+                connection.pgconn.finish()
+
+    async def _change(self, steps: Steps[T], call: Call, connected: Connected) -> T:
+        with refused("Nothing was changed"):
+            connection = await self._connect(connected, call)
+        try:
+            with refused("Nothing was changed"):
+                await self._begin(connection, _CHANGE, call)
+                result = await _driven_or_undone(steps, connection)
+                check_deadline(call)
+                points.reach("sql.before_commit")
+            await _commit(connection)
+            points.reach("sql.committed")
+            return result
+        finally:
+            connection.pgconn.finish()
+
+    async def _connect(self, connected: Connected, call: Call) -> psycopg.AsyncConnection[Any]:
+        import psycopg
+
+        seconds = max(2, math.ceil(min(CONNECT_S_MAX, self.timeout_s, call.remaining_s)))
+        try:
+            connection = await psycopg.AsyncConnection.connect(
+                self.url, password=self._password(), autocommit=True, connect_timeout=seconds, prepare_threshold=None,
+                application_name="keep",
+            )
+        except psycopg.OperationalError as error:
+            raise self._unreached(error) from None  # what it knows of the connection stays here
+        connected.descriptor = connection.pgconn.socket
+        return connection
+
+    def _unreached(self, error: psycopg.OperationalError) -> ConnectorError:
+        said = " ".join(str(error).split())
+        state = error.sqlstate or ""
+        if state.startswith("28") or any(each in said for each in _NO_ENTRY):
+            advice = f"Say: keep secrets set {self.name} password"
+            return PermissionDenied(f"The database does not let Keep in: {said}. {advice}")
+        if state.startswith("3D") or "does not exist" in said:
+            return PreconditionFailed(f"The database is not there: {said}.")
+        return Transient(f"The database cannot be reached: {said}.")
+
+    async def _begin(self, connection: psycopg.AsyncConnection[Any], how: str, call: Call) -> None:
+        """Begin, with words that do not depend on the server's settings, and with limits that the server keeps."""
+        await connection.execute(how)
+        milliseconds = int(max(0.001, min(self.timeout_s, call.remaining_s)) * 1000)
+        said = {**_WORDS, "statement_timeout": f"{milliseconds}", "lock_timeout": f"{milliseconds}"}
+        said["idle_in_transaction_session_timeout"] = f"{milliseconds + int(LATE_S * 1000)}"
+        pairs = ", ".join("set_config(%s, %s, true)" for _ in said)
+        await connection.execute(f"select {pairs}", [word for pair in said.items() for word in pair])
+
+    async def _in_time(self, work: Callable[[Connected], Coroutine[Any, Any, T]], call: Call) -> T:
+        """Run a transaction to its end. A cancel, or the end of its time, cuts its connection; it ends by itself."""
+        connected = Connected()
+        task = asyncio.ensure_future(work(connected))
+        cancelled: asyncio.CancelledError | None = None
+        patience = min(self.timeout_s, call.remaining_s)
+        gave_up = False
+        while not task.done():
+            try:
+                await asyncio.wait({task}, timeout=None if gave_up else patience)
+            except asyncio.CancelledError as told_to_end:
+                cancelled = told_to_end
+            if not task.done():
+                gave_up = True
+                connected.cut(task)
+        if cancelled is not None:
+            if not task.cancelled():
+                task.exception()  # looked at, so that nobody warns about it
+            raise cancelled
+        if task.cancelled():
+            raise Transient("The database did not answer in time; nothing was sent to it.")
+        error = task.exception()
+        if gave_up and isinstance(error, Transient | OutcomeUnknown):
+            told = error.message.partition(":")[0]
+            raise type(error)(f"{told}: the database did not answer within {patience:.1f} s.") from error
+        return task.result()
+
+
+class Connected:
+    """The connection of a transaction, as far as it can be cut from outside."""
+
+    def __init__(self) -> None:
+        self.descriptor: int | None = None
+
+    def cut(self, task: asyncio.Task[Any]) -> None:
+        """End the connection at once. While there is none yet, nothing was sent, and the task may just end."""
+        if self.descriptor is None:
+            task.cancel()
+            return
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(self.descriptor)) as double:
+            double.shutdown(socket.SHUT_RDWR)
+
+
+async def _commit(connection: psycopg.AsyncConnection[Any]) -> None:
+    """The only moment of doubt: before it nothing has happened, after it everything has."""
+    import psycopg
+
+    try:
+        answer = await connection.execute("commit")
+    except psycopg.Error as error:
+        if was_refused(error):
+            raise translated(error)(f"The database refused to commit, and undid it all: {_told(error)}.") from error
+        raise OutcomeUnknown(f"The change may have been committed, but then: {_told(error)}.") from error
+    if answer.statusmessage == "ROLLBACK":
+        raise Transient("The database undid the change instead of committing it.")
+    if answer.statusmessage != "COMMIT":
+        raise OutcomeUnknown(f"The database answered COMMIT with {answer.statusmessage!r}.")
+
+
+def was_refused(error: psycopg.Error) -> bool:
+    """Whether the server itself answered COMMIT with a refusal, which undoes the transaction."""
+    state = error.sqlstate or ""
+    return error.diag.severity_nonlocalized == "ERROR" and bool(state) and not state.startswith(UNCLEAR)
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Around everything before COMMIT: every error of the driver is a definite failure."""
+    import psycopg
+
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translated(error)(f"{what}: {_told(error)}.") from error
+
+
+def translated(error: psycopg.Error) -> type[ConnectorError]:
+    """Which of our errors one of the server's is; without an SQLSTATE the connection was lost."""
+    state = error.sqlstate
+    if state is None:
+        return Transient
+    known = [each for each in REFUSED if state.startswith(each)]
+    return REFUSED[max(known, key=len)] if known else PreconditionFailed
+
+
+async def _driven(steps: Steps[T], connection: psycopg.AsyncConnection[Any]) -> T:
+    rows: list[Row] | None = None
+    while True:
+        try:
+            asked = steps.send(rows) if rows is not None else next(steps)
+        except StopIteration as end:
+            return cast(T, end.value)
+        answer = await connection.execute(asked.text, asked.values)
+        rows = _rows(answer.pgresult)
+
+
+async def _driven_or_undone(steps: Steps[T], connection: psycopg.AsyncConnection[Any]) -> T:
+    """Run steps. If one of them refuses, its locks are given back at once, not when the server misses us."""
+    import psycopg
+
+    try:
+        return await _driven(steps, connection)
+    except ConnectorError:
+        with contextlib.suppress(psycopg.Error):
+            await connection.execute("rollback")
+        raise
+
+
+def _rows(result: Any) -> list[Row]:
+    """The rows as the server wrote them, before psycopg makes anything of them."""
+    def cell(row: int, column: int) -> str | None:
+        data = result.get_value(row, column)
+        return data.decode("utf-8") if data is not None else None
+
+    return [tuple(cell(row, n) for n in range(result.nfields)) for row in range(result.ntuples)]
+
+
+def _told(error: psycopg.Error) -> str:
+    said = error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
+    detail = error.diag.message_detail
+    return (f"{said} ({detail})" if detail else said).rstrip(".")
+
+
+def _number_of(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(b"keep:" + key.encode()).digest()[:8], "big", signed=True)
+
+
+def _sound(column: Column, text: str) -> str:
+    if "\0" in text or "\\u0000" in text:
+        raise Rejected(f"{column.name} must not hold a NUL character: PostgreSQL keeps none.")
+    if column.kind in _NUMBERS and text.strip().lower().lstrip("+-").startswith(("nan", "inf")):
+        raise Rejected(f"{column.name} must be a number that JSON can carry, not {text[:20]!r}.")
+    return text
+
+
+def _text(column: Column, cell: str) -> Json:
+    return cell
+
+
+def _decimal(column: Column, cell: str) -> Json:
+    if cell.lstrip("-") in ("NaN", "Infinity"):
+        raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot carry. Leave the column out.")
+    return cell
+
+
+def _float(column: Column, cell: str) -> Json:
+    return carried(column, float(cell))
+
+
+def _integer(column: Column, cell: str) -> Json:
+    value = int(cell)
+    return value if abs(value) <= INTEGER_MAX else cell
+
+
+def _bytes(column: Column, cell: str) -> Json:
+    import base64
+
+    return base64.b64encode(bytes.fromhex(cell.removeprefix("\\x"))).decode()
+
+
+def _moment(column: Column, cell: str) -> Json:
+    """`2026-01-02T03:04:05.6Z`, as JavaScript reads it; dates and times of day as they are."""
+    return cell.replace(" ", "T", 1).replace("+00", "Z") if column.type.startswith("timestamp") else cell
+
+
+_READ: Mapping[str, Callable[[Column, str], Json]] = MappingProxyType({
+    "integer": _integer, "number": _float, "decimal": _decimal, "boolean": lambda _, cell: cell == "t",
+    "json": document, "array": document, "bytes": _bytes, "moment": _moment,
+})
+_NO_ENTRY = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role \"")
+_WORDS = {"datestyle": "ISO, YMD", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex",
+          "extra_float_digits": "1", "standard_conforming_strings": "on", "client_encoding": "UTF8"}
+_CATALOG = """
+with c as (select to_regclass(%s) as oid),
+keys as (
+  select i.indisprimary as is_primary, (
+    select json_agg(a.attname order by k.place)
+    from unnest(i.indkey::smallint[]) with ordinality k(number, place)
+      join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.number
+    where k.place <= i.indnkeyatts) as names
+  from pg_index i join c on i.indrelid = c.oid
+  where i.indisunique and i.indisvalid and i.indpred is null and i.indexprs is null)
+select json_build_object(
+  'columns', (
+    select json_agg(json_build_object(
+      'name', a.attname, 'type', format_type(a.atttypid, null), 'exact', format_type(a.atttypid, a.atttypmod),
+      'kind', case
+        when t.typcategory = 'A' then 'array' when t.typcategory = 'B' then 'boolean'
+        when b.typname in ('int2', 'int4', 'int8', 'oid') then 'integer'
+        when b.typname in ('float4', 'float8') then 'number' when b.typname = 'numeric' then 'decimal'
+        when b.typname in ('json', 'jsonb') then 'json' when b.typname = 'bytea' then 'bytes'
+        when t.typcategory in ('D', 'T') then 'moment' else 'text' end) order by a.attnum)
+    from pg_attribute a join pg_type t on t.oid = a.atttypid
+      join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end
+    where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped),
+  'primary', (select names from keys where is_primary),
+  'keys', (select json_agg(names order by is_primary desc) from keys))
+from c where c.oid is not null"""

