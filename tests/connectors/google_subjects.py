@@ -32,6 +32,7 @@ class GoogleSubject(HttpSubject):
     write: ClassVar[str]  # how the path of the mutation's own request ends
     crash_lines_max = 6
     oddities = ("409", "503", "200 nothing", "200 a list")
+    patience_s = 2.0  # a call asks for a token and where things are before it sends
     refusals = MappingProxyType({
         "400 invalidArgument": Rejected, "401 authError": PermissionDenied,
         "403 insufficientPermissions": PermissionDenied, "403 rateLimitExceeded": Transient,

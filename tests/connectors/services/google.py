@@ -132,8 +132,10 @@ class GmailService(Service):
                 fits = f"<{value}>" in [each["value"] for each in message["headers"] if each["name"] == "Message-ID"]
             elif key == "after":
                 fits = int(message["internalDate"]) > int(value) * 1000
+            elif key == "label":
+                fits = value in message["labelIds"]
             else:
-                fits = word.lower() in str(message["headers"]).lower()
+                fits = (value or word).lower() in str(message["headers"]).lower()
             if not fits:
                 return False
         return True
