@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 
 from keepai import Connector, OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.connectors import make
-from keepai.testing.contract import HttpSubject
+from keepai.connectors.google.access import OF, TOKEN, _digest
+from keepai.testing.contract import CANARY, HttpSubject
 from keepai.testing.contract.http import RETRY_AFTER_S
 from keepai.testing.loopback import Reply, Request
 from tests.connectors.services.google import SECRETS, CalendarService, GmailService, Service, SheetsService, error
 
+SIGNED_IN = {TOKEN: f"{CANARY}-access", OF: _digest(SECRETS["refresh_token"])}
 SETTINGS = {"account": "ann@example.com", "client_id": "client-1", "networks": ["127.0.0.1"]}
 
 
@@ -44,13 +46,16 @@ class GoogleSubject(HttpSubject):
 
     def __init__(self, folder: Path) -> None:
         self.service = self.serve()
+        self.service.valid.add(SIGNED_IN[TOKEN])
         super().__init__(folder)
 
     def serve(self) -> Any:
         raise NotImplementedError
 
     def connector(self) -> Connector:
-        return connect(self.type_name, "under_test", self.server.url, self.path)
+        made = connect(self.type_name, "under_test", self.server.url, self.path)
+        made._vault.update(SIGNED_IN)  # renewing has tests of its own
+        return made
 
     def handle(self, request: Request) -> Reply:
         service: Service = self.service
