@@ -24,6 +24,9 @@ from keepai.model import errors, states
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
+from keepai.notices import TYPES as CHANNELS
+from keepai.notices import load as load_channel
+from keepai.notices.base import Channel
 from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.script.graph import graph
@@ -322,6 +325,33 @@ def _toml(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else f'"{value}"' if isinstance(value, str) else str(value)
 
 
+# Channels
+
+
+def channels_page() -> str:
+    """Every type of channel: settings and secrets."""
+    head = (
+        "# Channels\n\nWhat `type` in a table `[notify.NAME]` of keep.toml may say; see "
+        "[being told](../guides/notifications.md). Every type takes `digest` as well.\n"
+    )
+    return "\n".join([head, *(_channel(name, load_channel(name)) for name in sorted(CHANNELS))])
+
+
+def _channel(name: str, kind: type[Channel]) -> str:
+    told = dict(re.findall(r"^(\w+): (.+)$", inspect.getdoc(kind) or "", re.MULTILINE))
+    taken = [each for key, each in inspect.signature(kind).parameters.items() if key not in NOT_SETTINGS]
+    settings = [(f"`{each.name}`", _kind(str(each.annotation)), "required" if each.default is each.empty else
+                 "" if each.default is None else f"`{_toml(each.default)}`", sentence(told[each.name]))
+                for each in taken]
+    parts = [f"## {name}\n\n{(inspect.getdoc(kind) or '').splitlines()[0]}\n"]
+    if settings:
+        parts.append(rows(("Setting", "Type", "Default", "Meaning"), settings))
+    if kind.secrets:
+        secrets = ((f"`{each}`", sentence(what)) for each, what in kind.secrets.items())
+        parts.append(rows(("Secret", "Meaning"), secrets))
+    return "\n".join(parts)
+
+
 # Pictures
 
 
@@ -339,6 +369,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/findings.md": findings_page,
     "reference/connectors.md": connectors_page,
+    "reference/channels.md": channels_page,
     "reference/settings.md": settings_page,
     "reference/statements.md": statements_page,
     "reference/commands.md": commands_page,

@@ -29,19 +29,20 @@ MODULE_LINES_MAX = 700
 
 #: Part of the package → the parts that it may import. `__init__` is the package itself.
 #: The flow is script → runtime → engine → ledger → views; what points against it is missing here.
-ENGINE = {"model", "script", "runtime", "connectors", "ledger"}
+ENGINE = {"model", "script", "runtime", "connectors", "notices", "ledger"}
 APP = ENGINE | {"engine", "config", "looks", "vault"}
 
 #: The modules of views/ that only read the ledger; `Keep` itself uses them.
-LOOKS = ("keepai.views.read", "keepai.views.questions", "keepai.views.repairs", "keepai.views.explain",
-         "keepai.views.blast", "keepai.views.contradictions", "keepai.views.items", "keepai.views.movers",
-         "keepai.views.reasons", "keepai.views.standing", "keepai.views.story", "keepai.views.verify")
+LOOKS = tuple(f"keepai.views.{name}" for name in (
+    "read", "questions", "repairs", "explain", "answers", "blast", "contradictions", "digest", "items", "letters",
+    "movers", "reasons", "standing", "story", "typed", "verify"))
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
     "script": {"model"},
     "runtime": {"model", "script"},
     "connectors": {"model"},
+    "notices": {"model", "connectors"},  # how people are told: by the one HTTP client, which connectors have
     "ledger": {"model"},
     "vault": {"model"},  # secrets rest apart from the ledger and from the connectors that use them
     "engine": ENGINE,
@@ -99,6 +100,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "connectors/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
+    "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
     "views/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",

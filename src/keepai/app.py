@@ -19,14 +19,19 @@ from .engine.parts import Parts
 from .engine.recovery import recover
 from .engine.repair import RepairHook
 from .engine.retention import Pruned
+from .engine.telling import Teller
+from .ledger.base import Reader
 from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Run, Workflow
+from .notices.base import Channel
 from .runtime.javascript.runtime import JavaScriptRuntime
 from .views.blast import Blast, Moment
+from .views.digest import Digest, digest
 from .views.explain import Explanation
+from .views.letters import Letters
 from .views.read import Views
 from .views.verify import Known
 
@@ -37,10 +42,13 @@ class Keep:
     def __init__(
         self, path: str | Path = "keep.db", *, connectors: Iterable[Connector] = (), policy: Policy | None = None,
         clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
+        channels: Iterable[Channel] = (),
     ) -> None:
         self._path, self._connectors = Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
         self._repair, self._accept_older = repair, accept_older
+        self._channels = list(channels)
+        self.page: str | None = None  # where people can look, if this host has a page
         self._surface = surface(self._connectors)
         self._parts: Parts | None = None
         self._host: Host | None = None
@@ -55,7 +63,8 @@ class Keep:
         )
         if redactor is not None:
             logs.cover(redactor)
-        self._host = Host(self._parts)
+        letters = Letters(ledger.read(), self._views, self._path, lambda: self.page)
+        self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
         try:
             if self._accept_older:
                 await self.commands.accept_older(self._actor)
@@ -153,6 +162,11 @@ class Keep:
     ) -> Blast:
         """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
         return self.views.blast(wf, version, since, until)
+
+    async def digest(self, since: int, until: int | None = None) -> Digest:
+        """What came in, went out and failed in [since, until), in milliseconds since 1970 UTC, and what waits now."""
+        now = self._clock.now_ms()
+        return digest(self.parts.ledger.read(), self.views.needs_you(now), since, now if until is None else until)
 
     async def version(self) -> int:
         """The version of everything: read it before what is shown, and give it to the acts on that as `shown`."""
@@ -253,7 +267,10 @@ class Keep:
     @property
     def views(self) -> Views:
         """The part that looks."""
-        return Views(self.parts.ledger.read(), self._policy.stale_s, self.known)
+        return self._views(self.parts.ledger.read())
+
+    def _views(self, read: Reader) -> Views:
+        return Views(read, self._policy.stale_s, self.known)
 
     def known(self, mutation: Mutation) -> Known:
         """What this host knows of a mutation in doubt; views know no connectors, so it is told to them."""

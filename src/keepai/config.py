@@ -30,6 +30,9 @@ BYTES_MAX = 1 << 20
 Make = Callable[[str, str, Mapping[str, Any], Path], Any]
 
 
+#: Makes the channel of a table [notify.NAME]: its type, its name, its settings, the folder, when it wants digests.
+MakeChannel = Callable[[str, str, Mapping[str, Any], Path, str | None], Any]
+
 KEEP_KEYS = ("path", "repair", "hooks", "key_file")
 
 
@@ -58,6 +61,7 @@ class Settings:
     passphrase: str | None = field(default=None, repr=False)  # stands for that key; only ever from the environment
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
+    channels: tuple[Any, ...] = ()  # by which people are told
 
 
 def table() -> list[Setting]:
@@ -78,6 +82,9 @@ def table() -> list[Setting]:
                 "environment, never in keep.toml.", ENV_PASSPHRASE),
         Setting(ENV_NEW_PASSPHRASE, None, "The passphrase that `keep secrets rotate` locks them with from then on. "
                 "Only in the environment, never in keep.toml.", ENV_NEW_PASSPHRASE),
+        Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
+                "desktop or apprise; the table's other settings belong to that type."),
+        Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
     ]
     return first + [
         Setting(f"policy.{name}", default, meaning, ENV_POLICY + name.upper())
@@ -87,7 +94,7 @@ def table() -> list[Setting]:
 
 def load(
     config: str | Path | None = None, db: str | Path | None = None, env: Mapping[str, str] | None = None,
-    make: Make | None = None,
+    make: Make | None = None, make_channel: MakeChannel | None = None,
 ) -> Settings:
     """The settings that hold here; `ConfigError` lists everything that is wrong. Without `make`, no connectors."""
     env = env or {}
@@ -96,13 +103,13 @@ def load(
     source.check_tables()
     ledger = _ledger(source, db or env.get(ENV_LEDGER) or None)
     policy = _policy(source, env)
-    connectors = tuple(_connectors(source, make))
+    connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
     repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
     if source.problems:
         raise ConfigError("\n".join(source.problems))
     return Settings(
         file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
-        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks,
+        passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, channels=channels,
     )
 
 
@@ -162,7 +169,7 @@ class _Source:
 
     def check_tables(self) -> None:
         """Tables that nobody reads, and things that should be tables."""
-        known = ("keep", "policy", "connectors")
+        known = ("keep", "policy", "connectors", "notify")
         for name, value in self.data.items():
             if name not in known:
                 shown = f"[{name}]" if isinstance(value, dict) else f"the key {name!r}"
@@ -304,18 +311,40 @@ def _number(text: str) -> object:
 
 
 def _connectors(source: _Source, make: Make | None) -> list[Any]:
+    if make is None:
+        return _made(source, "connectors", "local.mail", None)
+    return _made(source, "connectors", "local.mail", lambda kind, name, rest: make(kind, name, rest, source.folder))
+
+
+def _channels(source: _Source, make: MakeChannel | None) -> list[Any]:
+    if make is None:
+        return _made(source, "notify", "email", None)
+
+    def one(kind: str, name: str, rest: dict[str, Any]) -> Any:
+        digest = rest.pop("digest", None)
+        if digest is not None and not isinstance(digest, str):
+            raise ConfigError(f'digest must be such as "daily 08:00 Europe/Berlin", not {digest!r}.')
+        return make(kind, name, rest, source.folder, digest)
+
+    return _made(source, "notify", "email", one)
+
+
+def _made(
+    source: _Source, section: str, example: str, make: Callable[[str, str, dict[str, Any]], Any] | None,
+) -> list[Any]:
+    """What the tables of a section describe, each with its type."""
     made = []
-    for name, entry in source.section("connectors").items():
-        place = f"[connectors.{name}]"
+    for name, entry in source.section(section).items():
+        place = f"[{section}.{name}]"
         if not isinstance(entry, dict):
-            source.wrong(f'{place} must be a table with a type, such as type = "local.mail".', "connectors", name)
+            source.wrong(f'{place} must be a table with a type, such as type = "{example}".', section, name)
         elif not isinstance(entry.get("type"), str):
-            told = f'{place} needs a type, such as type = "local.mail"'
-            source.wrong(told + (f", not {entry['type']!r}." if "type" in entry else "."), "connectors", name, "type")
+            told = f'{place} needs a type, such as type = "{example}"'
+            source.wrong(told + (f", not {entry['type']!r}." if "type" in entry else "."), section, name, "type")
         elif make is not None:
             try:
-                made.append(make(entry["type"], name, {k: v for k, v in entry.items() if k != "type"}, source.folder))
+                made.append(make(entry["type"], name, {k: v for k, v in entry.items() if k != "type"}))
             except ConfigError as error:
                 told = error.message if error.message.startswith(place) else f"{place}: {error.message}"
-                source.wrong(told, "connectors", name)
+                source.wrong(told, section, name)
     return made

@@ -52,7 +52,7 @@ def test_every_command_has_help_and_takes_json() -> None:
 
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
-    for words in ((), ("db",)):
+    for words in ((), ("db",), ("notify",)):
         listed = run(*words, "--help").stdout.partition("Commands:")[2]
         assert "..." not in listed
 
@@ -88,7 +88,8 @@ def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
     assert names[:5] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type", "keep.hooks"]
     assert names[5:8] == ["keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[8:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert names[8:10] == ["notify.NAME.type", "notify.NAME.digest"]
+    assert names[10:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from keepai.views.answers import MEANINGS
 from keepai.views.cli.differs import differs
-from keepai.views.cli.stops import FORMS
 from keepai.views.items import LEFT_ACTIONS
 from keepai.views.questions import ACTIONS
+from keepai.views.typed import FORMS
 
 from .conftest import SETTINGS, Place, until
 

@@ -62,6 +62,11 @@ def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     return found
 
 
+def wrong_settings(kind: type, settings: Mapping[str, Any]) -> list[str]:
+    """What is wrong with settings for anything whose settings are the parameters of its `__init__`."""
+    return _problems(kind, settings)
+
+
 def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> list[str]:
     """Secrets that stand in keep.toml, where everybody may read them."""
     taken = inspect.signature(kind).parameters

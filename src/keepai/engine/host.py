@@ -20,6 +20,7 @@ from .agenda import LONGEST_SLEEP_S, Agenda
 from .approval import Standing
 from .parts import Parts
 from .relaunch import carry, last_mutation
+from .telling import Teller
 
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
@@ -62,8 +63,8 @@ class Beginning:
 class Host:
     """Starts what is due and lets it run."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, parts: Parts, teller: Teller) -> None:
+        self._parts, self._teller = parts, teller
         parts.wake = self.wake
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
@@ -86,17 +87,22 @@ class Host:
                 break
         await self._lanes_done()
         await self._parts.ledger.barrier()
+        await self._teller.look()
 
     async def serve(self) -> None:
-        """Run what becomes due, for ever; between that, sleep. Beside it, content that is old enough is thrown away."""
-        tending = asyncio.ensure_future(retention.tend(self._parts))
+        """Run what becomes due, for ever; between that, sleep.
+
+        Beside it, content that is old enough is thrown away, and people are told what waits for them."""
+        tending = [asyncio.ensure_future(each) for each in (retention.tend(self._parts), self._teller.tend())]
         try:
             await self._serve()
         finally:
-            tending.cancel()
-        await asyncio.wait({tending})
-        if not tending.cancelled():
-            tending.result()
+            for each in tending:
+                each.cancel()
+        await asyncio.wait(tending)
+        for each in tending:
+            if not each.cancelled():
+                each.result()
 
     async def _serve(self) -> None:
         while not self._closing:
@@ -105,6 +111,7 @@ class Host:
             stopped = self._parts.ledger.stopped() is not None
             if not stopped:
                 self._look(clock)
+                self._teller.stir()
             try:
                 async with asyncio.timeout(LONGEST_SLEEP_S if stopped else self._agenda.sleep_s(clock)):
                     await self._woken.wait()

@@ -161,9 +161,7 @@ class Views:
         return versions.newest(self._read)
 
     def _versioned(self, question: Escalation, as_of: int) -> Escalation:
-        about = question.id.removeprefix("ask_")
-        whole = about if about.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
-        ids = versions.things(self._read, whole)
+        ids = versions.things(self._read, about(question))
         if "grant" in question.actions:  # a grant is judged by how the workflow and the capability stand, too
             ids = (*ids, question.workflow_id, str(question.facts["capability"]))
         return replace(question, version=min(as_of, versions.version(self._read, question.workflow_id, ids)))
@@ -206,6 +204,12 @@ class Views:
             next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
             created_at=row["created_at"],
         )
+
+
+def about(question: Escalation) -> str:
+    """The id of what a question is about."""
+    named = question.id.removeprefix("ask_")
+    return named if named.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
 
 
 def _matches(row: Row, search: str) -> bool:

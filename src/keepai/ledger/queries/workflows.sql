@@ -159,6 +159,11 @@ order by seq;
 -- The newest row of the account about one thing.
 select * from transition where workflow_id = :workflow_id and subject = :subject order by seq desc limit 1;
 
+-- name: transition_last_move
+-- The newest move of a state of one thing, or sign about it: what its people have to look at again.
+select seq from transition where workflow_id = :workflow_id and subject = :subject
+  and machine not in ('act', 'host', 'reconcile', 'grant', 'phase') order by seq desc limit 1;
+
 -- name: transition_last_act
 -- The newest act of a person on one thing.
 select * from transition

@@ -10,10 +10,12 @@
 --   A call that a person must allow is held in approval, whole, until it is sent or given up.
 --   A run that failed because the script is wrong may be mended: repair keeps each try.
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
+--   A question that was put to a person is in notice, once for each channel by which it was told; channel
+--   says how each of these does. Both are about telling only: nothing that runs depends on them.
 --   Every act of a person is in action. Triggers copy every move of a state, and every act, into
 --   transition: the account, one sequence for all, each row chained to the one before by a hash.
 --
--- Every table is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
+-- Every table but host, channel and notice is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
 -- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
 -- model/states.py and compared with it by a test; the triggers are derived when the file is opened.
 
@@ -370,6 +372,26 @@ create table transition (
 );
 
 create index transition_by_subject on transition (workflow_id, subject);
+
+create table channel (
+  name text not null primary key,
+  attempts integer not null default 0,
+  tried_at integer,
+  retry_at integer,
+  told_at integer,
+  failing_since_at integer,
+  error text,
+  digest_at integer
+) without rowid;
+
+create table notice (
+  channel text not null references channel (name) on delete cascade,
+  question text not null,
+  mark text not null,
+  told_at integer not null,
+  times integer not null,
+  primary key (channel, question)
+) without rowid;
 
 create view item_standing as
 select t.*,

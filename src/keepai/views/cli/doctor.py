@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ...config import Settings
     from ...connectors.base import Connector
+    from ...ledger.base import Row
 
 PYTHON_OLDEST = (3, 11)
 FREE_FAIL, FREE_WARN = 64 << 20, 1 << 30  #: bytes of the ledger's disk
@@ -44,8 +45,8 @@ class Found:
 def doctor(session: Session, as_json: bool) -> None:
     """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
-    It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the host, the disk and
-    the clock. It changes nothing.
+    It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the channels, the host,
+    the disk and the clock. It changes nothing and sends nothing.
     """
     import asyncio
 
@@ -153,10 +154,10 @@ def secrets_found(settings: Settings) -> list[Found]:
     """Whether every secret that a connector needs is there and can be read; nothing where none is needed."""
     from ...vault.file import is_others
     from .secrets import states
-    from .wiring import vault_of
+    from .wiring import connections, vault_of
 
     vault = vault_of(settings)
-    if not vault.path.exists() and not any(each.secrets for each in settings.connectors):
+    if not vault.path.exists() and not any(each.secrets for each in connections(settings).values()):
         return []
     try:
         found = states(settings, vault)
@@ -206,7 +207,7 @@ def _ledger(settings: Settings) -> list[Found]:
 
     try:
         with open_look(settings) as look:
-            return [*_content(look), _host(look), clock_found(look)]
+            return [*_content(look), *channels_found(look), _host(look), clock_found(look)]
     except NotFound as error:
         return [Found("ledger", WARN, error.message)]
     except KeepError as error:
@@ -227,6 +228,22 @@ def _content(look: Look) -> Iterator[Found]:
     wrong = [each for each in check(look.read) if not each.sound]
     yield Found("ledger", OK, f"{said}; checked and whole") if not wrong else (
         Found("ledger", FAIL, f"{said}. {wrong[0].name}: {plain(wrong[0].said)}", "`keep db check` lists everything."))
+
+
+def channels_found(look: Look) -> list[Found]:
+    """How each channel does that a host has used."""
+    return [_channel_found(look, row) for row in look.read.all("channel_all")]
+
+
+def _channel_found(look: Look, row: Row) -> Found:
+    name, told_at = f"notify.{plain(row['name'])}", row["told_at"]
+    last = f"told somebody {ago(told_at, look.now_ms)}" if told_at else "has told nobody yet"
+    if row["error"] is None:
+        return Found(name, OK, last)
+    again = f" It is tried again {ago(row['retry_at'], look.now_ms)}." if row["retry_at"] else ""
+    since = ago(row["failing_since_at"], look.now_ms)
+    said = f"fails, since {since}: {plain(row['error'])} It {last}.{again}"
+    return Found(name, FAIL if row["attempts"] else WARN, said, f"Mend it, then say: keep notify test {row['name']}")
 
 
 def _host(look: Look) -> Found:

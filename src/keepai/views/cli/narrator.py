@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..typed import commands
 from .accounts import named
-from .stops import commands, stop_of
+from .stops import stop_of
 from .text import ago
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def secrets() -> None:
-    """What the connectors are entrusted with.
+    """What connectors and channels are entrusted with.
 
     Secrets rest in a file of their own beside the ledger, encrypted; its key is in the system's keyring, in a key file
     or made from a passphrase. A host that runs uses a changed secret at its next call.
@@ -44,13 +44,15 @@ def list_(session: Session, as_json: bool) -> None:
 
 def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
     """Every secret that is stored or needed, with how it stands: stored, missing, or unused."""
-    needed = {(each.name, secret): "missing" for each in settings.connectors for secret in each.secrets}
+    from .wiring import connections
+
+    needed = {(name, secret) for name, each in connections(settings).items() for secret in each.secrets}
     kept = {(each.connection, each.secret): each.set_at for each in vault.kept()}
     return [
         {"connection": connection, "secret": secret, "set_at": kept.get((connection, secret)),
          "state": "missing" if (connection, secret) not in kept else
          "stored" if (connection, secret) in needed else "unused"}
-        for connection, secret in sorted(needed.keys() | kept.keys())
+        for connection, secret in sorted(needed | kept.keys())
     ]
 
 
@@ -80,11 +82,13 @@ def set_(session: Session, name: str, secret: str, source: str | None, as_json: 
 def _declared(settings: Settings, name: str, secret: str) -> str:
     """What the connection says of a secret; one that it does not know would never be used."""
     from .names import did_you_mean
+    from .wiring import connections
 
-    found = {each.name: each for each in settings.connectors}
+    found = connections(settings)
     if name not in found:
         advice = did_you_mean(name, found) if found else "There are none."
-        raise NotFound(f"keep.toml has no [connectors.{name}]. {advice} `keep connect NAME TYPE` makes one.")
+        table_of = name if "." in name else f"connectors.{name}"
+        raise NotFound(f"keep.toml has no [{table_of}]. {advice} `keep connect NAME TYPE` makes one.")
     known = found[name].secrets
     if secret not in known:
         told = did_you_mean(secret, known) if known else "It needs none."

@@ -54,9 +54,9 @@ class Session:
 
         if not connectors:
             return load(self.config, self.db, os.environ)
-        from .wiring import entrust, make
+        from .wiring import entrust, make, make_channel
 
-        return entrust(load(self.config, self.db, os.environ, make))
+        return entrust(load(self.config, self.db, os.environ, make, make_channel))
 
     @contextmanager
     def look(self) -> Iterator[Look]:
@@ -124,7 +124,7 @@ def host(settings: Settings, *, accept_older: bool = False) -> Keep:
     repair = by_command(settings.repair) if settings.repair else None
     return Keep(
         settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
-        accept_older=accept_older,
+        accept_older=accept_older, channels=settings.channels,
     )
 
 

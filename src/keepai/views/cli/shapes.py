@@ -20,6 +20,7 @@ from ...model import records
 from ...model.errors import Finding
 from ...testing.cases import Result
 from ..blast import Blast
+from ..digest import Digest
 from ..explain import Explanation
 from ..rehearsal import Rehearsal
 from .narrator import Told
@@ -115,6 +116,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "status": {"": {"host": YES, "shown": NUMBER, "workflows": [
         {**of(records.Workflow), "blocked": _BLOCKED, "needs_you": [TEXT]}]}},
     "todo": {"": [{**of(records.Escalation), "commands": [TEXT]}]},
+    "digest": {"": of(Digest)},
     "inputs": {"": [of(records.Input)]},
     "outputs": {"": [of(records.Output)]},
     "items": {"": [{**of(records.Item), "applied": NUMBER, "needs_you": YES}]},
@@ -127,6 +129,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
         "pause", "resume", "stop", "run-now", "grant", "approve", "reject", "retry", "skip", "reprocess", "finish",
         "resolve",
     )},
+    "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
     "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},
     "db accept-older": {"": {"path": TEXT, "was_older": YES}},

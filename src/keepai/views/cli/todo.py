@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..answers import CLASSES, handle, heading, meaning, with_name
+from ..typed import FORMS, command, commands
 from .differs import differs
+from .doctor import OK, channels_found
 from .session import Look, Session, with_json, with_session
-from .stops import FORMS, command, commands, questions
-from .text import ago, count, echo, echo_json, exact, field, plain
+from .stops import questions
+from .text import ago, count, echo, echo_json, exact, field, plain, say
 from .watch import with_watch
 
 if TYPE_CHECKING:
@@ -43,7 +45,15 @@ def todo(session: Session, as_json: bool) -> None:
                 echo(*([""] if number else []), *_card(look, each, names[each.workflow_id]))
             if not found:
                 echo("Nothing waits for you.")
+            _warn(look)
     sys.exit(4 if found else 0)
+
+
+def _warn(look: Look) -> None:
+    """Whoever relies on being told must know that it does not work."""
+    for each in channels_found(look):
+        if each.state != OK:
+            say(f"{each.name} {each.said} {each.do}")
 
 
 def _data(question: Escalation, name: str) -> dict[str, Any]:

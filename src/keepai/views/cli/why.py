@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from ..answers import handle, meaning, offered, with_name
+from ..typed import command
 from . import names
 from .complete import ANYTHING
 from .session import Look, Session, with_json, with_session
-from .stops import command
 from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
 
 Data = Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Makes the connectors that keep.toml describes and gives each its secrets; paths are relative to that file."""
+"""Makes the connectors and channels that keep.toml describes, with their secrets; paths are relative to that file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ... import connectors
+from ... import connectors, notices
+from ...engine.digests import daily
 from ...model.errors import VaultClosed
 from .text import plain
 
 if TYPE_CHECKING:
     from ...config import Settings
     from ...connectors.base import Connector
+    from ...notices.base import Channel
     from ...vault.store import Vault
 
 
@@ -25,14 +27,29 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -
     return connectors.make(type_name, name, placed, folder)
 
 
+def make_channel(
+    type_name: str, name: str, settings: Mapping[str, Any], folder: Path, digest: str | None,
+) -> Channel:
+    """One channel; raises `ConfigError`."""
+    if digest is not None:
+        daily(digest)
+    return notices.make(type_name, name, settings, folder, digest)
+
+
+def connections(settings: Settings) -> dict[str, Connector | Channel]:
+    """Everything that may have secrets, by the name under which these are kept."""
+    return {each.name: each for each in settings.connectors} | {
+        f"{notices.SECTION}.{each.name}": each for each in settings.channels}
+
+
 def entrust(settings: Settings) -> Settings:
-    """Give each connector its own secrets; nothing is opened before one of them is used."""
-    keepers = [connector for connector in settings.connectors if connector.secrets]
+    """Give each connector and channel its own secrets; nothing is opened before one of them is used."""
+    keepers = {name: each for name, each in connections(settings).items() if each.secrets}
     if not keepers:
         return settings
     vault = vault_of(settings)
-    for connector in keepers:
-        connector.entrust(vault.view(connector.name))
+    for name, each in keepers.items():
+        each.entrust(vault.view(name))
     return replace(settings, vault=vault)
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .demo import Demo
 
 HOST, PORT = "127.0.0.1", 7777
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
 PORTS_TRIED = 20  #: from PORT on, where no port was asked for
 ENDING_S = 1  #: after which requests under way are cut off
 
@@ -72,12 +73,14 @@ class Web:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a browser that hangs up is no news
         self._server = _Server(config)
         self.live.start()
+        self._keep.page = None if self._host in _ANYWHERE else self.origin
         self._serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
+        self._keep.page = None
         await self.live.close()
         self._server.should_exit = True
         await self._serving

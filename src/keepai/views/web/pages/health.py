@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from ....ledger.sqlite.migrate import migrations
 from ....model.clock import iso
-from ...cli.doctor import FAIL, OK, WARN, Found, clock_found, disk_found
+from ...cli.doctor import FAIL, OK, WARN, Found, channels_found, clock_found, disk_found
 from ...cli.session import Look
 from ...cli.text import count, size
 from ..examination import Examination
@@ -91,7 +91,7 @@ def _facts(look: Look) -> dict[str, Any]:
 
 def _troubles(look: Look, stopped: str | None) -> list[Found]:
     """What can be seen to be wrong without asking anybody."""
-    found = [each for each in (disk_found(look.path), clock_found(look)) if each.state != OK]
+    found = [each for each in (disk_found(look.path), clock_found(look), *channels_found(look)) if each.state != OK]
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
         found.insert(0, Found("ledger", FAIL, stopped, do))

@@ -1,0 +1,52 @@
+"""A program of the owner's that is told: it gets each message as JSON on its standard input.
+
+What it prints is thrown away. It gets nothing of Keep's own environment, and does not outlive its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+
+from ..model.codec import encode
+from ..model.errors import ConfigError
+from .base import Channel, Message, Undelivered
+
+
+class Command(Channel):
+    """Runs a program with the message as JSON on its standard input; code 0 means that it was taken.
+
+    command: the program and its arguments, as a list of words; it runs in the folder of keep.toml
+    """
+
+    def __init__(self, command: list[str], name: str) -> None:
+        super().__init__(name)
+        if not command or not all(command):
+            raise ConfigError(f'[notify.{name}] command must be a list of words, such as ["./tell"].')
+        self._command = command
+
+    async def send(self, message: Message) -> None:
+        """Run it to its end; if it is cut off, it is ended with everything that it started."""
+        program = await self._started()
+        try:
+            await program.communicate(encode(message.to_json()).encode())
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(program.pid, signal.SIGKILL)
+            raise
+        if program.returncode:
+            raise Undelivered(f"{self._command[0]} ended with code {program.returncode}.")
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        quiet = asyncio.subprocess.DEVNULL
+        own = {name: value for name, value in os.environ.items() if not name.startswith("KEEP_")}
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._command, stdin=asyncio.subprocess.PIPE, stdout=quiet, stderr=quiet, cwd=self.folder, env=own,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            told = error.strerror if isinstance(error, OSError) else str(error)
+            raise Undelivered(f"{self._command[0]} cannot be run: {told}.") from None

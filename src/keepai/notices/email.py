@@ -1,0 +1,96 @@
+"""Mail by SMTP: plain text only, marked as made by a program, so that no mailbox answers it.
+
+No error repeats what the server said, for a server may repeat what it was given.
+"""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.utils import format_datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from ..model.errors import ConfigError
+from .base import Channel, Message, Undelivered, fitting
+
+if TYPE_CHECKING:
+    import aiosmtplib
+
+BYTES_MAX = 64 << 10
+TLS = ("starttls", "tls", "none")
+
+
+class Email(Channel):
+    """Sends mail through an SMTP server.
+
+    host: the SMTP server
+    sender: the address that the mail comes from
+    to: the addresses that it goes to
+    port: without it 587, and 465 with tls
+    tls: "starttls", "tls" from the first byte on, or "none", which only a server on this machine should be
+    username: with it, the password is the secret of this channel
+    certificates: a file of authorities to trust besides the public ones
+    """
+
+    secrets = MappingProxyType({"password": "the password of the mail account"})
+
+    def __init__(
+        self, host: str, sender: str, to: list[str], name: str, port: int | None = None, tls: str = "starttls",
+        username: str | None = None, certificates: str | None = None,
+    ) -> None:
+        super().__init__(name)
+        wrong = [each for each in (sender, *to) if "@" not in each or not each.isprintable()]
+        if wrong or not to:
+            raise ConfigError(f"[notify.{name}] needs addresses of mail in sender and to.")
+        if tls not in TLS:
+            raise ConfigError(f"[notify.{name}] tls must be one of {', '.join(TLS)}, not {tls!r}.")
+        self._host, self._port, self._tls = host, port or (465 if tls == "tls" else 587), tls
+        self._sender, self._to, self._username, self._certificates = sender, to, username, certificates
+
+    async def send(self, message: Message) -> str | None:
+        """Hand it to the server; taken means that the server has it."""
+        import aiosmtplib
+
+        password = self.secret("password") if self._username else None
+        try:
+            refused, _ = await aiosmtplib.send(
+                self._written(message), hostname=self._host, port=self._port, username=self._username,
+                password=password, use_tls=self._tls == "tls", start_tls=self._tls == "starttls",
+                tls_context=self._trust() if self._tls != "none" else None,
+            )
+        except (aiosmtplib.SMTPException, OSError) as error:
+            raise Undelivered(f"{self._host}:{self._port} {_told(error)}.") from None
+        return f"{self._host} refused {len(refused)} of {len(self._to)} addresses." if refused else None
+
+    def _written(self, message: Message) -> EmailMessage:
+        mail = EmailMessage()
+        mail["Subject"] = message.title
+        mail["From"], mail["To"] = self._sender, ", ".join(self._to)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(message.at / 1000, UTC))
+        mail["Message-ID"] = f"<{message.key}@keep.invalid>"  # told twice by chance, it is the same mail
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(fitting(message.text, BYTES_MAX))
+        return mail
+
+    def _trust(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        if self._certificates is not None:
+            context.load_verify_locations(cafile=self.folder / self._certificates)
+        return context
+
+
+def _told(error: aiosmtplib.SMTPException | OSError) -> str:
+    """What went wrong, in our words."""
+    import aiosmtplib
+
+    if isinstance(error, aiosmtplib.SMTPAuthenticationError):
+        return f"refused the user name or the password (code {error.code})"
+    if isinstance(error, aiosmtplib.SMTPResponseException):
+        return f"refused the mail (code {error.code})"
+    if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
+        return "refused every address that the mail was for"
+    if isinstance(error, aiosmtplib.SMTPConnectError | aiosmtplib.SMTPServerDisconnected | OSError):
+        return "cannot be reached, or its certificate is not valid"
+    return f"did not take the mail ({type(error).__name__})"
