@@ -21,11 +21,16 @@ if TYPE_CHECKING:
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
     "files": "keepai.connectors.files.connector:Files",
+    "google.calendar": "keepai.connectors.google.calendar:Calendar",
+    "google.gmail": "keepai.connectors.google.gmail:Gmail",
+    "google.sheets": "keepai.connectors.google.sheets:Sheets",
     "http": "keepai.connectors.http.connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
-    "sql": "keepai.connectors.sql.connector:Sql",
     "mail": "keepai.connectors.mail.connector:Mail",
+    "rss": "keepai.connectors.rss.connector:Rss",
+    "slack": "keepai.connectors.slack.connector:Slack",
+    "sql": "keepai.connectors.sql.connector:Sql",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })

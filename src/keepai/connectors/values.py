@@ -35,6 +35,7 @@ class Call:
     workflow_id: str = ""
     run_id: str = ""
     attempt: int = 1
+    since_ms: int | None = None  # in a look-up: when the first send began, by the host's clock; None: nobody knows
     lock_fd: int | None = None  # give it to child processes (`pass_fds`): while they live, the call is not over
     log: Callable[[str], None] = _silent  # keeps a line with the run; never a secret
 

@@ -68,6 +68,7 @@ async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, 
     seconds = parts.policy.reconcile_s
     call = outside.call_of(
         run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
+        since_ms=mutation.first_sent_at,
     )
     return await outside.reconcile(
         spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,

@@ -13,7 +13,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -32,6 +32,7 @@ class Request:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    pairs: Sequence[tuple[str, str]] = ()  # the query, also of names that stand in it more than once
 
     def json(self) -> Any:
         """The body, as JSON."""
@@ -214,7 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        return Request(self.command, parts.path, dict(parse_qsl(parts.query)), headers, body)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        return Request(self.command, parts.path, dict(pairs), headers, body, pairs)
 
     def _cut(self) -> None:
         """End the connection as a crash does: at once, without a word."""

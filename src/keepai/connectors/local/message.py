@@ -131,7 +131,7 @@ def _body(raw: Raw) -> str:
     for part in texts:
         if part.get_content_type() == "text/plain":
             return _content(part)
-    return _without_tags(_content(texts[0])) if texts else ""
+    return without_tags(_content(texts[0])) if texts else ""
 
 
 def _attached(part: Raw) -> bool:
@@ -148,6 +148,7 @@ def _content(part: Raw) -> str:
     return _text(data, charset)
 
 
-def _without_tags(markup: str) -> str:
+def without_tags(markup: str) -> str:
+    """The text of a piece of HTML."""
     text = _BREAK.sub("\n", _HIDDEN_HTML.sub(" ", markup))
     return html.unescape(re.sub(r"<[^>]*>", "", text)).strip()

@@ -1,0 +1,130 @@
+"""How Keep speaks with an API of Google: JSON over HTTPS with an access token that is renewed when it has expired.
+
+A request is repeated in one case alone: it was answered with 401, so that it was not carried out, and the access could
+be renewed. A question whose answer is lost is no unknown outcome: nothing was to happen by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
+from urllib.parse import quote, urlencode
+
+from ...model.errors import ConfigError, OutcomeUnknown, Transient
+from ..base import Connector
+from ..egress import Answer, Client, Rules
+from ..values import Call
+from .access import Access
+from .errors import problem, problem_of_read
+
+RENEWED_AT = "https://oauth2.googleapis.com/token"
+ANSWER_MAX = 32 << 20
+Query = Mapping[str, str | int | bool | Sequence[str] | None]
+_NONE: Query = {}
+
+
+class Google(Connector):
+    """What the connectors for Google share."""
+
+    api: ClassVar[str]  #: where the API is
+    title: ClassVar[str]  #: what people call it
+    secrets = MappingProxyType({
+        "client_secret": "The secret of the OAuth client",
+        "refresh_token": "The refresh token that Google gave when you signed in",
+    })
+
+    def __init__(
+        self, account: str, client_id: str, *, api: str = "", token_url: str = RENEWED_AT,
+        networks: list[str] | None = None, name: str | None = None,
+    ) -> None:
+        super().__init__(name=name)
+        if "@" not in account or not account.isprintable() or " " in account:
+            raise ConfigError(f"account must be an address such as ann@example.com, not {account!r}.")
+        self.account = account
+        self._root = (api or type(self).api).rstrip("/") + "/"
+        rules = Rules.under([self._root, token_url], networks or (), bytes_max=ANSWER_MAX)
+        self._client = Client(rules)
+        self._access = Access(self._client, token_url, client_id, self.secret, lambda: self._vault)
+
+    async def _get(self, path: str, call: Call, query: Query = _NONE) -> Any:
+        """What a question is answered with."""
+        return _read(self.title, await self._asked(path, call, query))
+
+    async def _find(self, path: str, call: Call, query: Query = _NONE) -> Any | None:
+        """What a question is answered with; None if what it is about is not there."""
+        answer = await self._asked(path, call, query)
+        return None if answer.status in (404, 410) else _read(self.title, answer)
+
+    async def _send(
+        self, method: str, path: str, call: Call, json: object, query: Query = _NONE,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Any:
+        """Change something, and what it was answered with."""
+        answer = await self._answer(method, path, call, json, query, headers)
+        if not answer.ok:
+            raise problem(self.title, answer)
+        return result(self.title, answer)
+
+    async def _answer(
+        self, method: str, path: str, call: Call, json: object, query: Query = _NONE,
+        headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> Answer:
+        """Change something; the answer as it came, unless it is about access alone."""
+        url = self._url(path, query)
+        return await self._with_token(call, lambda credentials: self._client.send(
+            method, url, call, json=json, headers=headers, credentials=credentials,
+        ))
+
+    async def _asked(self, path: str, call: Call, query: Query) -> Answer:
+        url = self._url(path, query)
+        try:
+            return await self._with_token(
+                call, lambda credentials: self._client.get(url, call, credentials=credentials),
+            )
+        except OutcomeUnknown as error:
+            raise Transient(f"{self.title} could not be asked: {error.message}") from None
+
+    async def _with_token(self, call: Call, ask: Callable[[Mapping[str, str]], Awaitable[Answer]]) -> Answer:
+        token = await self._access.token(call)
+        answer = await ask({"Authorization": f"Bearer {token}"})
+        if answer.status != 401:
+            return answer
+        token = await self._access.renewed(token, call)
+        return await ask({"Authorization": f"Bearer {token}"})
+
+    def _url(self, path: str, query: Query) -> str:
+        spelled = [
+            (name, str(each).lower() if isinstance(each, bool) else str(each))
+            for name, value in query.items() if value is not None
+            for each in ([value] if isinstance(value, str | int) else value)
+        ]
+        return self._root + path + (f"?{urlencode(spelled)}" if spelled else "")
+
+
+def part(text: str) -> str:
+    """A text as one part of a path, whatever is in it."""
+    return quote(text, safe="").replace(".", "%2E") if text.strip(".") == "" else quote(text, safe="")
+
+
+def result(what: str, answer: Answer) -> Any:
+    """What a change was answered with; an answer that makes no sense leaves its outcome unknown."""
+    try:
+        said = answer.json()
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise OutcomeUnknown(f"{what} gave an answer that makes no sense.")
+    return said
+
+
+def _read(what: str, answer: Answer) -> Any:
+    if not answer.ok:
+        raise problem_of_read(what, answer)
+    try:
+        said = answer.json()
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise Transient(f"{what} gave an answer that makes no sense.")
+    return said

@@ -1,0 +1,265 @@
+"""`ctx.calendar`: events at Google Calendar.
+
+An event that is created has an id made from its idempotency key, and a calendar has every id once: the second request
+with it is answered with 409, also after the event was deleted. An update is written on the condition that nobody
+changed the event since it was read (`If-Match`), and the event remembers the keys of its updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NotRequired, TypedDict
+
+from ...model.clock import Clock, SystemClock, iso, parse_iso
+from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
+from ..base import Call, Page, Verdict, mutation, read
+from .api import RENEWED_AT, Google, part, result
+from .errors import problem
+from .events import UPDATES_MAX, Event, changed_ms, digest, event_id, fields, remembering, shown, updates, version
+from .passed import Passed
+
+LIMIT_DEFAULT = 250
+LIMIT_MAX = 2_500
+LISTED_MAX = 10_000
+#: Seconds after the end of a call in which its event may still appear: it may be on its way.
+SETTLE_S = 30
+#: Ids are never free again; resending within a day is what a lost answer may need.
+KEY_WINDOW_S = 86_400
+
+
+class List(TypedDict):
+    """Which events: those between two moments, by their start; or after a cursor, those that changed since."""
+
+    calendar: NotRequired[str | None]
+    start: NotRequired[str | None]  # by default, now
+    end: NotRequired[str | None]
+    query: NotRequired[str | None]
+    after: NotRequired[str | None]  # a `lastCursor`
+    limit: NotRequired[int | None]
+
+
+class Get(TypedDict):
+    """Which event."""
+
+    id: str
+    calendar: NotRequired[str | None]
+
+
+class Create(TypedDict):
+    """An event to create; `notify` sends invitations."""
+
+    title: str
+    start: str
+    end: str
+    calendar: NotRequired[str | None]
+    timeZone: NotRequired[str | None]
+    description: NotRequired[str | None]
+    location: NotRequired[str | None]
+    attendees: NotRequired[list[str] | None]
+    notify: NotRequired[bool | None]
+
+
+class Update(TypedDict):
+    """What to change about an event; `notify` tells those who are invited."""
+
+    id: str
+    calendar: NotRequired[str | None]
+    title: NotRequired[str | None]
+    start: NotRequired[str | None]
+    end: NotRequired[str | None]
+    timeZone: NotRequired[str | None]
+    description: NotRequired[str | None]
+    location: NotRequired[str | None]
+    attendees: NotRequired[list[str] | None]
+    notify: NotRequired[bool | None]
+
+
+class Calendar(Google):
+    """Events at Google Calendar: `type = "google.calendar"`.
+
+    account: the address of the account that writes
+    client_id: the OAuth client's id
+    calendar: the calendar that is meant when a script names none
+    api: another address of the API, such as a proxy of your own
+    token_url: another address at which access is renewed
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    """
+
+    name = "calendar"
+    title = "Google Calendar"
+    api = "https://www.googleapis.com/calendar/v3/"
+    input_types = ("event",)
+
+    def __init__(
+        self, account: str, client_id: str, *, calendar: str = "primary", api: str = "", token_url: str = RENEWED_AT,
+        networks: list[str] | None = None, name: str | None = None, clock: Clock | None = None,
+    ) -> None:
+        super().__init__(account, client_id, api=api, token_url=token_url, networks=networks, name=name)
+        self._calendar = calendar
+        self._clock = clock or SystemClock()
+
+    async def check(self) -> None:
+        """See that the access works and leads to the calendar."""
+        await self._access.check()
+        await self._get(self._events({}), Call(), {"maxResults": 1, "fields": "updated"})
+
+    @read
+    async def list_(self, params: List, call: Call) -> Page[Event]:
+        """Events from now on, by their start; or after a cursor, those that changed since, also cancelled ones.
+
+        `lastCursor` is where to go on, `more` whether `limit` left some out.
+        """
+        limit = _limit(params.get("limit"))
+        if params.get("after"):
+            return await self._changed(params, Passed.read(str(params["after"])), limit, call)
+        start, end = params.get("start") or iso(self._clock.now_ms()), params.get("end")
+        query = {
+            "singleEvents": True, "orderBy": "startTime", "timeMin": _moment(start), "q": params.get("query"),
+            "timeMax": _moment(end) if end else None,
+        }
+        found, at, cut = await self._list(params, query, limit, call)
+        calendar = self._of(params)
+        return Page([shown(each, calendar) for each in found], lastCursor=Passed(at).cursor, more=cut)
+
+    @read(by_id=True)
+    async def get(self, params: Get, call: Call) -> Event | None:
+        """One event, or null if there is none; one that was deleted is `cancelled`."""
+        found = await self._find(self._event(params), call)
+        return shown(found, self._of(params)) if found is not None else None
+
+    @mutation(identity=("calendar", "title", "start"), target="title", settle=SETTLE_S, key_window=KEY_WINDOW_S)
+    async def create(self, params: Create, call: Call) -> Event:
+        """Create an event."""
+        body = {"id": event_id(call.idempotency_key), **fields(params)}
+        answer = await self._answer("POST", self._events(params), call, body, _telling(params))
+        if answer.status == 409:
+            return await self._there_already(params, call)
+        if not answer.ok:
+            raise problem(self.title, answer)
+        return shown(result(self.title, answer), self._of(params))
+
+    @create.reconcile
+    async def find_created(self, params: Create, call: Call) -> Verdict:
+        """Look for the event with the id that is made from the key."""
+        found = await self._created(params, call)
+        return Verdict.applied(shown(found, self._of(params))) if found is not None else Verdict.failed()
+
+    @mutation(identity=("calendar", "id"), target="id", settle=SETTLE_S)
+    async def update(self, params: Update, call: Call) -> Event:
+        """Change an event."""
+        change, mark = fields(params), digest(call.idempotency_key)
+        if not change:
+            raise Rejected("Name what to change about the event.")
+        event = await self._find(self._event(params), call)
+        if event is None or event.get("status") == "cancelled":
+            raise PreconditionFailed(f"There is no event {params['id'][:60]!r} any more.")
+        if mark in updates(event):
+            return shown(event, self._of(params))
+        body = {**change, **remembering([*updates(event), mark])}
+        answer = await self._answer(
+            "PATCH", self._event(params), call, body, _telling(params), {"If-Match": str(event["etag"])},
+        )
+        if answer.status == 412:
+            raise Transient("Somebody changed the event at that moment. Nothing was written.")
+        if not answer.ok:
+            raise problem(self.title, answer)
+        return shown(result(self.title, answer), self._of(params))
+
+    @update.reconcile
+    async def find_updated(self, params: Update, call: Call) -> Verdict:
+        """Look for the key among the updates that the event remembers."""
+        event = await self._find(self._event(params), call)
+        if event is None:
+            return Verdict.unknown("The event is gone.")
+        if digest(call.idempotency_key) in updates(event):
+            return Verdict.applied(shown(event, self._of(params)))
+        if len(updates(event)) >= UPDATES_MAX:
+            return Verdict.unknown("The event has been changed too often since, to tell.")
+        return Verdict.failed()
+
+    @create.preview
+    def say_create(self, params: Create) -> str:
+        """The whole event."""
+        return f"{self.name}.create in {self._of(params)} of {self.account}\n{_said(params)}"
+
+    @update.preview
+    def say_update(self, params: Update) -> str:
+        """Which event, and what changes."""
+        return f"{self.name}.update of {params['id']} in {self._of(params)} of {self.account}\n{_said(params)}"
+
+    async def _there_already(self, params: Create, call: Call) -> Event:
+        """The event that an earlier send made."""
+        try:
+            found = await self._created(params, call)
+        except ConnectorError as error:
+            raise OutcomeUnknown(f"The event is there already, and could not be read: {error.message}") from None
+        if found is None:
+            raise OutcomeUnknown("Google Calendar says that the event is there already, and does not show it.")
+        return shown(found, self._of(params))
+
+    async def _created(self, params: Create, call: Call) -> Any | None:
+        return await self._find(f"{self._events(params)}/{event_id(call.idempotency_key)}", call)
+
+    async def _changed(self, params: List, passed: Passed, limit: int, call: Call) -> Page[Event]:
+        query = {"orderBy": "updated", "updatedMin": iso(passed.from_ms), "showDeleted": True, "q": params.get("query")}
+        found, _, cut = await self._list(params, query, LISTED_MAX, call)
+        if cut:
+            raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since. List anew without `after`.")
+        fresh = [each for each in found if not passed.has(version(each), changed_ms(each))]
+        chosen = fresh[:limit]
+        seen = {version(each): changed_ms(each) for each in chosen}
+        calendar = self._of(params)
+        return Page(
+            [shown(each, calendar) for each in chosen], lastCursor=passed.with_(seen).cursor, more=len(fresh) > limit,
+        )
+
+    async def _list(
+        self, params: Mapping[str, Any], query: Mapping[str, Any], most: int, call: Call,
+    ) -> tuple[list[Any], int, bool]:
+        """Events, at most so many; when the calendar last changed; and whether there are more."""
+        found: list[Any] = []
+        page: str | None = None
+        while True:
+            said = await self._get(self._events(params), call, {
+                **query, "maxResults": min(LIMIT_MAX, most - len(found)), "pageToken": page,
+            })
+            found += said.get("items") or []
+            page = said.get("nextPageToken")
+            if not page or len(found) >= most:
+                return found[:most], parse_iso(str(said["updated"])), bool(page) or len(found) > most
+
+    def _of(self, params: Mapping[str, Any]) -> str:
+        return str(params.get("calendar") or self._calendar)
+
+    def _events(self, params: Mapping[str, Any]) -> str:
+        return f"calendars/{part(self._of(params))}/events"
+
+    def _event(self, params: Mapping[str, Any]) -> str:
+        if not str(params["id"]).strip(". "):
+            raise Rejected("id must be an id as a list gives it.")
+        return f"{self._events(params)}/{part(str(params['id']))}"
+
+
+def _moment(said: str) -> str:
+    """A moment as the API wants it; a day begins in UTC."""
+    try:
+        return iso(parse_iso(said))
+    except ValueError:
+        raise Rejected("start and end are moments, such as 2026-01-05T09:00:00+01:00, or days.") from None
+
+
+def _telling(params: Mapping[str, Any]) -> dict[str, str]:
+    return {"sendUpdates": "all" if params.get("notify") else "none"}
+
+
+def _said(params: Mapping[str, Any]) -> str:
+    lines = [f"{name}: {', '.join(each) if isinstance(each, list) else each}" for name, each in params.items()
+             if each is not None and name not in ("id", "calendar", "notify")]
+    told = "Invitations are sent." if params.get("notify") else "Nobody is told."
+    return "\n".join([*lines, told])
+
+
+def _limit(given: int | None) -> int:
+    if given is not None and not 1 <= given <= LIMIT_MAX:
+        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
+    return given or LIMIT_DEFAULT

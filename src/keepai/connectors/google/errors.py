@@ -1,0 +1,109 @@
+"""What an answer of Google's APIs proves. One table: what is not in it proves nothing.
+
+Google names a reason beside the status. A reason only says more about a status that is in the table itself: a 500 with
+any reason stays unknown, because a server that broke may have done it before. Missing on purpose:
+
+    408, 5xx    the server, or somebody between, gave up at any moment
+    409, 412    of an event: an earlier send of ours may be what is in the way; the caller looks
+
+Nothing of what Google says in words is passed on, only reasons that stand here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ...model.codec import Json
+from ...model.errors import (
+    ConnectorError,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    Rejected,
+    Transient,
+)
+from ..egress import Answer
+
+#: Status → what it means for a request that would have changed something. It proves that nothing happened.
+REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
+    400: Rejected,
+    401: PermissionDenied,
+    403: PermissionDenied,
+    404: PreconditionFailed,
+    410: PreconditionFailed,
+    411: Rejected,
+    413: Rejected,
+    429: Transient,
+})
+#: Reason → what it means instead, where the status is in the table above.
+REASONS: Mapping[str, type[ConnectorError]] = MappingProxyType({
+    "rateLimitExceeded": Transient,
+    "userRateLimitExceeded": Transient,
+    "RATE_LIMIT_EXCEEDED": Transient,
+    "RESOURCE_EXHAUSTED": Transient,
+    "quotaExceeded": Transient,
+    "dailyLimitExceeded": Transient,
+    "authError": PermissionDenied,
+    "insufficientPermissions": PermissionDenied,
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": PermissionDenied,
+    "accessNotConfigured": PermissionDenied,
+    "SERVICE_DISABLED": PermissionDenied,
+    "domainPolicy": PermissionDenied,
+    "forbidden": PermissionDenied,
+    "forbiddenForNonOrganizer": PermissionDenied,
+    "failedPrecondition": PreconditionFailed,
+    "FAILED_PRECONDITION": PreconditionFailed,
+    "notFound": PreconditionFailed,
+    "deleted": PreconditionFailed,
+})
+_HINTS: Mapping[str, str] = MappingProxyType({
+    "insufficientPermissions": "The access lacks a scope: sign in again with all of them.",
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The access lacks a scope: sign in again with all of them.",
+    "accessNotConfigured": "Switch this API on in the Google Cloud project of the client.",
+    "SERVICE_DISABLED": "Switch this API on in the Google Cloud project of the client.",
+    "domainPolicy": "The administrators of the domain do not allow it.",
+})
+_USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
+    Transient: "Not now.",
+    Rejected: "It does not take this request as it is.",
+    PermissionDenied: "Access is missing. Check who may do this, and the secrets of the connector.",
+    PreconditionFailed: "What the request is about is not there.",
+})
+
+
+def problem(what: str, answer: Answer) -> ConnectorError:
+    """The error that an answer means for a request that would have changed something."""
+    reason = reason_of(answer)
+    kind = REFUSED.get(answer.status, OutcomeUnknown)
+    if kind is OutcomeUnknown:
+        return OutcomeUnknown(f"{what} answered {answer.status}, which does not say whether it was carried out.")
+    kind = REASONS.get(reason, kind)
+    told = f"{what} answered {answer.status}{f' ({reason})' if reason else ''}. {_HINTS.get(reason, _USUAL[kind])}"
+    return Transient(told, retry_after=answer.retry_after()) if kind is Transient else kind(told)
+
+
+def problem_of_read(what: str, answer: Answer) -> ConnectorError:
+    """The error that an answer means for a question: who can help."""
+    found = problem(what, answer)
+    if isinstance(found, OutcomeUnknown):
+        return Transient(f"{what} answered {answer.status} to a question.", retry_after=answer.retry_after())
+    return found
+
+
+def reason_of(answer: Answer) -> str:
+    """The first reason that is in the table; empty without one."""
+    try:
+        error = _object(_object(answer.json()).get("error"))
+    except (ValueError, RecursionError):
+        return ""
+    said = [_object(each).get("reason") for each in (*_list(error.get("errors")), *_list(error.get("details")))]
+    return next((each for each in (*said, error.get("status")) if isinstance(each, str) and each in REASONS), "")
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Json) -> list[Json]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,359 @@
+"""`ctx.gmail`: a mailbox at Gmail, in the words of the local mailbox.
+
+What is sent carries two marks of its idempotency key (see `letters`), and is looked for by both: a search for the
+Message-ID, and a look through the newest sent messages for the header. Only if one of them is sure to have seen it if
+it were there is it said that it is not. A label is looked up by how things stand: adding one twice is adding it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from email.utils import getaddresses
+from typing import Any, NotRequired, TypedDict
+
+from ...model.clock import Clock, SystemClock
+from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
+from ..base import Call, Comparison, Page, Verdict, mutation, read
+from ..texts import compare_texts
+from .api import RENEWED_AT, Google, part
+from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
+from .passed import AGAIN_MS, Passed
+
+LIMIT_DEFAULT = 50
+LIMIT_MAX = 500
+LISTED_MAX = 10_000
+AT_ONCE = 8
+SENT_MAX = 100  #: sent messages that a look-up reads
+EARLY_MS = 86_400_000  #: so much may the clocks here and at Google differ: nothing must be missed because of them
+#: Seconds after which what was sent shows up. Gmail promises none; its index is usually seconds behind.
+SETTLE_S = 120
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+
+
+class Search(TypedDict):
+    """What to look for; all of it may be left out."""
+
+    query: NotRequired[str | None]
+    after: NotRequired[str | None]  # a `lastCursor`
+    limit: NotRequired[int | None]
+
+
+class Get(TypedDict):
+    """Which message, or thread."""
+
+    id: str
+
+
+class Thread(TypedDict):
+    """A conversation, oldest message first."""
+
+    id: str
+    messages: list[Whole]
+
+
+class Send(TypedDict):
+    """A message to send."""
+
+    to: str | list[str]
+    subject: str
+    body: str
+    cc: NotRequired[str | list[str] | None]
+    bcc: NotRequired[str | list[str] | None]
+    inReplyTo: NotRequired[str | None]
+
+
+class Reply(TypedDict):
+    """An answer to the message with this id; with `all`, to everybody who got it."""
+
+    id: str
+    body: str
+    all: NotRequired[bool | None]
+
+
+class Label(TypedDict):
+    """Labels to put on a message and to take off it, by their names."""
+
+    id: str
+    add: NotRequired[list[str] | None]
+    remove: NotRequired[list[str] | None]
+
+
+class Sent(TypedDict):
+    """The message that was sent."""
+
+    id: str
+    threadId: str
+
+
+class Labelled(TypedDict):
+    """The message and the labels that it has."""
+
+    id: str
+    labels: list[str]
+
+
+class Gmail(Google):
+    """A mailbox at Gmail: `type = "google.gmail"`.
+
+    account: the address of the mailbox
+    client_id: the OAuth client's id
+    api: another address of the API, such as a proxy of your own
+    token_url: another address at which access is renewed
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    """
+
+    name = "gmail"
+    title = "Gmail"
+    api = "https://gmail.googleapis.com/gmail/v1/"
+    input_types = ("email", "thread")
+
+    def __init__(
+        self, account: str, client_id: str, *, api: str = "", token_url: str = RENEWED_AT,
+        networks: list[str] | None = None, name: str | None = None, clock: Clock | None = None,
+    ) -> None:
+        super().__init__(account, client_id, api=api, token_url=token_url, networks=networks, name=name)
+        self._clock = clock or SystemClock()
+        self._domain = account.rpartition("@")[2]
+
+    async def check(self) -> None:
+        """See that the access works and leads to this account."""
+        await self._access.check()
+        profile = await self._get("users/me/profile", Call())
+        if str(profile.get("emailAddress", "")).lower() != self.account.lower():
+            raise PermissionDenied(f"The access is not for {self.account}. Sign in as {self.account}.")
+
+    @read
+    async def search(self, params: Search, call: Call) -> Page[Found]:
+        """Messages in the order of arrival: after a cursor, or without one the newest.
+
+        `query` is what Gmail's search box takes. `lastCursor` is never null; searching after it goes on without a gap.
+        `more` says whether `limit` left some out that are newer.
+        """
+        limit = _limit(params.get("limit"))
+        query, after = params.get("query") or "", params.get("after")
+        passed = Passed.read(after) if after else None
+        if passed is None:
+            ids, cut = await self._ids({"q": query or None}, limit, call)
+        else:
+            spelled = f"{query} after:{passed.from_ms // 1000 - 1}".strip()
+            ids, cut = await self._ids({"q": spelled}, LISTED_MAX, call)
+            if cut:
+                raise PreconditionFailed(f"More than {LISTED_MAX:,} messages came since. Search anew without `after`.")
+        return await self._page(ids, limit, cut, passed, call)
+
+    @read(by_id=True)
+    async def get(self, params: Get, call: Call) -> Whole | None:
+        """One message with its text, or null if it is gone."""
+        message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "full"})
+        return whole(message) if message is not None else None
+
+    @read(by_id=True)
+    async def thread(self, params: Get, call: Call) -> Thread | None:
+        """A conversation with the texts of its messages, or null if it is gone."""
+        said = await self._find(f"users/me/threads/{_id(params)}", call, {"format": "full"})
+        if said is None:
+            return None
+        return {"id": str(said["id"]), "messages": [whole(each) for each in said.get("messages") or ()]}
+
+    @mutation(identity=("to",), target="to", settle=SETTLE_S)
+    async def send(self, params: Send, call: Call) -> Sent:
+        """Send a message."""
+        fields = {"From": self.account, "To": _line(params["to"]), "Subject": params["subject"]}
+        fields |= {"Cc": _line(params.get("cc")), "Bcc": _line(params.get("bcc"))}
+        fields |= {"In-Reply-To": params.get("inReplyTo") or "", "References": params.get("inReplyTo") or ""}
+        return await self._post(fields, params["body"], None, call)
+
+    @mutation(identity=("id",), target="id", settle=SETTLE_S)
+    async def reply(self, params: Reply, call: Call) -> Sent:
+        """Answer a message, in its conversation."""
+        wanted = (*SHOWN, "Cc", "Reply-To", "References")
+        original = await self._metadata(_id(params), call, wanted)
+        if original is None:
+            raise PreconditionFailed(f"The message {params['id']} is not there any more.")
+        fields = _answering(original, self.account, bool(params.get("all")))
+        return await self._post(fields, params["body"], str(original["threadId"]), call)
+
+    @mutation(identity=("id", "add", "remove"), target="id", settle=5)
+    async def label(self, params: Label, call: Call) -> Labelled:
+        """Put labels on a message and take others off."""
+        id, known = _id(params), await self._labels(call)
+        add, remove = _named(params.get("add"), known), _named(params.get("remove"), known)
+        change = {"addLabelIds": add, "removeLabelIds": remove}
+        if not any(change.values()):
+            raise Rejected("Name at least one label in add or remove.")
+        said = await self._send("POST", f"users/me/messages/{id}/modify", call, change)
+        return {"id": id, "labels": _names(said.get("labelIds"), known)}
+
+    @send.reconcile
+    async def find_sent(self, params: Send, call: Call) -> Verdict:
+        """Look for the message by its marks."""
+        return await self._look(call)
+
+    @reply.reconcile
+    async def find_reply(self, params: Reply, call: Call) -> Verdict:
+        """Look for the message by its marks."""
+        return await self._look(call)
+
+    @label.reconcile
+    async def see_labels(self, params: Label, call: Call) -> Verdict:
+        """See which labels the message has."""
+        known = await self._labels(call)
+        message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "minimal"})
+        if message is None:
+            return Verdict.unknown("The message is gone.")
+        has = {str(each) for each in message.get("labelIds") or ()}
+        add, remove = _named(params.get("add"), known), _named(params.get("remove"), known)
+        if has.issuperset(add) and has.isdisjoint(remove):
+            return Verdict.applied({"id": params["id"], "labels": _names(message.get("labelIds"), known)})
+        return Verdict.failed()
+
+    @send.compare_payload
+    def same_letter(self, old: Any, new: Any) -> Comparison:
+        """Line ends and spaces make no other letter."""
+        return compare_texts(old, new)
+
+    @reply.compare_payload
+    def same_reply(self, old: Any, new: Any) -> Comparison:
+        """Line ends and spaces make no other letter."""
+        return compare_texts(old, new)
+
+    @send.preview
+    def say_send(self, params: Send) -> str:
+        """The whole message."""
+        lines = [f"{self.name}.send as {self.account}", f"To: {_line(params['to'])}"]
+        more = {"Cc": _line(params.get("cc")), "Bcc": _line(params.get("bcc"))}
+        lines += [f"{name}: {value}" for name, value in more.items() if value]
+        lines += [f"In-Reply-To: {params['inReplyTo']}"] if params.get("inReplyTo") else []
+        return "\n".join([*lines, f"Subject: {params['subject']}", "", params["body"]])
+
+    @reply.preview
+    def say_reply(self, params: Reply) -> str:
+        """The whole answer, and what it answers."""
+        to = "everybody in" if params.get("all") else "whoever wrote"
+        return f"{self.name}.reply as {self.account} to {to} the message {params['id']}\n\n{params['body']}"
+
+    # -- sending and looking --
+
+    async def _post(self, fields: Mapping[str, str], body: str, thread: str | None, call: Call) -> Sent:
+        raw = write(fields, body, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
+        said = await self._send(
+            "POST", "users/me/messages/send", call, {"raw": raw, **({"threadId": thread} if thread else {})},
+        )
+        return {"id": str(said["id"]), "threadId": str(said["threadId"])}
+
+    async def _look(self, call: Call) -> Verdict:
+        own = message_id(call.idempotency_key, self._domain)
+        said = await self._get(
+            "users/me/messages", call, {"q": f"rfc822msgid:{own[1:-1]}", "includeSpamTrash": True, "maxResults": 10},
+        )
+        for each in said.get("messages") or ():
+            return Verdict.applied({"id": str(each["id"]), "threadId": str(each["threadId"])})
+        return await self._look_through(marker(call.idempotency_key), call)
+
+    async def _look_through(self, mark: str, call: Call) -> Verdict:
+        """Look for the header in the newest sent messages."""
+        ids, cut = await self._ids({"labelIds": "SENT", "includeSpamTrash": True}, SENT_MAX, call)
+        keeps_ids = False
+        for start in range(0, len(ids), AT_ONCE):
+            for message in await self._several(ids[start : start + AT_ONCE], call, ("Message-ID", KEY_HEADER)):
+                said = header(message, KEY_HEADER)
+                if said == mark:
+                    return Verdict.applied({"id": str(message["id"]), "threadId": str(message["threadId"])})
+                keeps_ids = keeps_ids or (bool(said) and header(message, "Message-ID").startswith(f"<keep.{said}@"))
+                if call.since_ms is not None and date_ms(message) < call.since_ms - EARLY_MS:
+                    return Verdict.failed()
+        if cut and not keeps_ids:
+            return Verdict.unknown(f"It is not among the {SENT_MAX} messages that were sent last, and may be older.")
+        return Verdict.failed()
+
+    # -- reading --
+
+    async def _page(self, ids: list[str], limit: int, cut: bool, passed: Passed | None, call: Call) -> Page[Found]:
+        seen = passed.seen if passed else {}
+        fresh = [id for id in reversed(ids) if id not in seen]
+        messages = sorted(await self._several(fresh[:limit], call), key=lambda each: (date_ms(each), str(each["id"])))
+        came = {str(each["id"]): date_ms(each) for each in messages}
+        before = passed or Passed(min(came.values(), default=0) if cut else 0)
+        now = before.with_(came) if passed or came else Passed(self._clock.now_ms() - AGAIN_MS)
+        shown = [found(each) for each in messages if passed is None or not passed.has(str(each["id"]), date_ms(each))]
+        return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
+
+    async def _ids(self, query: Mapping[str, str | bool | None], most: int, call: Call) -> tuple[list[str], bool]:
+        """Ids of messages, newest first, at most so many; and whether there are more."""
+        found: list[str] = []
+        page: str | None = None
+        while True:
+            size = min(500, most - len(found))
+            said = await self._get("users/me/messages", call, {**query, "maxResults": size, "pageToken": page})
+            found += [str(each["id"]) for each in said.get("messages") or ()]
+            page = said.get("nextPageToken")
+            if not page or len(found) >= most:
+                return found[:most], bool(page) or len(found) > most
+
+    async def _several(self, ids: Sequence[str], call: Call, headers: Sequence[str] = SHOWN) -> list[dict[str, Any]]:
+        """Messages without their texts; those that are gone are left out."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def one(id: str) -> Any:
+            async with turns:
+                return await self._metadata(id, call, headers)
+
+        answers = await asyncio.gather(*(one(id) for id in ids), return_exceptions=True)
+        for each in answers:
+            if isinstance(each, BaseException):
+                raise each
+        return [each for each in answers if isinstance(each, dict)]
+
+    async def _metadata(self, id: str, call: Call, headers: Sequence[str]) -> Any | None:
+        return await self._find(
+            f"users/me/messages/{part(id)}", call, {"format": "metadata", "metadataHeaders": list(headers)},
+        )
+
+    async def _labels(self, call: Call) -> dict[str, str]:
+        """Names of labels → their ids."""
+        said = await self._get("users/me/labels", call)
+        return {str(each["name"]): str(each["id"]) for each in said.get("labels") or ()}
+
+
+def _answering(original: Mapping[str, Any], own: str, everybody: bool) -> dict[str, str]:
+    """The headers of an answer."""
+    subject, id = header(original, "Subject"), header(original, "Message-ID")
+    fields = {
+        "From": own, "To": header(original, "Reply-To") or header(original, "From"),
+        "Subject": subject if subject.lower().startswith("re:") else f"Re: {subject}".strip(),
+        "In-Reply-To": id, "References": f"{header(original, 'References')} {id}".strip(),
+    }
+    if everybody:
+        others = getaddresses([header(original, "To"), header(original, "Cc")])
+        fields["Cc"] = ", ".join(a for _, a in others if "@" in a and a.lower() != own.lower())
+    return fields
+
+
+def _named(labels: list[str] | None, known: Mapping[str, str]) -> list[str]:
+    missing = [each for each in labels or () if each not in known]
+    if missing:
+        raise PreconditionFailed(f"Gmail has no label {missing[0][:60]!r}. Make it there, then try again.")
+    return [known[each] for each in labels or ()]
+
+
+def _names(ids: object, known: Mapping[str, str]) -> list[str]:
+    names = {id: name for name, id in known.items()}
+    return sorted(names.get(str(each), str(each)) for each in (ids if isinstance(ids, list) else ()))
+
+
+def _id(params: Any) -> str:
+    if not _ID.fullmatch(params["id"]):
+        raise Rejected("id must be an id as a search gives it.")
+    return str(params["id"])
+
+
+def _line(value: str | list[str] | None) -> str:
+    return value if isinstance(value, str) else ", ".join(value or ())
+
+
+def _limit(given: int | None) -> int:
+    if given is not None and not 1 <= given <= LIMIT_MAX:
+        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
+    return given or LIMIT_DEFAULT

@@ -1,0 +1,100 @@
+"""What an answer of Slack's Web API proves. One table: what is not in it proves nothing.
+
+Slack answers 200 and names the error in the body. Missing on purpose, because Slack itself says of them that some of
+the operation may have succeeded, or says nothing: `fatal_error`, `internal_error`, `service_unavailable`,
+`request_timeout`, `update_failed`. Of the statuses only 429 is documented as refused; the others prove nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from ...model.errors import (
+    ConnectorError,
+    OutcomeUnknown,
+    PermissionDenied,
+    PreconditionFailed,
+    Rejected,
+    Transient,
+)
+from ..egress import Answer
+
+
+def _all(kind: type[ConnectorError], words: Iterable[str]) -> dict[str, type[ConnectorError]]:
+    return dict.fromkeys(words, kind)
+
+
+#: Error → what it means for a call that would have changed something. It proves that nothing happened.
+REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
+    **_all(Transient, ("rate_limited", "ratelimited", "message_limit_exceeded", "team_added_to_org",
+                       "external_channel_migrating", "streaming_state_conflict")),
+    **_all(PermissionDenied, (
+        "access_denied", "accesslimited", "account_inactive", "cant_update_message", "edit_window_closed",
+        "ekm_access_denied", "enterprise_is_restricted", "invalid_auth", "messages_tab_disabled",
+        "metadata_must_be_sent_from_app", "missing_scope", "no_permission", "not_allowed_token_type", "not_authed",
+        "org_login_required", "restricted_action", "restricted_action_non_threadable_channel",
+        "restricted_action_read_only_channel", "restricted_action_thread_locked",
+        "restricted_action_thread_only_channel", "team_access_not_granted", "token_expired", "token_revoked",
+        "two_factor_setup_required",
+    )),
+    **_all(PreconditionFailed, (
+        "cannot_reply_to_message", "channel_not_found", "is_archived", "is_inactive", "message_not_found",
+        "not_in_channel", "team_not_found", "thread_not_found",
+    )),
+    **_all(Rejected, (
+        "block_mismatch", "invalid_arg_name", "invalid_arguments", "invalid_array_arg", "invalid_charset",
+        "invalid_cursor", "invalid_form_data", "invalid_json", "invalid_limit", "invalid_metadata_format",
+        "invalid_metadata_schema", "invalid_post_type", "invalid_ts_latest", "invalid_ts_oldest", "json_not_object",
+        "metadata_too_large", "missing_post_type", "msg_too_long", "no_text",
+    )),
+})
+_HINTS: Mapping[str, str] = MappingProxyType({
+    "not_in_channel": "Invite the app to the channel, then try again.",
+    "channel_not_found": "Check the id of the channel, and invite the app to it.",
+    "missing_scope": "Add the scope to the app and install it again.",
+    "invalid_auth": "The token does not count. Store another one.",
+    "token_revoked": "The token does not count any more. Store another one.",
+})
+_USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
+    Transient: "Not now.",
+    Rejected: "It does not take this call as it is.",
+    PermissionDenied: "Access is missing. Check the app's scopes, and its token.",
+    PreconditionFailed: "What the call is about is not there.",
+})
+
+
+def done(answer: Answer) -> dict[str, Any]:
+    """What a call that changes something was answered with, or what is known instead."""
+    said = _said(answer)
+    if answer.status == 200 and said.get("ok") is True:
+        return said
+    raise _problem(answer, said)
+
+
+def told(answer: Answer) -> dict[str, Any]:
+    """What a question was answered with; what is not known is worth asking again."""
+    try:
+        return done(answer)
+    except OutcomeUnknown:
+        raise Transient(f"Slack answered {answer.status} to a question, and not what was asked.") from None
+
+
+def _problem(answer: Answer, said: Mapping[str, Any]) -> ConnectorError:
+    if answer.status == 429:
+        return Transient("Slack answered 429. Not now.", retry_after=answer.retry_after())
+    word = said.get("error")
+    kind = REFUSED.get(word) if isinstance(word, str) and answer.status == 200 and said.get("ok") is False else None
+    if kind is None:
+        return OutcomeUnknown(f"Slack answered {answer.status}, which does not say whether it was carried out.")
+    message = f"Slack refused it ({word}). {_HINTS.get(str(word), _USUAL[kind])}"
+    return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
+
+
+def _said(answer: Answer) -> dict[str, Any]:
+    try:
+        said = answer.json()
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
