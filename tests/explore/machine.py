@@ -35,12 +35,14 @@ from keepai.engine.host import Host
 from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
 from keepai.engine.stepping import Stepper
+from keepai.engine.telling import Teller
 from keepai.ledger.rows import mutation_record, run_record
-from keepai.ledger.sqlite.connection import Transaction
+from keepai.ledger.sqlite.connection import Transaction, settle
 from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.writer import _translated
 from keepai.ledger.transitions import events, mutations, workflows
 from keepai.ledger.transitions.events import Publication
+from keepai.ledger.transitions.runs import nothing_follows
 from keepai.ledger.transitions.workflows import Version
 from keepai.model.clock import Ids
 from keepai.model.errors import NotFound, Refused, ScriptThrew
@@ -279,6 +281,7 @@ class Machine:
         self.setting = setting
         self.clock = ManualClock()
         self.connection = apsw.Connection(":memory:", statementcachesize=500)
+        settle(self.connection)
         self.connection.execute("pragma foreign_keys = on")
         migrate(self.connection, Path(":memory:"))
         # states are loaded by emptying and filling tables; what forbids that, and the history, is left out
@@ -293,7 +296,7 @@ class Machine:
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
         )
-        self.host = Host(self.parts)
+        self.host = Host(self.parts, Teller(self.parts, (), None))  # nobody is told
         self.keep = Keep(":memory:", connectors=[self.connector], policy=POLICY, clock=self.clock)
         self.keep._parts, self.keep._host = self.parts, self.host
         self.commands = self.keep.commands
@@ -410,13 +413,14 @@ class Machine:
         if self.at == "run":
             run = self.open_run()
             assert run is not None
-            verb = await self._committing(runner.execute(self.parts, run))
+            verb = await self._committing(runner.execute(self.parts, run, self.host._follow(run)))
         else:
             verb = await self._committing(self.host._advance(WF))
         self._arrive(verb)
 
     def _arrive(self, verb: str) -> None:
-        executing = verb in ("begin", "carry_on", "prepare", "advance", "apply")
+        follows = verb == "commit_consumer" and self.open_run() is not None
+        executing = follows or verb in ("begin", "carry_on", "prepare", "advance", "apply")
         self.at = "call" if verb == "send" else "run" if executing else "idle"
 
     async def answered(self, kind: str) -> None:
@@ -426,7 +430,7 @@ class Machine:
         found = runner.in_flight(self.parts, run)
         assert found is not None, "a call is under way that the ledger does not know of"
         loaded = self.parts.script(WF, run.number)
-        stepper = Stepper(self.parts, run, loaded, _handler("act"))
+        stepper = Stepper(self.parts, run, loaded, _handler("act"), nothing_follows)
         answer = answer_of(kind)
         if answer.closed:
             self.parts.closures.seen(found.id, self.clock.steady_ms())

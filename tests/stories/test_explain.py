@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from keepai import OutcomeUnknown, Policy, Transient
+from keepai.ledger.base import Tx
 from keepai.ledger.rows import run_record
 from keepai.ledger.transitions import mutations, runs
 from keepai.ledger.transitions.events import Publication, Registration
@@ -18,7 +19,7 @@ from keepai.ledger.transitions.mutations import Intent
 from keepai.ledger.transitions.runs import Begin, Carry, Stop
 from keepai.model.codec import encode
 from keepai.model.errors import NotFound
-from keepai.model.records import Run
+from keepai.model.records import Mutation, Run
 from keepai.model.states import (
     OPEN,
     REASONS,
@@ -77,6 +78,12 @@ def mover(found: Explanation, kind: str) -> Mover:
 # -- runs: every phase in every status, made by the ledger's own verbs -------------------------------
 
 
+def _found(tx: Tx, run: Run, sent: Mutation) -> Run:
+    """What a look-up leaves that found a lost answer: the run stands at `mutated` until its host goes on."""
+    mutations.resolve(tx, sent, MutationStatus.APPLIED, "{}", "1")
+    return runs.advance(tx, run, Phase.MUTATED, encode({"status": "applied"}))
+
+
 class Maker:
     """Brings runs into any phase and status, without a host that would move them on."""
 
@@ -106,7 +113,7 @@ class Maker:
             return await self._ledger.write(runs.prepare, run, result, [("in", "a")], [])
         if target is Phase.MUTATED:
             sent = await self._ledger.write(mutations.send, run, intent(), [])
-            return await self._ledger.write(mutations.apply, run, sent, "1", encode({"status": "applied"}), [])
+            return await self._ledger.write(_found, run, sent)
         return await self._ledger.write(runs.advance, run, target)
 
     async def stop(self, run: Run, status: Status, reason: Reason, code: str = "permission") -> None:

@@ -245,7 +245,8 @@ async def test_the_example_of_the_execution_chapter_runs_as_written(tmp_path: Pa
 async def test_both_examples_run_side_by_side_on_one_mailbox(tmp_path: Path) -> None:
     """R026, R042, R098: each its own inputs, events and cursor."""
     async with Story(tmp_path) as story:
-        ids = [await story.deploy(path.read_text()) for path in sorted(EXAMPLES.glob("*.js"))]
+        names = ("chapter-06.js", "email-to-sheets.js", "routine-invoices.js")
+        ids = [await story.deploy((EXAMPLES / name).read_text()) for name in names]
         story.world.deliver(subject="Only one")
         await story.run()
         assert len(ids) >= 2

@@ -98,6 +98,7 @@ def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         )
         settle(connection)
         connection.execute("pragma query_only = on")
+        _pragma(connection, "schema_version")  # so that its files are open now, and not when it is first needed
     except apsw.Error as error:
         raise unusable(error, path) from None
     return connection
