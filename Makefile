@@ -1,7 +1,7 @@
 # `make` lists everything. Each target sets up what it needs; after the first time nothing needs a network.
 
 PYTHON ?= python3
-WORKERS ?= 2
+WORKERS ?= 4
 BUDGET ?= 60s
 BIN := .venv/bin
 READY := .venv/.ready
@@ -66,7 +66,7 @@ bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARG
 
 prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
 	$(call step,prove: every suite for $(BUDGET))
-	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $(WORKERS) $(ARGS)
+	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $$(nproc) $(ARGS)
 
 docs: $(READY)  ## write the generated pages of docs/ anew
 	$(call step,docs: docs/generate.py)

@@ -240,7 +240,7 @@ class Judge:
             lay(self._place, image)
             try:
                 self._seen[key] = self._recover()
-            except apsw.Error as error:
+            except (apsw.Error, UnicodeDecodeError) as error:  # torn bytes may be no text
                 self._seen[key] = f"it cannot be opened: {type(error).__name__}: {error}"
         return self._seen[key]
 
