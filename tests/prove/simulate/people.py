@@ -94,6 +94,8 @@ class Person:
             return lambda keep, shown: keep.skip_input(input_id, shown=shown)
         if card.kind == "attention" and card.actions == ("seen",):
             return lambda keep, shown: keep.resolve(str(card.mutation_id), "seen", shown=shown)
+        if settle_all and "grant" in card.actions:  # the deployment that should have brought it died with its host
+            return lambda keep, shown: keep.grant(card.workflow_id, str(card.facts["capability"]))
         acts = [act for act in card.actions if act in ("retry", "skip_run", "finish", "keep")]
         if not acts:
             return None
