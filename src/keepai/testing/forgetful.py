@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..connectors.base import Call, Verdict, mutation
 from ..connectors.local.files import in_thread
-from ..connectors.local.sheets import AppendRow, LocalSheets, Written
+from ..connectors.local.sheets import LocalSheets
+from ..connectors.spreadsheet import AppendRow, Written
 from ..model.errors import OutcomeUnknown
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 from ...model.errors import Rejected
 from ..local.message import clean
-
-Cell = str | int | float | bool | None
+from ..spreadsheet import Cell
 
 CELL_MAX = 50_000  #: characters in a cell, as Sheets allows
 CELLS_MAX = 1_024

@@ -9,12 +9,13 @@ to look.
 from __future__ import annotations
 
 import re
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
 from ..base import Call, Page, Verdict, mutation, read
+from ..spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
 from .api import Google, part
-from .rows import UPDATES_MAX, Cell, Row, cells, digest, marked, rows, with_id
+from .rows import UPDATES_MAX, Row, cells, digest, marked, rows, with_id
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
@@ -24,54 +25,6 @@ SETTLE_S = 30
 _ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _ROWS = "startRow,rowData.values(formattedValue,note)"
 _NOTES = "startRow,rowData.values.note"
-
-
-class Where(TypedDict):
-    """A sheet: of a spreadsheet, the first one or a named one."""
-
-    spreadsheetId: str
-    sheet: NotRequired[str | None]
-
-
-class AppendRow(Where):
-    """A row to add."""
-
-    values: list[Cell]
-
-
-class GetRows(Where):
-    """Which rows."""
-
-    limit: NotRequired[int | None]
-    offset: NotRequired[int | None]
-
-
-class GetRow(Where):
-    """Which row."""
-
-    rowId: str
-
-
-class UpdateRow(Where):
-    """New values for a row."""
-
-    rowId: str
-    values: list[Cell]
-
-
-class Written(TypedDict):
-    """The row that was written: its id, and where it stood then, counted from 1."""
-
-    rowId: str
-    row: int
-
-
-class Shown(TypedDict):
-    """A row; cells are always text, as the sheet shows them."""
-
-    rowId: str
-    row: int
-    values: list[str]
 
 
 class Sheet(TypedDict):

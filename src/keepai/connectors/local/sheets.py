@@ -15,11 +15,11 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NotRequired, TypedDict
 
 from ...model import points
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
+from ..spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
 from . import table
 from .files import (
     PAGE_BYTES,
@@ -33,61 +33,13 @@ from .files import (
     write_all,
     write_new,
 )
-from .table import Cell, Row
+from .table import Row
 
 FILE_MAX = 64 << 20
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
 _APPEND = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 _SAFE = re.compile(rb"[A-Za-z0-9_-]")
-
-
-class Where(TypedDict):
-    """A sheet: of a spreadsheet, the only one or a named one."""
-
-    spreadsheetId: str
-    sheet: NotRequired[str | None]
-
-
-class AppendRow(Where):
-    """A row to add."""
-
-    values: list[Cell]
-
-
-class GetRows(Where):
-    """Which rows."""
-
-    limit: NotRequired[int | None]
-    offset: NotRequired[int | None]
-
-
-class GetRow(Where):
-    """Which row."""
-
-    rowId: str
-
-
-class UpdateRow(Where):
-    """New values for a row."""
-
-    rowId: str
-    values: list[Cell]
-
-
-class Written(TypedDict):
-    """The row that was written: its id, and where it stood then, counted from 1."""
-
-    rowId: str
-    row: int
-
-
-class Shown(TypedDict):
-    """A row; cells are always text."""
-
-    rowId: str
-    row: int
-    values: list[str]
 
 
 class LocalSheets(Connector):

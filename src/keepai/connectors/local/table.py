@@ -23,8 +23,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...model.errors import PreconditionFailed, Rejected
-
-Cell = str | int | float | bool | None
+from ..spreadsheet import Cell
 
 CELL_MAX = 32_767  #: characters in a cell, as in Excel
 CELLS_MAX = 1_024
