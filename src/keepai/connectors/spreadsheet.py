@@ -1,4 +1,4 @@
-"""What scripts say to a spreadsheet and get from it, wherever it is: a local workbook and Google speak the same words."""
+"""What scripts say to a spreadsheet and get from it: a local workbook and Google speak the same words."""
 
 from __future__ import annotations
 
