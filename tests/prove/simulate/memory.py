@@ -1,7 +1,8 @@
 """The ledger's file, in memory: one connection for all hosts of a process, so that statements stay prepared.
 
 Hosts come and go on it as on a file. What a death leaves is what was committed; what a power cut leaves is what was
-there at the last synced commit.
+there at the last synced commit. Older bytes are put back below SQLite, which sees a file that somebody else has
+changed, with the same tables: it reads again and prepares nothing again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.writer import Writer
 
 _chain = account.chain
+
+_NAME = "/ledger"
+_CHANGES = 1 << 30  # more than any schedule makes: where a file's count of changes goes on when older bytes come back
 
 #: An owner, an attribute of it, and what to put there for a while.
 Patch = tuple[Any, str, Any]
@@ -44,14 +48,17 @@ class Memory:
     """What the disk holds, and what it would hold after a power cut."""
 
     def __init__(self) -> None:
-        self.connection = apsw.Connection(":memory:", statementcachesize=1000)
+        image, flags = _empty(), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_MAIN_DB
+        self._file = apsw.VFSFile("memdb", _NAME, [flags, 0])
+        self._file.xWrite(image, 0)
+        self._changes = 0
+        self.connection = apsw.Connection(_NAME, vfs="memdb", statementcachesize=1000)
         opening.settle(self.connection)
         self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
         self.has_power_cuts = self.is_chained = True
         with replaced([(account, "chain", self._chain)]):
             opening.teach(self.connection)
-        self.synced = _empty()
-        self.cut()
+        self.synced = image
 
     def _chain(self, *parts: object) -> str:
         """The hash of a row of the account, or none, to save time where nobody verifies it."""
@@ -60,7 +67,10 @@ class Memory:
     def cut(self) -> None:
         """The power fails: what was not synced is gone."""
         self.let_go()
-        self.connection.deserialize("main", self.synced)
+        self._changes += 1
+        mark = (_CHANGES + self._changes).to_bytes(4, "big")
+        self._file.xWrite(self.synced[:24] + mark + self.synced[28:92] + mark + self.synced[96:], 0)
+        self._file.xTruncate(len(self.synced))
 
     def let_go(self) -> None:
         """The process dies: what was not committed is gone."""
@@ -76,7 +86,7 @@ class Memory:
     def _sync(self) -> None:
         if not self.has_power_cuts:
             return
-        self.synced = self.connection.serialize("main")
+        self.synced = self._file.xRead(self._file.xFileSize(), 0)
 
     def _transacting(self, transact: Callable[..., None]) -> Callable[..., None]:
         def transacted(writer: Any, batch: Any) -> None:
