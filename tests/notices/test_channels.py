@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from pathlib import Path
@@ -20,6 +22,7 @@ from keepai.model.errors import ConfigError
 from keepai.notices import TYPES, load, make
 from keepai.notices.base import Channel, Message, Undelivered, fitting
 from keepai.testing.loopback import Loopback, Reply, drop_before, instead
+from tests.connectors.mail_servers import make_certificates
 
 SECRET = "s3cr3t-Pa55"
 MESSAGE = Message(
@@ -58,24 +61,64 @@ class Mailbox:
         return "250 OK"
 
 
-@pytest.fixture
-async def smtp() -> AsyncIterator[tuple[Mailbox, int]]:
-    mailbox = Mailbox()
+@asynccontextmanager
+async def serving(security: str = "none", home: Path = Path()) -> AsyncIterator[tuple[Mailbox, int]]:
+    """A real server; with a certificate for localhost in `home`, signed by its `ca.pem`, where that is asked for."""
+    mailbox, context = Mailbox(), None
+    if security != "none":
+        make_certificates(home)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(home / "server.pem", home / "server.key")
 
     def check(server: Server, session: Session, envelope: Envelope, mechanism: str, data: Any) -> AuthResult:
         return AuthResult(success=data.password == SECRET.encode(), handled=False)
 
     def protocol() -> Server:
-        return Server(mailbox, authenticator=check, auth_require_tls=False, enable_SMTPUTF8=True, hostname="here")
+        later = {"tls_context": context, "require_starttls": True} if security == "starttls" else {}
+        return Server(
+            mailbox, authenticator=check, auth_require_tls=False, enable_SMTPUTF8=True, hostname="here", **later)
 
-    listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+    listening = await asyncio.get_running_loop().create_server(
+        protocol, "127.0.0.1", 0, ssl=context if security == "tls" else None)
     async with listening:
         yield mailbox, listening.sockets[0].getsockname()[1]
 
 
-def mail(port: int, *to: str, secrets: dict[str, str] | None = None, **more: Any) -> Channel:
+@pytest.fixture
+async def smtp() -> AsyncIterator[tuple[Mailbox, int]]:
+    async with serving() as server:
+        yield server
+
+
+def mail(port: int, *to: str, secrets: dict[str, str] | None = None, folder: Path = Path(), **more: Any) -> Channel:
     settings = {"host": "127.0.0.1", "port": port, "tls": "none", "sender": "keep@example.com", **more}
-    return channel("email", secrets=secrets, to=list(to or ("ann@example.com",)), **settings)
+    return channel("email", folder, secrets, to=list(to or ("ann@example.com",)), **settings)
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_mail_and_password_travel_encrypted_to_a_server_whose_authority_is_trusted(
+    security: str, tmp_path: Path,
+) -> None:
+    async with serving(security, tmp_path) as (mailbox, port):
+        trusting = {"host": "localhost", "tls": security, "certificates": "ca.pem", "folder": tmp_path}
+        right = mail(port, username="keep", secrets={"password": SECRET}, **trusting)
+        assert await right.send(MESSAGE) is None
+    assert [got["Subject"] for got in mailbox.got] == [MESSAGE.title]
+
+
+@pytest.mark.parametrize("security", ["tls", "starttls"])
+async def test_nothing_is_said_to_a_server_whose_certificate_nobody_vouches_for(security: str, tmp_path: Path) -> None:
+    async with serving(security, tmp_path) as (mailbox, port):
+        with pytest.raises(Undelivered, match="its certificate is not valid"):
+            await mail(port, host="localhost", tls=security).send(MESSAGE)
+    assert mailbox.got == []
+
+
+async def test_mail_is_not_sent_in_clear_to_a_server_without_starttls(smtp: tuple[Mailbox, int]) -> None:
+    mailbox, port = smtp
+    with pytest.raises(Undelivered):
+        await mail(port, tls="starttls").send(MESSAGE)
+    assert mailbox.got == []
 
 
 async def test_mail_arrives_as_plain_text_that_no_mailbox_answers(smtp: tuple[Mailbox, int]) -> None:
