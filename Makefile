@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types unit bench prove docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types unit bench prove contract docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -67,6 +67,10 @@ bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARG
 prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
 	$(call step,prove: every suite for $(BUDGET))
 	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $$(nproc) $(ARGS)
+
+contract: $(READY) mailserver  ## every connector against every fault of the contract, with the effects counted; one table
+	$(call step,contract: every mutation of every connector)
+	@$(BIN)/python -m tests.connectors.matrix $(ARGS)
 
 docs: $(READY)  ## write the generated pages of docs/ anew
 	$(call step,docs: docs/generate.py)

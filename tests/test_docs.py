@@ -20,7 +20,8 @@ import click
 import pytest
 
 from keepai.config import table as settings_table
-from keepai.connectors.base import surface
+from keepai.connectors import TYPES, load
+from keepai.connectors.base import Connector, surface
 from keepai.connectors.local.mail import LocalMail
 from keepai.connectors.local.sheets import LocalSheets
 from keepai.model import states
@@ -28,6 +29,7 @@ from keepai.model.operations import Kind, Step
 from keepai.model.policy import settings
 from keepai.script.check import check
 from keepai.script.findings import CODES
+from keepai.testing.contract import Fault
 from keepai.views.cli.main import keep
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,6 +132,21 @@ def test_every_setting_has_its_row() -> None:
 def test_every_operation_and_step_is_in_the_matrix() -> None:
     text = page("reference/phases.md")
     assert first_cells(text) == {*Kind, *Step}
+
+
+def test_every_mutation_of_every_connector_was_tried_against_every_fault() -> None:
+    table = [line.split(" | ") for line in page("reference/contract.md").splitlines() if line.startswith("|")]
+    tried = {re.sub(r"^\| `([^`]+)`.*$", r"\1", line[0].strip()) for line in table[2:]}
+    wanted = {f"{name}.{each}" for name in TYPES for each in mutations_of(load(name))}
+    assert tried == wanted, "run `make contract ARGS=--write`"
+    assert {cell.strip() for cell in table[0]} >= {fault.replace("_", " ") for fault in Fault}
+
+
+def mutations_of(kind: type[Connector]) -> list[str]:
+    """What a type of connector changes outside."""
+    bare = kind.__new__(kind)
+    bare.name = "bare"
+    return [each for each, marked in kind._marked.items() if marked.spec(bare, each).kind is Kind.MUTATION]
 
 
 def commands(group: click.Command, context: click.Context, name: str) -> list[str]:
@@ -271,6 +288,13 @@ def test_every_make_target_in_the_docs_exists() -> None:
     lines = [line for _, line in typed() if line.startswith("make ")]
     assert {line.split()[1] for line in lines} <= targets
     assert any("demo" in line for line in lines)
+
+
+def test_every_program_of_the_tests_that_the_docs_name_exists() -> None:
+    named = {each for path in TEXTS for each in re.findall(r"python -m (tests[\w.]*\w)", path.read_text("utf-8"))}
+    assert {"tests.prove", "tests.prove.webhook", "tests.connectors.matrix"} <= named
+    missing = [each for each in sorted(named) if importlib.util.find_spec(each) is None]
+    assert not missing
 
 
 def test_every_workflow_in_the_docs_passes_check(tmp_path: Path) -> None:

@@ -84,6 +84,7 @@ class GmailSend(GoogleSubject):
 
 
 class GmailSendWhenIdsAreRewritten(GmailSend):
+    how = "when ids are rewritten"
     crash_lines_max = 0
     oddities = ()
     refusals = MappingProxyType({})

@@ -55,6 +55,7 @@ class SlackPost(HttpSubject):
 
 
 class SlackThread(SlackPost):
+    how = "in a thread"
     params = MappingProxyType({"channel": "C0GENERAL", "text": "everybody", "thread": "1767600001.000100"})
     crash_lines_max = 0
     refusals = MappingProxyType({"429": Transient, "503": OutcomeUnknown})

@@ -215,7 +215,10 @@ MUTATIONS: dict[str, dict[str, Any]] = {
 
 
 def _subjects(kind: type[Subject], word: str) -> list[type[Subject]]:
-    return [type(f"{word}: {name}", (kind,), members) for name, members in MUTATIONS.items()]
+    return [
+        type(f"{word}: {name}", (kind,), {**members, "how": f"{word}, {name.partition(' ')[2]}"})
+        for name, members in MUTATIONS.items()
+    ]
 
 
 SUBJECTS = _subjects(OnSqlite, "sqlite") + (_subjects(OnPostgres, "postgres") if binaries() else [])

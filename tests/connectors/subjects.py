@@ -46,8 +46,15 @@ def local(case: Case, **more: Any) -> type[Subject]:
     return type(f"{case.id} {case.params}"[:80], (Local,), more)
 
 
+def _which(case: Case) -> str:
+    path = case.params.get("path")
+    return "if it is absent" if "ifAbsent" in case.params else f"to `{path}`" if path else ""
+
+
 SUBJECTS += [local(case) for case in CASES]
-SUBJECTS += [local(case, crash_in=(changes, journal), crash_lines_max=8) for case in file_cases.CASES]
+SUBJECTS += [
+    local(case, crash_in=(changes, journal), crash_lines_max=8, how=_which(case)) for case in file_cases.CASES
+]
 SUBJECTS += sql_subjects.SUBJECTS
 
 
@@ -137,8 +144,8 @@ class Told(HttpSubject):
 
 SUBJECTS += [
     orders("http.post"),
-    orders("http.post without a rule", looked_up=False, kind="blind", refusals=_FEW),
-    orders("http.post with keys", honours_keys=True, same_key_once=True, kind="honest", refusals=_FEW),
+    orders("http.post without a rule", how="without a rule", looked_up=False, kind="blind", refusals=_FEW),
+    orders("http.post with keys", how="with keys", honours_keys=True, same_key_once=True, kind="honest", refusals=_FEW),
     orders("http.put", method="PUT", operation="put", path="/v1/orders/7", refusals=_FEW),
     orders("http.patch", method="PATCH", operation="patch", path="/v1/orders/7", refusals=_FEW),
     orders("http.delete", method="DELETE", operation="delete", path="/v1/orders/7", refusals=_DELETE),

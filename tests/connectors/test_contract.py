@@ -27,7 +27,9 @@ async def test_no_second_effect_and_no_false_word(subject: type[Subject]) -> Non
     assert not report.broken, str(report)
     assert all(trial.effects <= 1 for trial in report.trials)
     assert set(report.untried) <= UNTRIED.get(subject.kind, set())  # type: ignore[attr-defined]
-    assert any(trial.name.startswith("killed") for trial in report.trials)
+    [at_its_end] = [trial for trial in report.trials if trial.name == "killed: when it has returned"]
+    assert at_its_end.effects == 1
+    assert "failed" not in at_its_end.said[1]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.__name__)

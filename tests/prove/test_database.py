@@ -7,13 +7,13 @@ import sys
 import pytest
 
 from tests.postgres import binaries
-from tests.prove import database
+from tests.prove import killing
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux" or binaries() is None, reason="needs pidfds and PostgreSQL")
 
 
 @pytest.mark.parametrize("known_by", ["key", "receipt"])
 def test_hosts_killed_between_commit_and_its_answer_write_every_row_once(known_by: str) -> None:
-    found = database.run(5, 3, known_by)
+    found = killing.run("tests.prove.database", 5, 3, known_by)
     assert found["problems"] == []
     assert (found["kills"], found["effects"]) == (5, found["orders"])

@@ -1,4 +1,4 @@
-"""Kills a process in the middle of a call: at every line of the connector's module, and while an answer is held back.
+"""Kills a process in the middle of a call: at lines of the connector's module, before its answer comes, and at its end.
 
 The process is a fork, so that it needs no recipe for the connector. It is killed by SIGKILL: no `finally` runs in it.
 """
@@ -33,21 +33,25 @@ class Moment:
     line: int | None  # at the nth line that runs in the connector's module; None: while the answer is held back
 
     def __str__(self) -> str:
+        if self == AT_END:
+            return "when it has returned"
         return "while the answer is held back" if self.line is None else f"at line {self.line} of those it runs"
+
+
+AT_END = Moment(0)  # all has happened, and nobody has heard of it
 
 
 def moments(subject: Subject) -> list[Moment]:
     """Every moment that is tried; of too many lines, evenly chosen ones."""
     count = _lines(subject) if subject.crash_lines_max else 0
     tried = min(count, subject.crash_lines_max)
-    return [Moment(None), *(Moment(1 + number * count // tried) for number in range(tried))]
+    return [Moment(None), *(Moment(1 + number * count // tried) for number in range(tried)), AT_END]
 
 
 async def send_and_die(subject: Subject, moment: Moment) -> bool:
     """Make the call in a process that is killed at the moment; False if it never came to that."""
     if moment.line is not None:
-        status = await asyncio.to_thread(_forked, lambda: _call(subject, _killer(subject, moment.line or 0)))
-        return os.WIFSIGNALED(status)
+        return os.WIFSIGNALED(await asyncio.to_thread(_forked, lambda: _call_and_die(subject, moment)))
     broken = subject.fault(Fault.HELD)
     if broken is None:
         return False
@@ -103,8 +107,8 @@ def _call(subject: Subject, tracer: Tracer | None) -> None:
     asyncio.run(spec.invoke(spec.parse(dict(subject.params)), sender.call()))
 
 
-def _killer(subject: Subject, line: int) -> Tracer:
-    left = line
+def _call_and_die(subject: Subject, moment: Moment) -> None:
+    left = moment.line or 0
 
     def at() -> None:
         nonlocal left
@@ -112,7 +116,9 @@ def _killer(subject: Subject, line: int) -> Tracer:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    return _tracer(subject, at)
+    _call(subject, None if moment == AT_END else _tracer(subject, at))
+    if moment == AT_END:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _tracer(subject: Subject, at: Callable[[], None]) -> Tracer:
