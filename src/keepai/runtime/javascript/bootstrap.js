@@ -10,7 +10,7 @@
   delete globalThis.__host;
 
   const { Error, Promise, Proxy, WeakSet, JSON, String } = globalThis;
-  const { apply, getPrototypeOf, ownKeys } = Reflect;
+  const { apply, getPrototypeOf, preventExtensions } = Reflect;
   const { create, defineProperty, freeze, hasOwn, keys } = Object;
   const { isArray } = Array;
   const { isFinite, isInteger, isSafeInteger } = Number;
@@ -173,10 +173,12 @@
     }
     return new Promise((resolve) => { waiting[id] = resolve; });
   };
-  const settle = (id, text) => {
+  const settle = (text) => {
+    const border = indexOf(text, "\n");
+    const id = slice(text, 0, border);
     const resolve = waiting[id];
     delete waiting[id];
-    resolve(decode(text));
+    resolve(decode(slice(text, border + 1)));
   };
 
   // ---- ctx -----------------------------------------------------------------------------------------------
@@ -184,9 +186,9 @@
   // A member that does not exist ends the script: a typo must not become `undefined is not a function` late.
   const closed = (target, path) => new Proxy(target, record({
     get: (owner, key) => {
-      if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") {
+      if (hasOwn(owner, key)) {
         const member = owner[key];
-        if (typeof member === "function" && hasOwn(owner, key)) {
+        if (typeof member === "function") {
           if (readsTop === READS_MAX) readsTop = 0;
           limitFrames(Error, 2); // this function and its caller: every frame costs
           reads[readsTop++] = { __proto__: null, name: path ? `${path}.${key}` : key, member: key, error: new Error() };
@@ -194,6 +196,7 @@
         }
         return member;
       }
+      if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") return owner[key];
       return host("missing", path, cut(key, 200), here());
     },
   }));
@@ -354,7 +357,7 @@
     const bare = typeof handler === "function" && method === "handler";
     const work = bare ? handler : own(handler, method);
     if (typeof work !== "function") host("wrong", `${group}.${name}.${method} is not a function.`, "");
-    return record({ work, owner: bare ? undefined : handler });
+    return { __proto__: null, work, owner: bare ? undefined : handler };
   };
   const drive = async (found, args) => {
     let result;
@@ -363,7 +366,7 @@
     } catch (e) {
       describe(e);
     }
-    host("end", encode(result, "", 0, 1, "") ?? "");
+    host(`=${encode(result, "", 0, 1, "") ?? ""}`);
   };
 
   // A step: `ready` after the script was loaded, possibly in the image; `start` in every step.
@@ -377,15 +380,18 @@
     ctx = contents(members);
     given = closed(ctx, "");
   };
-  const start = (group, method, name, state, ...texts) => {
-    const found = find(group, method, name);
-    if (state !== undefined) fixed(ctx, "state", members.state = state ? deepFreeze(parse(state)) : undefined);
-    freeze(ctx);
-    const args = parse("[]");
-    const put = (index, value) =>
-      defineProperty(args, index, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
-    put(0, given);
-    for (let i = 0; i < texts.length; i++) put(i + 1, texts[i] === undefined ? undefined : parse(texts[i]));
+  // The text is a list: where the function is (three names), whether there is a state (0, 1: it is undefined, 2), the
+  // state, the arguments with a place for ctx before them, and the places of those that are undefined. What is
+  // written here are own members that the lists have, so that no setter on a prototype is met.
+  const start = (text) => {
+    const told = parse(text);
+    const found = find(told[0], told[1], told[2]);
+    if (told[3]) fixed(ctx, "state", members.state = told[3] === 2 ? deepFreeze(told[4]) : undefined);
+    preventExtensions(ctx); // its members are fixed, so it is frozen now
+    const args = told[5];
+    const absent = told[6];
+    args[0] = given;
+    for (let i = 0; i < absent.length; i++) args[absent[i]] = undefined;
     drive(found, args);
   };
 

@@ -23,7 +23,6 @@ _REJECTIONS_MAX = 1000
 _ARGUMENTS_AT, _ARGUMENTS_MAX, _STRING_AT, _STRING_MAX = 16, 128, 1024, 7000
 DESK_BYTES = 8192
 _POINTERS = [struct.Struct(f"<{count}i") for count in range(_ARGUMENTS_MAX + 1)]
-_LENGTH = struct.Struct("<I")
 
 
 class Thrown(Exception):
@@ -131,7 +130,7 @@ class Vm:
 
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
-        answer = self._asked.host(*map(self._text, struct.unpack(f"<{argc}i", self.guest.read(argv, 4 * argc))))
+        answer = self._asked.host(*map(self._text, self.guest.read_words(argv, argc)))
         return self._qjs_get_undefined() if answer is None else self._string(answer)
 
     def rejected(self, promise: int, reason: int, handled: bool) -> None:
@@ -216,10 +215,10 @@ class Vm:
 
     def _text(self, handle: int) -> str:
         pointer = self._handle(self._qjs_get_string_len(handle, self._desk))
-        (length,) = _LENGTH.unpack(self.guest.read(self._desk, 4))
-        data = self.guest.read(pointer, length)
+        (length,) = self.guest.read_words(self._desk, 1)
+        text = self.guest.read_text(pointer, length)
         self._qjs_free_cstring(pointer)
-        return data.decode("utf-8", "surrogatepass")
+        return text
 
 
 class Vms:
