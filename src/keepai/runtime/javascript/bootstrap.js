@@ -54,6 +54,7 @@
   // `trail`, by depth the keys to the present value. It is a list, which costs a quarter of an object. The trail is
   // made once; only what is written while something else is (by a getter, say) has its own.
   const TRAIL = zeros(DEPTH_MAX + 1);
+  const quoted = create(null); // the names that the script's own text gives to members
   let isWriting = false;
   const encode = (value, name, index, count, read) => {
     if (typeof value === "string") return quote(value);
@@ -102,7 +103,7 @@
       const value = v[name];
       const member = typeof value === "string" ? quote(value) : write(value, depth + 1, out);
       if (member === undefined) continue;
-      text += (text && ",") + quote(name) + ":" + member;
+      text += (text && ",") + (quoted[name] ?? quote(name)) + ":" + member;
       if (text.length > messageMax) tooLarge(out);
     }
     return "{" + text + "}";
@@ -122,7 +123,8 @@
 
   // A class's toJSON (Date's, say) counts; one that was hung on all objects or arrays does not.
   const ownToJSON = (v) => {
-    if (v.toJSON === undefined) return undefined;
+    const parent = getPrototypeOf(v);
+    if ((parent === ObjectPrototype || parent === ArrayPrototype) && !hasOwn(v, "toJSON")) return undefined; // most
     for (let p = v; p !== null && p !== ObjectPrototype && p !== ArrayPrototype; p = getPrototypeOf(p)) {
       if (hasOwn(p, "toJSON")) return typeof v.toJSON === "function" ? v.toJSON : undefined;
     }
@@ -397,6 +399,7 @@
     namespace = loaded;
     operations = setting.operations;
     messageMax = setting.messageMax;
+    for (let i = 0; i < setting.names.length; i++) quoted[setting.names[i]] = quote(setting.names[i]);
     members = allMembers();
     ctx = contents(members);
     given = closed(ctx, "");
