@@ -75,7 +75,7 @@ class Cell:
     def reset(self, image: Image, size: Size) -> None:
         """Make it what the image says."""
         guest = self.guest
-        if size != self._limited_to:
+        if size is not self._limited_to and size != self._limited_to:
             self._limit(size)
         guest.allow_epoch()
         guest.grow_to(image.size)
@@ -101,5 +101,5 @@ def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], .
     found = [match.span() for match in re.finditer(f"0{{{_GAP_PAGES_MIN},}}", marks)]
     gaps = tuple((start * _PAGE_BYTES, end * _PAGE_BYTES) for start, end in found)
     borders = [0, *(border for gap in gaps for border in gap), len(memory)]
-    pieces = tuple((start, memory[start:end]) for start, end in zip(borders[::2], borders[1::2], strict=True) if start < end)
-    return pieces, gaps
+    between = zip(borders[::2], borders[1::2], strict=True)
+    return tuple((start, memory[start:end]) for start, end in between if start < end), gaps

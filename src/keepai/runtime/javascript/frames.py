@@ -99,7 +99,8 @@ class Channel:
         if length > JOB_BYTES_MAX:
             raise Garbled(f"a frame of {length:,} bytes")
         end = HEADER.size + length
-        self._read(end)
+        if end > len(self._unread):
+            self._read(end)
         data, self._unread = self._unread[HEADER.size : end], self._unread[end:]
         return unpack(data)
 

@@ -12,6 +12,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii as quote
 from typing import NoReturn
 
 from ...model.clock import SystemClock
@@ -20,7 +21,7 @@ from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
 from .deadline import Deadline
-from .frames import Channel, Frame, call_frame, end_frame, pack, quote
+from .frames import Channel, Frame, call_frame, end_frame, pack
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
@@ -136,7 +137,10 @@ class StepRun:
         """Do what bootstrap asks for; a call and the end, which come most often, are one text alone."""
         if args:
             return _HANDLERS[what](self, *args)
-        return self._on_end(what[1:]) if what.startswith("=") else self._on_call(what)
+        if not what.startswith("="):
+            return self._on_call(what)
+        self._on_end(what[1:])
+        return None
 
     def now_ms(self) -> int:
         """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
