@@ -36,6 +36,11 @@ def _bound(function: Any, result: Any, *words: int) -> Callable[[], Any]:
     return partial(plain, *map(_address.from_param, words))
 
 
+def _delete(function: Any) -> Any:
+    return ctypes.CFUNCTYPE(None, _address)(ctypes.cast(function, _address).value or 0)
+
+
+_delete_error, _delete_trap = _delete(c._wasmtime_error_delete), _delete(c._wasm_trap_delete)
 _WHY = ctypes.create_string_buffer(b"host")
 _new_trap = _bound(c._wasmtime_trap_new, _address, ctypes.addressof(_WHY), len(_WHY.value))
 
@@ -234,13 +239,14 @@ class Guest:
 
     def _raise(self, error: int | None) -> None:
         trap, self._trapped[0] = self._trapped[0], 0
-        cause: wasmtime.WasmtimeError | wasmtime.Trap
         if error:
-            cause = wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t)))
-        else:
-            cause = wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t)))
-        self._callbacks.raise_again()
-        code = cause.trap_code if isinstance(cause, wasmtime.Trap) else None
+            _delete_error(error)
+            self._callbacks.raise_again()
+            raise GuestCrashed("trap")
+        if self._callbacks.raised is not None:
+            _delete_trap(trap)
+            self._callbacks.raise_again()
+        code = wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t))).trap_code
         if code == wasmtime.TrapCode.INTERRUPT:
             raise OutOfTime
         if code == wasmtime.TrapCode.STACK_OVERFLOW:
