@@ -202,6 +202,21 @@ POLLUTION = {
         "Object.defineProperty(Object.prototype, 'reservations', {value: [{topic: 'x'}], enumerable: true}); return {data: 1};",
         Returns({"data": 1}),
     ),
+    "String methods replaced": (
+        "for (const n of Object.getOwnPropertyNames(String.prototype)) if (typeof ''[n] === 'function') String.prototype[n] = () => 'pwned';"
+        " return [await ctx.gmail.get({a: 1}), 1];",
+        Returns([[{"a": 1}], 1]),
+    ),
+    "stack traces replaced": (
+        "Error.captureStackTrace = () => { throw 1; }; Object.defineProperty(Object.prototype, 'stack', {get() { throw 1; }, set() { throw 1; }});"
+        " return await ctx.gmail.get(1);",
+        Returns([1]),
+    ),
+    "writing while writing": (
+        "const twice = {get b() { ctx.registerInput({c: {d: 1}}); throw 1; }}; try { ctx.gmail.get({a: twice}); } catch {}"
+        " return await ctx.gmail.get({e: [NaN]});",
+        Fails(BadValue, ("ctx.gmail.get.e[0] is NaN",)),
+    ),
     "WeakSet replaced": ("WeakSet.prototype.has = () => true; return 1;", Returns(1)),
     "Symbol.iterator replaced": ("Array.prototype[Symbol.iterator] = null; return await ctx.gmail.get({a: 1}, 2);", Returns([{"a": 1}, 2])),
     "Error replaced": ("globalThis.Error = null; return await ctx.gmail.get(1);", Returns([1])),

@@ -2,7 +2,8 @@
 //
 // Runs before the script, once, into the memory image. Everything used later is captured here, and nothing
 // later goes through a prototype that the script can change: no method calls on values, no iteration
-// protocol, no array writes, only captured functions, own properties and null-prototype objects.
+// protocol, no array writes but to own members that are there, only captured functions, own properties and
+// null-prototype objects. Texts are joined by `+`: a template would call String.prototype.concat.
 // `host` raises a trap for whatever ends the script; it never returns from those.
 (function () {
   "use strict";
@@ -10,9 +11,10 @@
   delete globalThis.__host;
 
   const { Error, Promise, Proxy, WeakSet, JSON, String } = globalThis;
-  const { apply, getPrototypeOf, ownKeys } = Reflect;
+  const { apply, getPrototypeOf, preventExtensions } = Reflect;
   const { create, defineProperty, freeze, hasOwn, keys } = Object;
   const { isArray } = Array;
+  const { captureStackTrace } = Error;
   const { isFinite, isInteger, isSafeInteger } = Number;
   const { parse } = JSON;
   const quote = JSON.stringify; // of strings only: those never reach a toJSON
@@ -28,6 +30,7 @@
   const ArrayPrototype = Array.prototype;
 
   const DEPTH_MAX = 64; // as the host's codec counts
+  const zeros = (count) => parse("[0" + ",0".repeat(count - 1) + "]");
   const TEXT_MAX = 2000;
   const LINE_MAX = 8192;
 
@@ -48,64 +51,80 @@
 
   // Own members as JSON carries them exactly; anything else ends the script and names its place. `out` says what is
   // written: argument `index` of `count` of a call of `name`, or without a name the result; `read` for its place; and
-  // `trail`, the keys to the present value.
-  const encode = (value, name, index, count, read) =>
-    write(value, 0, { __proto__: null, name, index, count, read, trail: create(null) });
-  const inWords = (out) => {
-    if (!out.name) return "the result";
-    return out.count > 1 ? `argument ${out.index + 1} of ctx.${out.name}` : `the argument of ctx.${out.name}`;
+  // `trail`, by depth the keys to the present value. It is a list, which costs a quarter of an object. The trail is
+  // made once; only what is written while something else is (by a getter, say) has its own.
+  const TRAIL = zeros(DEPTH_MAX + 1);
+  const quoted = create(null); // the names that the script's own text gives to members
+  let isWriting = false;
+  const encode = (value, name, index, count, read) => {
+    if (typeof value === "string") return quote(value);
+    const isWithin = isWriting;
+    isWriting = true;
+    const text = write(value, 0, [name, index, count, read, isWithin ? create(null) : TRAIL]);
+    isWriting = isWithin;
+    return text;
   };
-  const tooLarge = (out) => host("large", inWords(out), out.read);
+  const inWords = (out) => {
+    if (!out[0]) return "the result";
+    return (out[2] > 1 ? "argument " + (out[1] + 1) : "the argument") + " of ctx." + out[0];
+  };
+  const tooLarge = (out) => host("large", inWords(out), out[3]);
   const write = (v, depth, out) => {
-    switch (typeof v) {
-      case "string": return quote(v);
-      case "number": return number(v, depth, out);
-      case "boolean": return v ? "true" : "false";
-      case "bigint": return refuse(depth, out, "is a BigInt, which JSON cannot carry. Use a string.");
-      case "object": break;
-      default: return undefined;
-    }
-    if (v === null) return "null";
-    if (depth >= DEPTH_MAX) refuse(depth, out, `is nested deeper than ${DEPTH_MAX} levels (or contains itself). Flatten it.`);
+    const kind = typeof v;
+    if (kind === "object") return v === null ? "null" : compound(v, depth, out);
+    if (kind === "number") return number(v, depth, out);
+    if (kind === "boolean") return v ? "true" : "false";
+    if (kind === "string") return quote(v);
+    return kind === "bigint" ? refuse(depth, out, "is a BigInt, which JSON cannot carry. Use a string.") : undefined;
+  };
+  const compound = (v, depth, out) => {
+    if (depth >= DEPTH_MAX) refuse(depth, out, "is nested deeper than " + DEPTH_MAX + " levels (or contains itself). Flatten it.");
     const toJSON = ownToJSON(v);
     if (toJSON) return write(apply(toJSON, v, [""]), depth + 1, out);
     return isArray(v) ? list(v, depth, out) : object(v, depth, out);
   };
   const list = (v, depth, out) => {
+    const trail = out[4];
     let text = "[";
     for (let i = 0; i < v.length; i++) {
-      out.trail[depth] = i;
-      text += (i ? "," : "") + (write(v[i], depth + 1, out) ?? "null");
+      trail[depth] = i;
+      const item = v[i];
+      text += (i ? "," : "") + (typeof item === "string" ? quote(item) : write(item, depth + 1, out) ?? "null");
       if (text.length > messageMax) tooLarge(out);
     }
     return text + "]";
   };
   const object = (v, depth, out) => {
     const names = keys(v);
+    const trail = out[4];
     let text = "";
     for (let i = 0; i < names.length; i++) {
-      const name = out.trail[depth] = names[i];
-      const member = write(v[name], depth + 1, out);
+      const name = trail[depth] = names[i];
+      const value = v[name];
+      const member = typeof value === "string" ? quote(value) : write(value, depth + 1, out);
       if (member === undefined) continue;
-      text += (text && ",") + quote(name) + ":" + member;
+      text += (text && ",") + (quoted[name] ?? quote(name)) + ":" + member;
       if (text.length > messageMax) tooLarge(out);
     }
     return "{" + text + "}";
   };
   const number = (v, depth, out) => {
-    if ((v | 0) === v) return `${v}`;
-    if (!isFinite(v)) refuse(depth, out, `is ${v}, which JSON cannot carry.`);
+    if ((v | 0) === v) return "" + v;
+    if (!isFinite(v)) refuse(depth, out, "is " + v + ", which JSON cannot carry.");
     if (isInteger(v) && !isSafeInteger(v)) refuse(depth, out, "is an integer beyond ±(2^53−1). Use a string.");
-    return `${v}`;
+    return "" + v;
   };
   const refuse = (depth, out, why) => {
+    const trail = out[4];
     let text = inWords(out);
-    for (let i = 0; i < depth; i++) text += typeof out.trail[i] === "number" ? `[${out.trail[i]}]` : `.${out.trail[i]}`;
-    host("bad", `${cut(text, 300)} ${why}`, out.read);
+    for (let i = 0; i < depth; i++) text += typeof trail[i] === "number" ? "[" + trail[i] + "]" : "." + trail[i];
+    host("bad", cut(text, 300) + " " + why, out[3]);
   };
 
   // A class's toJSON (Date's, say) counts; one that was hung on all objects or arrays does not.
   const ownToJSON = (v) => {
+    const parent = getPrototypeOf(v);
+    if ((parent === ObjectPrototype || parent === ArrayPrototype) && !hasOwn(v, "toJSON")) return undefined; // most
     for (let p = v; p !== null && p !== ObjectPrototype && p !== ArrayPrototype; p = getPrototypeOf(p)) {
       if (hasOwn(p, "toJSON")) return typeof v.toJSON === "function" ? v.toJSON : undefined;
     }
@@ -138,20 +157,21 @@
   // ---- calls ---------------------------------------------------------------------------------------------
 
   const waiting = create(null); // id → resolve
+  const resolved = Promise.resolve.bind(Promise);
   let calls = 0;
   let messageMax = 0;
 
   // QuickJS locates a call at the last thing evaluated in its arguments. The place where the member was read
   // comes before them, so that is sent, and the worker takes it if a call follows it in the source; else it asks
   // for the trace of the call.
-  const reads = create(null);
   const READS_MAX = 64;
+  const reads = zeros(READS_MAX); // lists: a name, and the member with its place
   let readsTop = 0;
   const readOf = (name) => {
     for (let i = readsTop - 1; i >= 0; i--) {
-      if (reads[i].name !== name) continue;
+      if (reads[i][0] !== name) continue;
       readsTop = i;
-      return `${reads[i].member}\n${cut(stackOf(reads[i].error), 4000)}`;
+      return reads[i][1];
     }
     return "?";
   };
@@ -162,49 +182,55 @@
     for (let i = 0; i < args.length; i++) {
       text += (i ? "\n" : "") + (encode(args[i], name, i, args.length, read) ?? "null");
     }
-    return host(`${id}\n${name}\n${text}\0${read}`);
+    return host(id + "\n" + name + "\n" + text + "\0" + read);
   };
   const ask = (name, args) => {
     const id = ++calls;
     const answer = request(name, args, id);
     if (answer !== undefined) {
       const value = decode(answer);
-      return new Promise((resolve) => resolve(value));
+      return resolved(value);
     }
     return new Promise((resolve) => { waiting[id] = resolve; });
   };
-  const settle = (id, text) => {
+  const settle = (text) => {
+    const border = indexOf(text, "\n");
+    const id = slice(text, 0, border);
     const resolve = waiting[id];
     delete waiting[id];
-    resolve(decode(text));
+    resolve(decode(slice(text, border + 1)));
   };
 
   // ---- ctx -----------------------------------------------------------------------------------------------
 
   // A member that does not exist ends the script: a typo must not become `undefined is not a function` late.
-  const closed = (target, path) => new Proxy(target, record({
-    get: (owner, key) => {
-      if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") {
+  const closed = (target, path) => {
+    const get = (owner, key) => {
+      if (hasOwn(owner, key)) {
         const member = owner[key];
-        if (typeof member === "function" && hasOwn(owner, key)) {
+        if (typeof member === "function") {
           if (readsTop === READS_MAX) readsTop = 0;
-          limitFrames(Error, 2); // this function and its caller: every frame costs
-          reads[readsTop++] = { __proto__: null, name: path ? `${path}.${key}` : key, member: key, error: new Error() };
+          const place = {};
+          limitFrames(Error, 1); // who reads: every frame costs
+          captureStackTrace(place, get);
           limitFrames(Error, FRAMES_MAX);
+          reads[readsTop++] = [path ? path + "." + key : key, key + "\n" + cut(place.stack, 4000)];
         }
         return member;
       }
+      if (typeof key === "symbol" || key in owner || key === "then" || key === "toJSON") return owner[key];
       return host("missing", path, cut(key, 200), here());
-    },
-  }));
+    };
+    return new Proxy(target, record({ get }));
+  };
   const builtIn = (name, scope) => freeze((...args) => {
-    if (scope?.over) host("wrong", `ctx.${name} belongs to an item that has ended; use the ctx of the item at work.`, here());
+    if (scope?.over) host("wrong", "ctx." + name + " belongs to an item that has ended; use the ctx of the item at work.", here());
     return ask(name, args);
   });
   const connector = (name, operations, scope) => {
     const made = {};
     const names = keys(operations);
-    for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(`${name}.${names[i]}`, scope));
+    for (let i = 0; i < names.length; i++) fixed(made, names[i], builtIn(name + "." + names[i], scope));
     return closed(freeze(made), name);
   };
   // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
@@ -257,7 +283,7 @@
   const show = (v, depth) => {
     if (typeof v === "string") return depth ? quote(v) : v;
     if (typeof v === "function") return "[function]";
-    if (typeof v !== "object" || v === null) return typeof v === "bigint" ? `${v}n` : String(v);
+    if (typeof v !== "object" || v === null) return typeof v === "bigint" ? v + "n" : String(v);
     if (isError(v)) return nameOf(v);
     if (depth > 4) return isArray(v) ? "[…]" : "{…}";
     const toJSON = ownToJSON(v);
@@ -265,9 +291,9 @@
     const names = keys(v);
     let text = "";
     for (let i = 0; i < names.length && text.length < LINE_MAX; i++) {
-      text += (i ? ", " : "") + (isArray(v) ? "" : `${names[i]}: `) + show(v[names[i]], depth + 1);
+      text += (i ? ", " : "") + (isArray(v) ? "" : names[i] + ": ") + show(v[names[i]], depth + 1);
     }
-    return isArray(v) ? `[${text}]` : `{${text}}`;
+    return isArray(v) ? "[" + text + "]" : "{" + text + "}";
   };
   const speak = (level) => freeze((...args) => {
     let text = "";
@@ -284,7 +310,7 @@
   const nameOf = (e) => {
     const name = typeof e.name === "string" ? e.name : "Error";
     const message = typeof e.message === "string" ? e.message : "";
-    return message ? `${name}: ${message}` : name;
+    return message ? name + ": " + message : name;
   };
   const textOf = (e) => {
     try {
@@ -350,11 +376,11 @@
       host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.", "");
     }
     const handler = own(own(exported, group), name);
-    if (handler === undefined) host("wrong", `The script has no ${group}.${name}.`, "");
+    if (handler === undefined) host("wrong", "The script has no " + group + "." + name + ".", "");
     const bare = typeof handler === "function" && method === "handler";
     const work = bare ? handler : own(handler, method);
-    if (typeof work !== "function") host("wrong", `${group}.${name}.${method} is not a function.`, "");
-    return record({ work, owner: bare ? undefined : handler });
+    if (typeof work !== "function") host("wrong", group + "." + name + "." + method + " is not a function.", "");
+    return { __proto__: null, work, owner: bare ? undefined : handler };
   };
   const drive = async (found, args) => {
     let result;
@@ -363,7 +389,7 @@
     } catch (e) {
       describe(e);
     }
-    host("end", encode(result, "", 0, 1, "") ?? "");
+    host("=" + (encode(result, "", 0, 1, "") ?? ""));
   };
 
   // A step: `ready` after the script was loaded, possibly in the image; `start` in every step.
@@ -373,19 +399,23 @@
     namespace = loaded;
     operations = setting.operations;
     messageMax = setting.messageMax;
+    for (let i = 0; i < setting.names.length; i++) quoted[setting.names[i]] = quote(setting.names[i]);
     members = allMembers();
     ctx = contents(members);
     given = closed(ctx, "");
   };
-  const start = (group, method, name, state, ...texts) => {
-    const found = find(group, method, name);
-    if (state !== undefined) fixed(ctx, "state", members.state = state ? deepFreeze(parse(state)) : undefined);
-    freeze(ctx);
-    const args = parse("[]");
-    const put = (index, value) =>
-      defineProperty(args, index, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
-    put(0, given);
-    for (let i = 0; i < texts.length; i++) put(i + 1, texts[i] === undefined ? undefined : parse(texts[i]));
+  // The text is a list: where the function is (three names), whether there is a state (0, 1: it is undefined, 2), the
+  // state, the arguments with a place for ctx before them, and the places of those that are undefined. What is
+  // written here are own members that the lists have, so that no setter on a prototype is met.
+  const start = (text) => {
+    const told = parse(text);
+    const found = find(told[0], told[1], told[2]);
+    if (told[3]) fixed(ctx, "state", members.state = told[3] === 2 ? deepFreeze(told[4]) : undefined);
+    preventExtensions(ctx); // its members are fixed, so it is frozen now
+    const args = told[5];
+    const absent = told[6];
+    args[0] = given;
+    for (let i = 0; i < absent.length; i++) args[absent[i]] = undefined;
     drive(found, args);
   };
 

@@ -7,6 +7,8 @@ and costs a tenth, because the pages are already there. An instance that has gro
 
 from __future__ import annotations
 
+import mmap
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -15,7 +17,8 @@ import wasmtime
 from .engine import Engine
 from .guest import Guest, GuestCrashed
 
-_BLOCK_BYTES = 64 << 10  # of wasm's pages; shorter gaps are not worth a system call
+_PAGE_BYTES = mmap.PAGESIZE
+_GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -72,7 +75,7 @@ class Cell:
     def reset(self, image: Image, size: Size) -> None:
         """Make it what the image says."""
         guest = self.guest
-        if size != self._limited_to:
+        if size is not self._limited_to and size != self._limited_to:
             self._limit(size)
         guest.allow_epoch()
         guest.grow_to(image.size)
@@ -90,15 +93,13 @@ class Cell:
 
 def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
     """The memory above the stack, cut into pieces of something and long gaps of zeros; the stack is one gap."""
-    if stack_pointer % _BLOCK_BYTES:
+    if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
-    memory, empty = guest.read(0, guest.memory_size()), bytes(_BLOCK_BYTES)
-    blocks: list[tuple[bool, int]] = []
-    for at in range(0, len(memory), _BLOCK_BYTES):
-        is_gap = at < stack_pointer or memory[at : at + _BLOCK_BYTES] == empty
-        if not blocks or blocks[-1][0] != is_gap:
-            blocks.append((is_gap, at))
-    borders = zip(blocks, [*blocks[1:], (True, len(memory))], strict=True)
-    spans = [(is_gap, start, end) for (is_gap, start), (_, end) in borders]
-    pieces = tuple((start, memory[start:end]) for is_gap, start, end in spans if not is_gap)
-    return pieces, tuple((start, end) for is_gap, start, end in spans if is_gap)
+    memory, empty = guest.read(0, guest.memory_size()), bytes(_PAGE_BYTES)
+    pages = range(0, len(memory), _PAGE_BYTES)
+    marks = "".join("0" if at < stack_pointer or memory[at : at + _PAGE_BYTES] == empty else "1" for at in pages)
+    found = [match.span() for match in re.finditer(f"0{{{_GAP_PAGES_MIN},}}", marks)]
+    gaps = tuple((start * _PAGE_BYTES, end * _PAGE_BYTES) for start, end in found)
+    borders = [0, *(border for gap in gaps for border in gap), len(memory)]
+    between = zip(borders[::2], borders[1::2], strict=True)
+    return tuple((start, memory[start:end]) for start, end in between if start < end), gaps

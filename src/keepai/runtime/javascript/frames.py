@@ -31,7 +31,7 @@ Frame = dict[str, Any]
 
 # Made once: building them costs more than a small frame does.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # it takes one value and no space around it
 
 
 class Garbled(Exception):
@@ -51,10 +51,11 @@ def framed(text: str) -> bytes:
 def unpack(data: bytes) -> Frame:
     """The frame in `data`, or `Garbled`."""
     try:
-        frame = _decode(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        text = data.decode("utf-8")
+        frame, end = _scan(text, 0)
+    except (ValueError, RecursionError, StopIteration) as error:
         raise Garbled(str(error)[:200]) from None
-    if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
+    if end != len(text) or not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
         raise Garbled("not an object with a type")
     return frame
 
@@ -63,6 +64,11 @@ def call_frame(kind: str, number: int, call: int, name: str, args: Sequence[str]
     """The frame of a call (`call` or `mutation`); the frame that is sent most."""
     place, texts = f"[{at[0]},{at[1]}]" if at else "null", ",".join(map(quote, args))
     return framed(f'{{"t":"{kind}","n":{number},"id":{call},"name":{quote(name)},"args":[{texts}],"at":{place}}}')
+
+
+def end_frame(number: int, text: str) -> bytes:
+    """The frame of a step that returned; without a text it returned nothing."""
+    return framed(f'{{"t":"end","n":{number},"value":{quote(text) if text else "null"}}}')
 
 
 def reply_frame(number: int, call: int, text: str) -> bytes:
@@ -93,7 +99,8 @@ class Channel:
         if length > JOB_BYTES_MAX:
             raise Garbled(f"a frame of {length:,} bytes")
         end = HEADER.size + length
-        self._read(end)
+        if end > len(self._unread):
+            self._read(end)
         data, self._unread = self._unread[HEADER.size : end], self._unread[end:]
         return unpack(data)
 

@@ -12,6 +12,7 @@ import mmap
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import wasmtime
@@ -29,15 +30,19 @@ _CallbackType = ctypes.CFUNCTYPE(ctypes.c_size_t, _address, _address, _address, 
 _NO_FINALIZER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(0)
 
 
-def _plain(function: Any, result: Any, *parameters: Any) -> Any:
-    return ctypes.CFUNCTYPE(result, *parameters)(ctypes.cast(function, _address).value or 0)
+def _bound(function: Any, result: Any, *words: int) -> Callable[[], Any]:
+    """A C function with its arguments, all of 64 bits, which are converted here once and not at every call."""
+    plain = ctypes.CFUNCTYPE(result)(ctypes.cast(function, _address).value or 0)
+    return partial(plain, *map(_address.from_param, words))
 
 
-_call = _plain(c._wasmtime_func_call_unchecked, _address, _address, _address, _address, ctypes.c_size_t, _address)
-_memory_size = _plain(c._wasmtime_memory_data_size, ctypes.c_size_t, _address, _address)
-_memory_data = _plain(c._wasmtime_memory_data, _address, _address, _address)
-_global_set = _plain(c._wasmtime_global_set, _address, _address, _address, _address)
-_set_epoch_deadline = _plain(c._wasmtime_context_set_epoch_deadline, None, _address, ctypes.c_uint64)
+def _delete(function: Any) -> Any:
+    return ctypes.CFUNCTYPE(None, _address)(ctypes.cast(function, _address).value or 0)
+
+
+_delete_error, _delete_trap = _delete(c._wasmtime_error_delete), _delete(c._wasm_trap_delete)
+_WHY = ctypes.create_string_buffer(b"host")
+_new_trap = _bound(c._wasmtime_trap_new, _address, ctypes.addressof(_WHY), len(_WHY.value))
 
 
 class OutOfTime(Exception):
@@ -92,13 +97,17 @@ class Callbacks:
                 return 0
             except BaseException as error:  # anything: a trap carries it out, past all of the script's code
                 self.raised = error
-                return ctypes.cast(wasmtime.Trap("host")._consume(), ctypes.c_void_p).value or 0
+                return int(_new_trap())
         return call
 
-    def take_raised(self) -> BaseException | None:
-        """What the last host function raised, once."""
+    def raise_again(self) -> None:
+        """Raise what the last host function raised, once."""
         error, self.raised = self.raised, None
-        return error
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # it knows this frame: together they would stay until a collection
 
 
 class Guest:
@@ -110,13 +119,21 @@ class Guest:
         self._context = ctypes.cast(store._context(), _address).value or 0
         # Read when a call begins and written when it ends, so calls within calls may share them.
         self._values = (ctypes.c_int32 * (_VALUES_MAX * _WORDS))()
-        self._trap = ctypes.c_void_p()
+        self._trap = ctypes.c_uint64()
+        self._trapped = memoryview(self._trap).cast("B").cast("Q")
         self._alive: list[Any] = []
         self._functions: dict[str, Function] = {}
         self._memory = self._address_of(self._export("memory").of.memory)
         self._stack_global = self._address_of(self._export("__stack_pointer").of.global_)
-        self._base = int(_memory_data(self._context, self._memory))
-        self._size = self.memory_size()
+        self._rest, self._resting = c.wasmtime_val_t(_KIND_I32), 0  # where the stack begins
+        context, memory, rest = self._context, self._memory, ctypes.addressof(self._rest)
+        #: How much linear memory the guest has.
+        self.memory_size: Callable[[], int] = _bound(c._wasmtime_memory_data_size, ctypes.c_size_t, context, memory)
+        #: From now on the next interruption stops the guest; those of the past do not.
+        self.allow_epoch: Callable[[], None] = _bound(c._wasmtime_context_set_epoch_deadline, None, context, 1)
+        self._set_stack = _bound(c._wasmtime_global_set, _address, context, self._stack_global, rest)
+        self._base = int(_bound(c._wasmtime_memory_data, _address, context, memory)())
+        self._look()
 
     def function(self, name: str) -> Function:
         """An exported function of i32s; it raises what a host function raised, or one of the errors above."""
@@ -131,17 +148,23 @@ class Guest:
 
     def read(self, pointer: int, length: int) -> bytes:
         """Bytes of the guest's memory; a pointer outside of it is a crash of the guest, not of the host."""
-        start, size = pointer & 0xFFFFFFFF, length & 0xFFFFFFFF
-        if start + size > self._size:
-            self._look_again(start + size)
-        return ctypes.string_at(self._base + start, size)
+        return bytes(self._part(pointer, length))
+
+    def read_text(self, pointer: int, length: int) -> str:
+        """Text in the guest's memory, in QuickJS's UTF-8, which knows lone surrogates."""
+        return str(self._part(pointer, length), "utf-8", "surrogatepass")
+
+    def read_words(self, pointer: int, count: int) -> tuple[int, ...]:
+        """Some i32s of the guest's memory."""
+        return struct.unpack(f"<{count}i", self._part(pointer, 4 * count))
 
     def write(self, pointer: int, data: bytes) -> None:
         """Put bytes into the guest's memory."""
-        start, size = pointer & 0xFFFFFFFF, len(data)
-        if start + size > self._size:
-            self._look_again(start + size)
-        ctypes.memmove(self._base + start, data, size)
+        start = pointer & 0xFFFFFFFF
+        end = start + len(data)
+        if end > self._size:
+            self._look_again(end)
+        self._view[start:end] = data
 
     def clear(self, start: int, end: int) -> None:
         """Make a range of whole pages zero."""
@@ -150,23 +173,19 @@ class Guest:
         if _madvise is None or _madvise(self._base + start, end - start, mmap.MADV_DONTNEED):
             ctypes.memset(self._base + start, 0, end - start)
 
-    def memory_size(self) -> int:
-        """How much linear memory the guest has."""
-        return int(_memory_size(self._context, self._memory))
-
     def grow_to(self, size: int) -> None:
         """Make the memory at least `size` bytes."""
         missing = size - self.memory_size()
         if missing > 0:
             memory = wasmtime.Memory._from_raw(self._export("memory").of.memory)
             memory.grow(self._store, -(-missing // 65536))
-        self._size = self.memory_size()
+            self._look()
 
     def set_stack_pointer(self, value: int) -> None:
         """Set the guest's shadow stack pointer."""
-        made = c.wasmtime_val_t(_KIND_I32)
-        made.of.i32 = value
-        if _global_set(self._context, self._stack_global, ctypes.addressof(made)):
+        if self._resting != value:
+            self._resting = self._rest.of.i32 = value
+        if self._set_stack():
             raise GuestCrashed("the stack pointer could not be set")
 
     def stack_pointer(self) -> int:
@@ -174,26 +193,34 @@ class Guest:
         extern = self._export("__stack_pointer")
         return int(wasmtime.Global._from_raw(extern.of.global_).value(self._store))
 
-    def allow_epoch(self) -> None:
-        """From now on the next interruption stops the guest; those of the past do not."""
-        _set_epoch_deadline(self._context, 1)
+    def _part(self, pointer: int, length: int) -> memoryview:
+        start = pointer & 0xFFFFFFFF
+        end = start + (length & 0xFFFFFFFF)
+        if end > self._size:
+            self._look_again(end)
+        return self._view[start:end]
+
+    def _look(self) -> None:
+        self._size = self.memory_size()
+        self._view = memoryview((ctypes.c_ubyte * self._size).from_address(self._base)).cast("B")
 
     def _look_again(self, end: int) -> None:
-        self._size = self.memory_size()
+        self._look()
         if end > self._size:
             raise GuestCrashed("a pointer outside of the memory")
 
     def _callable(self, name: str) -> Function:
-        function = self._address_of(self._export(name).of.func)
-        context, values, trap = self._context, self._values, self._trap
-        at, trap_at, call = ctypes.addressof(values), ctypes.addressof(trap), _call
+        function, values, trap = self._address_of(self._export(name).of.func), self._values, self._trap
+        at, trap_at, trapped = ctypes.addressof(values), ctypes.addressof(trap), self._trapped
+        call = _bound(c._wasmtime_func_call_unchecked, _address, self._context, function, at, _VALUES_MAX, trap_at)
+        words = memoryview(values).cast("B").cast("i")
 
         def called(a: int = 0, b: int = 0, c: int = 0, d: int = 0) -> int:
-            values[0], values[4], values[8], values[12] = a, b, c, d
-            error = call(context, function, at, _VALUES_MAX, trap_at)
-            if error or trap.value:
+            words[0], words[4], words[8], words[12] = a, b, c, d
+            error = call()
+            if error or trapped[0]:
                 self._raise(error)
-            return values[0]
+            return words[0]
         return called
 
     def _address_of(self, item: Any) -> int:
@@ -211,16 +238,15 @@ class Guest:
         return item
 
     def _raise(self, error: int | None) -> None:
-        raised = self._callbacks.take_raised()
-        trap, self._trap.value = self._trap.value, None
-        cause: wasmtime.WasmtimeError | wasmtime.Trap
+        trap, self._trapped[0] = self._trapped[0], 0
         if error:
-            cause = wasmtime.WasmtimeError._from_ptr(ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t)))
-        else:
-            cause = wasmtime.Trap._from_ptr(ctypes.cast(trap or 0, ctypes.POINTER(c.wasm_trap_t)))
-        if raised is not None:
-            raise raised
-        code = cause.trap_code if isinstance(cause, wasmtime.Trap) else None
+            _delete_error(error)
+            self._callbacks.raise_again()
+            raise GuestCrashed("trap")
+        if self._callbacks.raised is not None:
+            _delete_trap(trap)
+            self._callbacks.raise_again()
+        code = wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t))).trap_code
         if code == wasmtime.TrapCode.INTERRUPT:
             raise OutOfTime
         if code == wasmtime.TrapCode.STACK_OVERFLOW:

@@ -8,6 +8,7 @@ chance, its host) and that needed little memory. Nothing of a workflow, an event
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 
 from ...model.operations import Surface
@@ -18,6 +19,8 @@ from .vm import Vm
 
 #: What all images of a worker may take; a small script's takes half a megabyte.
 IMAGES_BYTES_MAX = 64 << 20
+_NAME = re.compile(r"\b([A-Za-z_]\w{0,30})\s?:", re.ASCII)  # of a member in an object; that of a type does no harm
+_NAMES_MAX = 200  # that an image holds ready for messages
 
 
 @dataclass(eq=False)
@@ -34,7 +37,10 @@ class Script:
         self.places = Places(self.source)
         limits = self.limits
         self.size = Size(limits.memory_bytes, limits.stack_bytes, limits.message_bytes_max)
-        self.setting = json.dumps({"operations": self.surface.operations, "messageMax": limits.message_bytes_max})
+        names = sorted(set(_NAME.findall(self.source)))[:_NAMES_MAX]
+        self.setting = json.dumps(
+            {"operations": self.surface.operations, "messageMax": limits.message_bytes_max, "names": names},
+        )
 
 
 class Scripts:

@@ -12,6 +12,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from json.encoder import encode_basestring_ascii as quote
 from typing import NoReturn
 
 from ...model.clock import SystemClock
@@ -20,7 +21,7 @@ from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
 from .deadline import Deadline
-from .frames import Channel, Frame, call_frame, pack
+from .frames import Channel, Frame, call_frame, end_frame, pack
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
@@ -91,7 +92,7 @@ class StepRun:
         try:
             if self._script.image is None:
                 self._load()
-            vm.enter("start", *_PLACES[job.step], job.handler, self._state(), *job.args)
+            vm.enter("start", _start_text(job))
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
@@ -116,7 +117,7 @@ class StepRun:
                 break
             reply = self._arrived.popleft() if self._arrived else self._receive()
             self._reading.discard(reply["id"])
-            self._vm.enter("settle", str(reply["id"]), reply["text"])
+            self._vm.enter("settle", f"{reply['id']}\n{reply['text']}")
         unhandled = self._vm.unhandled_rejection()
         if unhandled is not None:
             self._describe(unhandled)
@@ -133,10 +134,13 @@ class StepRun:
     # What bootstrap asks for (vm.Asked).
 
     def host(self, what: str, *args: str) -> str | None:
-        """Do what bootstrap asks for; a call, which comes most often, is one text alone."""
-        if not args:
+        """Do what bootstrap asks for; a call and the end, which come most often, are one text alone."""
+        if args:
+            return _HANDLERS[what](self, *args)
+        if not what.startswith("="):
             return self._on_call(what)
-        return _HANDLERS[what](self, *args)
+        self._on_end(what[1:])
+        return None
 
     def now_ms(self) -> int:
         """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
@@ -191,7 +195,7 @@ class StepRun:
     def _on_end(self, text: str) -> None:
         if text:
             self._check_size("The result", text, None)
-        self._ended = pack({"t": "end", "n": self._number, "value": text or None})
+        self._ended = end_frame(self._number, text)
 
     def _on_threw(self, text: str, stack: str) -> NoReturn:
         at = self._script.places.find(stack)
@@ -295,17 +299,21 @@ class StepRun:
         if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
             raise rules.too_large(what, self._limits, at)
 
-    def _state(self) -> str | None:
-        """What `start` takes: undefined if there is no `ctx.state`, an empty text if it is undefined."""
-        job = self._job
-        return (job.state or "") if job.step is Step.NEXT else job.state
-
 
 #: What bootstrap asks for, besides calls → who does it.
 _HANDLERS: Mapping[str, Callable[..., str | None]] = {
-    "log": StepRun._on_log, "end": StepRun._on_end, "threw": StepRun._on_threw, "bad": StepRun._on_bad,
+    "log": StepRun._on_log, "threw": StepRun._on_threw, "bad": StepRun._on_bad,
     "large": StepRun._on_large, "missing": StepRun._on_missing, "wrong": StepRun._on_wrong, "seed": StepRun._on_seed,
 }
+
+
+def _start_text(job: Job) -> str:
+    """What bootstrap's `start` takes."""
+    group, method = _PLACES[job.step]
+    state = 2 if job.state else 1 if job.step is Step.NEXT else 0
+    args = ",".join(["null", *[arg or "null" for arg in job.args]])
+    absent = [place for place, arg in enumerate(job.args, 1) if arg is None]
+    return f'["{group}","{method}",{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
 
 
 def _texts(joined: str) -> list[str]:

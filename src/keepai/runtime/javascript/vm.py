@@ -20,10 +20,9 @@ _MODULE = 1  # JS_EVAL_TYPE_MODULE
 _PENDING, _FULFILLED = 0, 1
 _REJECTIONS_MAX = 1000
 #: The desk: a length, then pointers to arguments, then a short string.
-_ARGUMENTS_AT, _ARGUMENTS_MAX, _STRING_AT, _STRING_MAX = 16, 128, 1024, 7000
+_ARGUMENTS_AT, _STRING_AT, _STRING_MAX = 16, 32, 8000
 DESK_BYTES = 8192
-_POINTERS = [struct.Struct(f"<{count}i") for count in range(_ARGUMENTS_MAX + 1)]
-_LENGTH = struct.Struct("<I")
+_POINTERS = [struct.Struct(f"<{count}i") for count in range(3)]  # by number; there are at most two
 
 
 class Thrown(Exception):
@@ -52,12 +51,15 @@ class Nobody:
         return 0
 
 
+_NOBODY = Nobody()
+
+
 class Vm:
     """A script's whole world; after a step another one may begin in it."""
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.guest = cell, cell.guest
-        self._asked: Asked = Nobody()
+        self._asked: Asked = _NOBODY
         self._image: Image | None = None
         self._size = Size()
         self._unhandled: dict[int, int] = {}
@@ -82,7 +84,7 @@ class Vm:
 
     def end(self) -> None:
         """The step is over."""
-        self._asked = Nobody()
+        self._asked = _NOBODY
 
     def memory_full(self) -> bool:
         """Whether the guest has grown to its limit, as far as can be seen from outside."""
@@ -108,8 +110,8 @@ class Vm:
             raise Thrown(result)
         return result
 
-    def enter(self, name: str, *args: str | int | None) -> None:
-        """Call one of bootstrap's functions with strings and handles; None is undefined."""
+    def enter(self, name: str, *args: str | int) -> None:
+        """Call one of bootstrap's functions with a few strings and handles, which are gone then."""
         self._qjs_free_value(self._entered(name, args))
 
     def ask(self, name: str) -> str:
@@ -131,7 +133,7 @@ class Vm:
 
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
-        answer = self._asked.host(*map(self._text, struct.unpack(f"<{argc}i", self.guest.read(argv, 4 * argc))))
+        answer = self._asked.host(*map(self._text, self.guest.read_words(argv, argc)))
         return self._qjs_get_undefined() if answer is None else self._string(answer)
 
     def rejected(self, promise: int, reason: int, handled: bool) -> None:
@@ -167,24 +169,16 @@ class Vm:
         self._call("wasm_free", where)
         return self._checked(handle)
 
-    def _entered(self, name: str, args: Sequence[str | int | None]) -> int:
+    def _entered(self, name: str, args: Sequence[str | int]) -> int:
         image = self._image
         assert image is not None
-        handles = [self._argument(arg, image.undefined) for arg in args]
+        handles = [self._string(arg) if isinstance(arg, str) else arg for arg in args]
         at = self._desk + _ARGUMENTS_AT
-        if len(handles) > _ARGUMENTS_MAX:
-            raise ValueError(f"{len(handles)} arguments")
         self.guest.write(at, _POINTERS[len(handles)].pack(*handles))
         result = self._checked(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
-        for handle, arg in zip(handles, args, strict=True):
-            if arg is not None:
-                self._qjs_free_value(handle)
+        for handle in handles:
+            self._qjs_free_value(handle)
         return result
-
-    def _argument(self, arg: str | int | None, undefined: int) -> int:
-        if isinstance(arg, str):
-            return self._string(arg)
-        return undefined if arg is None else arg
 
     def _checked(self, handle: int) -> int:
         if self._qjs_is_exception(self._handle(handle)):
@@ -216,10 +210,10 @@ class Vm:
 
     def _text(self, handle: int) -> str:
         pointer = self._handle(self._qjs_get_string_len(handle, self._desk))
-        (length,) = _LENGTH.unpack(self.guest.read(self._desk, 4))
-        data = self.guest.read(pointer, length)
+        (length,) = self.guest.read_words(self._desk, 1)
+        text = self.guest.read_text(pointer, length)
         self._qjs_free_cstring(pointer)
-        return data.decode("utf-8", "surrogatepass")
+        return text
 
 
 class Vms:

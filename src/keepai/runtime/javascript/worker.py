@@ -7,6 +7,7 @@ not worth keeping.
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 from typing import NoReturn
@@ -31,6 +32,7 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
         channel, vms, scripts = Channel(sock), Vms(engine), Scripts(image)
         channel.send(pack({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]}))
+        gc.freeze()  # what is there now stays: no collection has to look at it
         while _one_job(channel, vms, scripts, deadline):
             pass
         while True:  # it met a limit: its host throws it away, and must be able to read its last word until then
