@@ -72,6 +72,7 @@ BANNED: dict[str, dict[str, str]] = {
     "uuid.": {},
     "random.": {},
     "secrets.": {
+        "connectors/signing.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
         "views/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {

@@ -20,7 +20,8 @@ SETTINGS = {"account": "ann@example.com", "client_id": "client-1", "networks": [
 
 def connect(type_name: str, name: str, url: str, path: str, **vault: str) -> Connector:
     """A connector to a service on loopback."""
-    made = make(type_name, name, {**SETTINGS, "api": f"{url}{path}", "token_url": f"{url}/token"})
+    places = {"api": f"{url}{path}", "token_url": f"{url}/token", "auth_url": f"{url}/auth"}
+    made = make(type_name, name, {**SETTINGS, **places})
     made.entrust({**SECRETS, **vault})
     return made
 

@@ -33,6 +33,7 @@ from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
 from .shapes import Shape, hint
+from .signing import SignIn
 from .values import Call, Page, Verdict
 
 __all__ = [
@@ -224,6 +225,10 @@ class Connector:
         for spec in specs.values():
             spec.check_declaration()
         return MappingProxyType(specs)
+
+    def sign_in(self) -> SignIn | None:
+        """How one of its secrets can be earned with a browser; None if it cannot."""
+        return None
 
     async def check(self) -> None:
         """Raise a `ConnectorError` if credentials or the place they lead to cannot be used."""

@@ -18,6 +18,7 @@ from ..model.errors import RuleBroken
 from .base import Connector
 from .operation import Comparison, OperationSpec
 from .redaction import Redactor
+from .signing import Attempt, SignIn
 from .values import Call, Page, Verdict
 
 
@@ -61,9 +62,29 @@ class Redacted(Connector):
     def entrusted(self) -> Mapping[str, str]:
         return self._real.entrusted()
 
+    def sign_in(self) -> SignIn | None:
+        real = self._real.sign_in()
+        return None if real is None else RedactedSignIn(real, self._redactor)
+
     async def check(self) -> None:
         with self._redactor.guard():
             await self._real.check()
+
+
+class RedactedSignIn(SignIn):
+    """A sign-in whose errors leave without secrets; what it earns is for the vault and comes out as it is."""
+
+    def __init__(self, real: SignIn, redactor: Redactor) -> None:
+        self._real, self._redactor = real, redactor
+        self.secret, self.needs = real.secret, real.needs
+
+    def address(self, attempt: Attempt) -> str:
+        with self._redactor.guard():
+            return self._redactor.text(self._real.address(attempt))
+
+    async def redeem(self, code: str, attempt: Attempt) -> Mapping[str, str]:
+        with self._redactor.guard():
+            return await self._real.redeem(code, attempt)
 
 
 @dataclass(frozen=True, kw_only=True)

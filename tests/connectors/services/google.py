@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import json
 import re
 from collections.abc import Callable
 from email import message_from_bytes, policy
 from email.utils import getaddresses
 from typing import Any, ClassVar
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs, unquote, urlencode
 
 from keepai.model.clock import iso
 from keepai.testing.contract import CANARY
@@ -16,6 +18,7 @@ from keepai.testing.loopback import Reply, Request
 
 JSON = {"Content-Type": "application/json; charset=UTF-8"}
 SECRETS = {"client_secret": f"{CANARY}-client", "refresh_token": f"{CANARY}-refresh"}
+OF_TOKENS = {"expires_in": 3599, "token_type": "Bearer"}
 STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
           409: "ALREADY_EXISTS", 410: "FAILED_PRECONDITION", 412: "FAILED_PRECONDITION", 429: "RESOURCE_EXHAUSTED",
           500: "INTERNAL", 503: "UNAVAILABLE"}
@@ -37,6 +40,12 @@ class Service:
         self.renewals = 0
         self.valid: set[str] = set()
         self.revoked = False
+        self.refresh_tokens = {SECRETS["refresh_token"]}
+        self.person = "ann@example.com"  # who signs in
+        self.denies = ""  # what the person is said to have done instead of allowing it
+        self.withholds: set[str] = set()  # what an answer to a sign-in leaves out
+        self.allowed: str | None = None  # scopes that the person ticks; None: all
+        self.codes: dict[str, dict[str, str]] = {}  # code → what it was asked for with
         self.routes: list[tuple[str, re.Pattern[str], Callable[..., Reply]]] = []
 
     def expire(self) -> None:
@@ -44,6 +53,8 @@ class Service:
         self.valid.clear()
 
     def handle(self, request: Request) -> Reply:
+        if request.path == "/auth":
+            return self._auth(request)
         if request.path == "/token":
             return self._token(request)
         if request.headers.get("authorization", "").removeprefix("Bearer ") not in self.valid:
@@ -57,17 +68,55 @@ class Service:
     def route(self, method: str, path: str, answer: Callable[..., Reply]) -> None:
         self.routes.append((method, re.compile(path), answer))
 
+    def _auth(self, request: Request) -> Reply:
+        """The page on which a person signs in; this one does it at once."""
+        asked = dict(request.query)
+        fixed = {"client_id": "client-1", "response_type": "code", "access_type": "offline", "prompt": "consent",
+                 "code_challenge_method": "S256", "login_hint": "ann@example.com"}
+        assert {key: asked.get(key) for key in fixed} == fixed
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", asked["redirect_uri"])
+        said = {"error": self.denies, "state": asked["state"]}
+        if not self.denies:
+            code = f"4/{CANARY}-code-{len(self.codes)}"
+            self.codes[code] = asked
+            said = {"state": asked["state"], "code": code, "scope": asked["scope"]}
+        return Reply(302, {}, {"Location": f"{asked['redirect_uri']}?{urlencode(said)}"})
+
     def _token(self, request: Request) -> Reply:
         form = {key: values[0] for key, values in parse_qs(request.body.decode()).items()}
-        wanted = {"grant_type": "refresh_token", "client_id": "client-1", **SECRETS}
-        if self.revoked:
+        client = {"client_id": form.pop("client_id", ""), "client_secret": form.pop("client_secret", "")}
+        if self.revoked and "code" not in form:
             return Reply(400, {"error": "invalid_grant", "error_description": "Token has been revoked."}, JSON)
-        if form != wanted:
+        if client != {"client_id": "client-1", "client_secret": SECRETS["client_secret"]}:
+            return Reply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
+        if form.get("grant_type") == "authorization_code":
+            return self._redeemed(form)
+        refresh_token = form.get("refresh_token")
+        if form != {"grant_type": "refresh_token", "refresh_token": refresh_token} or (
+                refresh_token not in self.refresh_tokens):
             return Reply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
         self.renewals += 1
-        token = f"{CANARY}-access-{self.renewals}"
+        return Reply(200, {"access_token": self._valid(f"{CANARY}-access-{self.renewals}"), **OF_TOKENS}, JSON)
+
+    def _redeemed(self, form: dict[str, str]) -> Reply:
+        asked = self.codes.pop(form["code"], None)  # it works once
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+        if asked is None or (asked["code_challenge"], asked["redirect_uri"]) != (challenge, form["redirect_uri"]):
+            return Reply(400, {"error": "invalid_grant", "error_description": f"Bad Request {CANARY}"}, JSON)
+        self.revoked = False
+        fresh = f"1//{CANARY}-refresh-{len(self.refresh_tokens)}"
+        self.refresh_tokens.add(fresh)
+        claims = base64.urlsafe_b64encode(json.dumps({"email": self.person}).encode()).decode().rstrip("=")
+        said = {
+            "access_token": self._valid(f"{CANARY}-access-of-{fresh}"), "refresh_token": fresh, **OF_TOKENS,
+            "scope": asked["scope"] if self.allowed is None else self.allowed, "id_token": f"e30.{claims}.{CANARY}",
+        }
+        return Reply(200, {key: value for key, value in said.items() if key not in self.withholds}, JSON)
+
+    def _valid(self, token: str) -> str:
         self.valid.add(token)
-        return Reply(200, {"access_token": token, "expires_in": 3599, "token_type": "Bearer"}, JSON)
+        return token
 
 
 class GmailService(Service):

@@ -1,1 +1,4 @@
-"""Gmail, Sheets and Calendar by REST: `api` speaks, `access` renews the token, `errors` says what an answer proves."""
+"""Gmail, Sheets and Calendar by REST.
+
+`api` speaks, `signing` earns the access and `access` renews it, `errors` says what an answer proves.
+"""

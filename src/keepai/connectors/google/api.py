@@ -17,6 +17,8 @@ from ..egress import Answer, Client, Rules
 from ..values import Call
 from .access import Access
 from .errors import problem, problem_of_read
+from .signing import SIGNED_IN_AT, GoogleSignIn
+from .tokens import Tokens
 
 RENEWED_AT = "https://oauth2.googleapis.com/token"
 ANSWER_MAX = 32 << 20
@@ -29,6 +31,7 @@ class Google(Connector):
 
     api: ClassVar[str]  #: where the API is
     title: ClassVar[str]  #: what people call it
+    scope: ClassVar[str]  #: what a person must allow
     secrets = MappingProxyType({
         "client_secret": "The secret of the OAuth client",
         "refresh_token": "The refresh token that Google gave when you signed in",
@@ -36,7 +39,7 @@ class Google(Connector):
 
     def __init__(
         self, account: str, client_id: str, *, api: str = "", token_url: str = RENEWED_AT,
-        networks: list[str] | None = None, name: str | None = None,
+        auth_url: str = SIGNED_IN_AT, networks: list[str] | None = None, name: str | None = None,
     ) -> None:
         super().__init__(name=name)
         if "@" not in account or not account.isprintable() or " " in account:
@@ -45,7 +48,13 @@ class Google(Connector):
         self._root = (api or type(self).api).rstrip("/") + "/"
         rules = Rules.under([self._root, token_url], networks or (), bytes_max=ANSWER_MAX)
         self._client = Client(rules)
-        self._access = Access(self._client, token_url, client_id, self.secret, lambda: self._vault)
+        self._tokens = Tokens(self._client, token_url, client_id, self.secret)
+        self._access = Access(self._tokens, self.secret, lambda: self._vault)
+        self._auth_url = Rules.under([auth_url]).prefixes[0]  # only a browser goes there
+
+    def sign_in(self) -> GoogleSignIn:
+        """A refresh token can be earned with a browser."""
+        return GoogleSignIn(self._tokens, self._auth_url, self.account, self.scope)
 
     async def _get(self, path: str, call: Call, query: Query = _NONE) -> Any:
         """What a question is answered with."""

@@ -17,6 +17,7 @@ from .api import RENEWED_AT, Google, part, result
 from .errors import problem
 from .events import UPDATES_MAX, Event, changed_ms, digest, event_id, fields, remembering, shown, updates, version
 from .passed import Passed
+from .signing import SIGNED_IN_AT
 
 LIMIT_DEFAULT = 250
 LIMIT_MAX = 2_500
@@ -82,19 +83,24 @@ class Calendar(Google):
     calendar: the calendar that is meant when a script names none
     api: another address of the API, such as a proxy of your own
     token_url: another address at which access is renewed
+    auth_url: another address at which a person signs in
     networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
     """
 
     name = "calendar"
     title = "Google Calendar"
+    scope = "https://www.googleapis.com/auth/calendar.events"
     api = "https://www.googleapis.com/calendar/v3/"
     input_types = ("event",)
 
     def __init__(
         self, account: str, client_id: str, *, calendar: str = "primary", api: str = "", token_url: str = RENEWED_AT,
-        networks: list[str] | None = None, name: str | None = None, clock: Clock | None = None,
+        auth_url: str = SIGNED_IN_AT, networks: list[str] | None = None, name: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(account, client_id, api=api, token_url=token_url, networks=networks, name=name)
+        super().__init__(
+            account, client_id, api=api, token_url=token_url, auth_url=auth_url, networks=networks, name=name,
+        )
         self._calendar = calendar
         self._clock = clock or SystemClock()
 

@@ -20,6 +20,7 @@ from ..texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
 from .passed import AGAIN_MS, Passed
+from .signing import SIGNED_IN_AT
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
@@ -101,19 +102,24 @@ class Gmail(Google):
     client_id: the OAuth client's id
     api: another address of the API, such as a proxy of your own
     token_url: another address at which access is renewed
+    auth_url: another address at which a person signs in
     networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
     """
 
     name = "gmail"
     title = "Gmail"
+    scope = "https://www.googleapis.com/auth/gmail.modify"
     api = "https://gmail.googleapis.com/gmail/v1/"
     input_types = ("email", "thread")
 
     def __init__(
         self, account: str, client_id: str, *, api: str = "", token_url: str = RENEWED_AT,
-        networks: list[str] | None = None, name: str | None = None, clock: Clock | None = None,
+        auth_url: str = SIGNED_IN_AT, networks: list[str] | None = None, name: str | None = None,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(account, client_id, api=api, token_url=token_url, networks=networks, name=name)
+        super().__init__(
+            account, client_id, api=api, token_url=token_url, auth_url=auth_url, networks=networks, name=name,
+        )
         self._clock = clock or SystemClock()
         self._domain = account.rpartition("@")[2]
 

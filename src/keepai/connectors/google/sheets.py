@@ -42,11 +42,13 @@ class Sheets(Google):
     client_id: the OAuth client's id
     api: another address of the API, such as a proxy of your own
     token_url: another address at which access is renewed
+    auth_url: another address at which a person signs in
     networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
     """
 
     name = "sheets"
     title = "Google Sheets"
+    scope = "https://www.googleapis.com/auth/spreadsheets"
     api = "https://sheets.googleapis.com/v4/"
     input_types = ("row", "spreadsheet")
 

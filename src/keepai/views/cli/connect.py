@@ -20,6 +20,7 @@ from .text import echo, echo_json, plain, say
 
 if TYPE_CHECKING:
     from ...connectors.base import Connector
+    from ...connectors.signing import SignIn
 
 
 @click.command()
@@ -28,18 +29,21 @@ if TYPE_CHECKING:
 @click.option("--set", "given", multiple=True, metavar="KEY=VALUE", help="A setting of the type; may be repeated.")
 @click.option("--secret", "sources", multiple=True, metavar="SECRET=SOURCE",
               help="Where a secret of the type is: - (stdin), file:PATH or env:VARIABLE; may be repeated.")
+@click.option("--sign-in", "anew", is_flag=True, help="Sign in with a browser, also where a secret is stored already.")
+@click.option("--no-browser", is_flag=True, help="Show the address to sign in at, and open no browser.")
 @click.option("--unchecked", is_flag=True, help="Write and store it even if it does not answer.")
 @with_json
 @with_session
 def connect(
-    session: Session, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], unchecked: bool,
-    as_json: bool,
+    session: Session, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], anew: bool,
+    no_browser: bool, unchecked: bool, as_json: bool,
 ) -> None:
     """Connect ctx.NAME with an outside system, and try it.
 
-    At a terminal it asks for the settings of TYPE and, unseen, for its secrets. It then has the connection checked.
-    Only if it answers, or you say so, [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted,
-    beside the ledger. A table that is there already stays as it is, and only its secrets are asked for.
+    At a terminal it asks for the settings of TYPE and, unseen, for its secrets; where a type lets people sign in with a
+    browser instead, it opens the page and waits. It then has the connection checked. Only if it answers, or you say so,
+    [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted, beside the ledger. A table that is
+    there already stays as it is, and only its secrets are asked for.
     """
     from . import tables
     from .wiring import make, vault_of
@@ -49,13 +53,18 @@ def connect(
     there = tables.connection(file, name)
     table = _table(name, type_name, file.parent, entering.pairs(given, "--set"), there)
     connector = make(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
-    typed = _secrets(connector, entering.pairs(sources, "--secret"))
+    places = entering.pairs(sources, "--secret")
+    offer = _offer(connector, places, anew)
     vault = vault_of(settings)
     stored = dict(vault.values(name)) if connector.secrets else {}
-    trial = {**stored, **typed}
+    trial = {**stored, **_secrets(connector, places, stored, offer, anew)}
+    signs = offer is not None and (anew or (entering.at_terminal() and offer.secret not in trial))
+    if offer and signs:
+        _sign_in(connector, offer, trial, browser=entering.at_terminal() and not no_browser)
     problem = _problem(connector, trial)
     if problem:
-        _refuse_unless_wanted(name, problem, unchecked)
+        hint = " With --sign-in you sign in with a browser." if offer and not signs else ""
+        _refuse_unless_wanted(name, problem + hint, unchecked)
     fresh = {secret: value for secret, value in trial.items() if stored.get(secret) != value}
     if fresh:
         vault.put(name, fresh)
@@ -144,7 +153,9 @@ def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
 # -- secrets ---------------------------------------------------------------------------------------
 
 
-def _secrets(connector: Connector, sources: Mapping[str, str]) -> dict[str, str]:
+def _secrets(
+    connector: Connector, sources: Mapping[str, str], stored: Mapping[str, str], offer: SignIn | None, anew: bool,
+) -> dict[str, str]:
     """The secrets that are given now: from where the options say, and the others from the person."""
     from .names import did_you_mean
 
@@ -156,10 +167,38 @@ def _secrets(connector: Connector, sources: Mapping[str, str]) -> dict[str, str]
         raise ConfigError("Only one secret can come from stdin. Give the others with file:PATH or env:VARIABLE.")
     found = {each: entering.from_source(source, f"{connector.name}.{each}") for each, source in sources.items()}
     if entering.at_terminal():
+        earned = offer.secret if offer else ""
         for secret, what in connector.secrets.items():
-            typed = "" if secret in found else entering.unseen(f"{secret} ({what}; Enter for none)", empty=True)
+            if secret in found or (anew and secret == earned):
+                continue
+            enter = "keep the present one" if secret in stored else "sign in with a browser" if secret == earned else ""
+            typed = entering.unseen(f"{secret} ({what}; Enter {f'to {enter}' if enter else 'for none'})", empty=True)
             found |= {secret: typed} if typed else {}
     return found
+
+
+def _offer(connector: Connector, sources: Mapping[str, str], anew: bool) -> SignIn | None:
+    """How people can sign in instead of bringing a secret; told if it was asked for and makes no sense."""
+    from ...connectors.redacted import redacted, redactor_of
+
+    offer = redacted(connector, redactor_of([connector])).sign_in()
+    if anew and offer is None:
+        raise ConfigError("Nobody can sign in to this type with a browser. Leave --sign-in out, and give its secrets.")
+    if anew and offer and offer.secret in sources:
+        raise ConfigError(f"--sign-in earns a {offer.secret}: leave one of them out, --sign-in or the --secret.")
+    return offer
+
+
+def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, browser: bool) -> None:
+    """Put what a sign-in earns among the secrets."""
+    from .signing import sign_in
+
+    missing = next((each for each in offer.needs if each not in trial), None)
+    if missing:
+        raise ConfigError(f"Without the {missing} nobody can sign in: type it, or give it with --secret "
+                          f"{missing}=SOURCE, where SOURCE is {entering.SOURCES}.")
+    connector.entrust(trial)
+    trial |= sign_in(offer, browser=browser)
 
 
 def _problem(connector: Connector, secrets: dict[str, str]) -> str | None:

@@ -1,0 +1,67 @@
+"""The token endpoint of Google: asked by whoever renews an access and by whoever signs in, with one table of refusals.
+
+Nothing of what Google says in words is passed on, only the codes of RFC 6749 (5.2) that stand here. Whatever goes wrong
+means that nothing happened which a script could want.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from urllib.parse import urlencode
+
+from ...model.codec import Json
+from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Transient
+from ..egress import Answer, Client
+from ..values import Call
+
+TOKEN, REFRESH = "access_token", "refresh_token"
+AGAIN = "Sign in again: keep connect NAME TYPE --sign-in"
+#: What the endpoint says → what to do about it.
+REFUSED: Mapping[str, str] = MappingProxyType({
+    "invalid_grant": f"the refresh token has expired or was taken back. {AGAIN}",
+    "invalid_client": "the client_id and the client_secret do not belong together.",
+    "unauthorized_client": "this client may not use a refresh token of another one.",
+    "invalid_scope": f"a scope was taken back. {AGAIN}",
+})
+
+
+class Tokens:
+    """The endpoint, for one OAuth client."""
+
+    def __init__(self, client: Client, url: str, client_id: str, secret: Callable[[str], str]) -> None:
+        self.client_id = client_id
+        self._client, self._url, self._secret = client, url, secret
+
+    async def ask(
+        self, form: Mapping[str, str], call: Call, failed: str, refused: Mapping[str, str] = REFUSED,
+    ) -> dict[str, str]:
+        """The texts of an answer, an access token among them; `failed` is what an error begins with."""
+        known = {"client_id": self.client_id, "client_secret": self._secret("client_secret")}
+        headers = {"Content-Type": "application/x-www-form-urlencoded"}
+        content = urlencode({**form, **known}).encode()
+        try:
+            answer = await self._client.send("POST", self._url, call, headers=headers, content=content)
+        except OutcomeUnknown as error:
+            raise Transient(f"{failed}: {error.message} Nothing else was sent.") from None
+        said = _said(answer)
+        found = {key: each for key, each in said.items() if isinstance(each, str) and each}
+        if not answer.ok or TOKEN not in found:
+            raise _problem(answer, said.get("error"), failed, refused)
+        return found
+
+
+def _said(answer: Answer) -> Mapping[str, Json]:
+    try:
+        said = answer.json()
+    except (ValueError, RecursionError):
+        said = None
+    return said if isinstance(said, dict) else {}
+
+
+def _problem(answer: Answer, word: Json, failed: str, refused: Mapping[str, str]) -> ConnectorError:
+    if isinstance(word, str) and word in refused and answer.status in (400, 401, 403):
+        return PermissionDenied(f"{failed} ({word}): {refused[word]}")
+    if answer.status in (400, 401, 403):
+        return PermissionDenied(f"{failed}: Google answered {answer.status}. {AGAIN}")
+    return Transient(f"{failed}: Google answered {answer.status}.", retry_after=answer.retry_after())
