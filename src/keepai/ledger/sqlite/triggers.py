@@ -111,6 +111,7 @@ def statements() -> dict[str, str]:
     for name, (table, column, subject, workflow) in BINDINGS.items():
         found.update(moves(MACHINES[name], table, column))
         found.update(_history(name, table, column, subject, workflow))
+    found.update(_appending())
     found.update(_noted())
     found.update(_frozen())
     return found
@@ -159,15 +160,21 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Append one row to the account; `max` takes the hash from the very row whose number it finds.
+    """Put one row into the account. It goes through a view, whose trigger is given each value worked out, once: a row
+    that were made from a query of the very table it goes to would be put into a table of SQLite's own before."""
+    return f"insert into account ({', '.join(COLUMNS)}, previous) values ({_NUMBER}, {', '.join(values)}, {_PREVIOUS})"
 
-    The values stand inside of the aggregate, so that each is worked out once and not for the row and for its hash."""
-    named = ", ".join(f"{value} as {name}" for name, value in zip(COLUMNS[1:], values, strict=True))
-    row = ", ".join(f"p.{name}" for name in COLUMNS)
-    return " ".join((
-        f"insert into transition ({', '.join(COLUMNS)}, chain) select {row}, account_chain(p.previous, {row}) from",
-        "(select coalesce(max(seq), 0) + 1 as seq, chain as previous,", named, "from transition) p",
-    ))
+
+_NUMBER = "(select coalesce(max(seq), 0) + 1 from transition)"
+_PREVIOUS = "(select chain from transition order by seq desc limit 1)"
+
+
+def _appending() -> Iterator[tuple[str, str]]:
+    row = ", ".join(f"new.{name}" for name in COLUMNS)
+    yield "account_appended", (
+        f"instead of insert on account begin insert into transition ({', '.join(COLUMNS)}, chain) "
+        f"values ({row}, account_chain(new.previous, {row})); end"
+    )
 
 
 #: Table → all its columns but the one whose content retention may throw away.
