@@ -41,7 +41,7 @@ where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: prune_event
 -- Throw away the payload of an event that has ended.
-update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before returning id;
+update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before;
 
 -- name: prune_reservations
 -- The same for how runs had pinned it.
