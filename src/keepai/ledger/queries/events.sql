@@ -69,9 +69,9 @@ on conflict (workflow_id, event_id, input_id) do nothing;
 
 -- name: cause_of_run
 -- The inputs behind everything that a run reserved; from the few reservations to their causes, never the other way.
-select distinct c.input_id from reservation r cross join event_cause c
+select c.input_id from reservation r cross join event_cause c
 where r.workflow_id = :workflow_id and r.run_id = :run_id
-  and c.workflow_id = r.workflow_id and c.event_id = r.event_id order by c.input_id;
+  and c.workflow_id = r.workflow_id and c.event_id = r.event_id;
 
 -- name: event_peek
 -- Waiting events of a topic, in the order in which they came.

@@ -90,10 +90,9 @@ values (:workflow_id, :seq, :id, :run_id, :ordinal, :lineage, :mutation_key, :id
 
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
-select (select count(*) from (
-    select id from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key
-    union select id from mutation where workflow_id = :workflow_id and lineage = :lineage and :item_id is null
-  ) as sent) as attempts,
+select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key)
+  + (select count(*) from mutation where workflow_id = :workflow_id and lineage = :lineage
+    and mutation_key <> :mutation_key and :item_id is null) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
 
 -- name: mutation_keep

@@ -111,7 +111,7 @@ def statements() -> dict[str, str]:
     for name, (table, column, subject, workflow) in BINDINGS.items():
         found.update(moves(MACHINES[name], table, column))
         found.update(_history(name, table, column, subject, workflow))
-    found.update(_appending())
+    found.update(_appended())
     found.update(_noted())
     found.update(_frozen())
     return found
@@ -160,21 +160,18 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Put one row into the account. It goes through a view, whose trigger is given each value worked out, once: a row
-    that were made from a query of the very table it goes to would be put into a table of SQLite's own before."""
-    return f"insert into account ({', '.join(COLUMNS)}, previous) values ({_NUMBER}, {', '.join(values)}, {_PREVIOUS})"
+    """Put one row into the account, by the view whose trigger is given every value worked out, and once.
+
+    A row that is made by a query of the very table it goes to is put into a table of SQLite's own before."""
+    row = ", ".join(("(select coalesce(max(seq), 0) + 1 from transition)", *values))
+    previous = "(select chain from transition order by seq desc limit 1)"
+    return " ".join(("insert into account (", ", ".join(COLUMNS), ", previous) values (", row, ",", previous, ")"))
 
 
-_NUMBER = "(select coalesce(max(seq), 0) + 1 from transition)"
-_PREVIOUS = "(select chain from transition order by seq desc limit 1)"
-
-
-def _appending() -> Iterator[tuple[str, str]]:
-    row = ", ".join(f"new.{name}" for name in COLUMNS)
-    yield "account_appended", (
-        f"instead of insert on account begin insert into transition ({', '.join(COLUMNS)}, chain) "
-        f"values ({row}, account_chain(new.previous, {row})); end"
-    )
+def _appended() -> Iterator[tuple[str, str]]:
+    names, row = ", ".join(COLUMNS), ", ".join(f"new.{name}" for name in COLUMNS)
+    insert = " ".join(("insert into transition (", names, ", chain) values (", row, ","))
+    yield "account_appended", f"instead of insert on account begin {insert} account_chain(new.previous, {row})); end"
 
 
 #: Table → all its columns but the one whose content retention may throw away.

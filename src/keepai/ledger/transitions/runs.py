@@ -242,7 +242,8 @@ def adopt(tx: Tx, run: Run) -> Run:
 def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing_follows) -> Run | None:
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
     if end.publications:
-        causes = tuple(str(r["input_id"]) for r in tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id))
+        found = tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
+        causes = tuple(dict.fromkeys([str(row["input_id"]) for row in found]))  # several events may share one
         publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
         events.publish(tx, run.workflow_id, run.id, publications)
     ended = tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
