@@ -9,7 +9,7 @@ where r.workflow_id = :workflow_id and r.seq >= :first and r.seq < :until and r.
   and (r.prepare_result <> '' or exists (
     select 1 from trace t where t.workflow_id = r.workflow_id and t.run_id = r.id))
   and not exists (select 1 from run o where o.workflow_id = r.workflow_id and o.lineage = r.lineage
-    and o.status in ('active', 'paused', 'failed'))
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'))
   and not exists (select 1 from item_run x join item t on t.id = x.item_id
     where x.workflow_id = r.workflow_id and x.run_id = r.id and t.status in ('processing', 'failed', 'needs_attention'))
   and not exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage

@@ -1,4 +1,5 @@
--- Statements on runs and mutations. Every move names the state it expects.
+-- Statements on runs and mutations. Every move names the state it expects. What is open is found by a small index if
+-- the states stand here as they do there: each compared, in that order.
 
 -- name: run_insert
 -- A new attempt at a handler.
@@ -13,15 +14,15 @@ select * from run where id = :run_id;
 
 -- name: run_open
 -- The one run that holds a workflow, if any.
-select * from run where workflow_id = :workflow_id and status in ('active', 'paused', 'failed');
+select * from run where workflow_id = :workflow_id and (status = 'active' or status = 'paused' or status = 'failed');
 
 -- name: run_open_all
 -- Every run that holds its workflow.
-select * from run where status in ('active', 'paused', 'failed') order by updated_at, id;
+select * from run where (status = 'active' or status = 'paused' or status = 'failed') order by updated_at, id;
 
 -- name: run_active_all
 -- Runs that some host was executing.
-select * from run where status in ('active', 'paused', 'failed') and status = 'active' order by workflow_id;
+select * from run where status = 'active' order by workflow_id;
 
 -- name: run_crashes
 -- How often the hosts of this lineage died under it; of a routine, since it last brought something about.
@@ -146,12 +147,14 @@ update mutation set closed_at = :now where id = :mutation_id and closed_at is nu
 -- name: mutation_unclosed
 -- A call of a dead host that is not known to have ended.
 select id from mutation
-where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate') limit 1;
+where closed_at is null and epoch < :epoch
+  and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate') limit 1;
 
 -- name: mutation_close_dead
 -- The calls of dead hosts have ended with them.
 update mutation set closed_at = :now
-where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate');
+where closed_at is null and epoch < :epoch
+  and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
 
 -- name: mutation_evidence
 -- A sign that came out of turn: kept beside earlier ones; one that contradicts the outcome must be seen by a person.

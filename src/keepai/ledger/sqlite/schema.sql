@@ -189,14 +189,15 @@ create table run (
   primary key (workflow_id, seq),
   constraint run_reason_fits check (
     case status
-      when 'paused' then reason is not null and reason in ('transient', 'approval', 'reconciliation')
+      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
       when 'failed' then reason is not null and reason in ('logic', 'internal')
       else reason is null
     end),
   constraint run_commits_whole check ((status = 'committed') = (phase = 'committed'))
 );
 
-create unique index run_one_open on run (workflow_id) where status in ('active', 'paused', 'failed');
+create unique index run_one_open on run (workflow_id)
+  where status = 'active' or status = 'paused' or status = 'failed';
 create index run_by_lineage on run (workflow_id, lineage);
 
 create table reservation (
@@ -291,7 +292,7 @@ create table mutation (
 );
 
 create unique index mutation_one_open on mutation (workflow_id)
-  where status in ('in_flight', 'needs_reconcile', 'indeterminate');
+  where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
 create index mutation_by_key on mutation (workflow_id, mutation_key);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
@@ -406,7 +407,8 @@ create table notice (
 
 create view item_standing as
 select t.*,
-  (select o.id from run o where o.workflow_id = t.workflow_id and o.status in ('active', 'paused', 'failed')
+  (select o.id from run o where o.workflow_id = t.workflow_id
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
     and exists (select 1 from item_run x join run r on r.id = x.run_id
       where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
 from item t;
