@@ -151,7 +151,7 @@ def test_every_machine_is_bound_to_its_table() -> None:
 
 def known(name: str) -> set[str]:
     """The words that the check `<name>_known` lists."""
-    found = re.search(rf"constraint {name}_known check \(\w+ in\s*\(([^)]*)\)\)", SCHEMA)
+    found = re.search(rf"constraint {name}_known check \((\w+ in\s*\([^)]*\)|[^)]*)\)", SCHEMA)
     assert found, f"schema.sql has no check {name}_known"
     return set(re.findall(r"'(\w+)'", found[1]))
 
@@ -174,7 +174,7 @@ def test_words_of_a_script_are_those_of_the_design(name: str) -> None:
 
 @pytest.mark.parametrize(("index", "expected"), [("run_one_open", states.OPEN), ("mutation_one_open", states.DOUBTFUL)])
 def test_unique_indexes_cover_exactly_what_is_open(index: str, expected: frozenset[StrEnum]) -> None:
-    found = re.search(rf"create unique index {index} on \w+ \(workflow_id\)\s+where status in \(([^)]*)\)", SCHEMA)
+    found = re.search(rf"create unique index {index} on \w+ \(workflow_id\)\s+where ([^;]*);", SCHEMA)
     assert found
     assert set(re.findall(r"'(\w+)'", found[1])) == expected
 

@@ -180,3 +180,21 @@ async def test_a_ledger_of_every_older_schema_opens(tmp_path: Path, number: int)
     await ledger.close()
     with raw(path) as file:
         assert scalar(file, "pragma user_version") == LAST
+
+
+def test_checks_that_compare_refuse_what_the_lists_refused_in_a_file_that_had_lists(tmp_path: Path) -> None:
+    path = tmp_path / "keep.db"
+    with raw(path) as file:
+        for step in range(1, 5):
+            file.execute(STEPS[step])
+        file.execute("pragma user_version = 4")
+        rows.insert(file, "workflow", id="wf")
+        rows.insert(file, "run", id="run")
+        migrate(file, path)
+        assert scalar(file, "pragma integrity_check") == "ok"
+        assert "phase = 'preparing' or" in scalar(file, "select sql from sqlite_schema where name = 'run'")
+        for change in ("phase = 'odd'", "status = 'odd'", "reason = 'odd'", "status = 'paused', reason = 'logic'"):
+            with pytest.raises(apsw.ConstraintError):
+                file.execute(f"update run set {change}")
+        with pytest.raises(apsw.ConstraintError, match="UNIQUE constraint failed"):
+            rows.insert(file, "run", id="second")

@@ -35,11 +35,15 @@ class Tx(Reader, Protocol):
     shown: int | None  # the version that whoever acts was shown, if a person does and said so
 
     def run(self, query: str, **params: object) -> int:
-        """Execute, and say how many rows came back."""
+        """Execute a change, and say how many rows it hit."""
         ...
 
-    def expect(self, query: str, why: str, **params: object) -> Row:
-        """Execute a guarded statement that must hit a row; otherwise `Conflict` with `why`."""
+    def expect(self, query: str, why: str, **params: object) -> None:
+        """Execute a guarded change that must hit a row; otherwise `Conflict` with `why`."""
+        ...
+
+    def row(self, query: str, why: str, **params: object) -> Row:
+        """The first row of a statement that must give one; otherwise `Conflict` with `why`."""
         ...
 
     def new_id(self, prefix: str) -> str:

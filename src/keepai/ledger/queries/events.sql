@@ -17,12 +17,12 @@ select * from input where id = :input_id;
 -- A new input; one that exists keeps its id and its first title.
 insert into input (workflow_id, seq, id, source, type, external_id, title, status, created_by, created_at, updated_at)
 values (:workflow_id, :seq, :input_id, :source, :type, :external_id, :title, 'active', :run_id, :now, :now)
-on conflict (workflow_id, source, type, external_id) do nothing returning id;
+on conflict (workflow_id, source, type, external_id) do nothing;
 
 -- name: input_skip
 -- A person decides that nothing more shall come of an input.
 update input set status = 'skipped', updated_at = :now
-where id = :input_id and status = 'active' returning workflow_id;
+where id = :input_id and status = 'active';
 
 -- name: input_take_up
 -- A person has the item that a skipped input stands for worked on once more.
@@ -37,14 +37,15 @@ select * from event where workflow_id = :workflow_id and topic = :topic and mess
 select * from event where id = :event_id;
 
 -- name: event_insert
--- A new event.
+-- A new event, unless there is one of that address.
 insert into event (workflow_id, seq, id, topic, message_id, payload, status, created_by, created_at, updated_at)
-values (:workflow_id, :seq, :event_id, :topic, :message_id, :payload, 'pending', :run_id, :now, :now);
+values (:workflow_id, :seq, :event_id, :topic, :message_id, :payload, 'pending', :run_id, :now, :now)
+on conflict (workflow_id, topic, message_id) do nothing;
 
 -- name: event_revise
 -- Last write wins while nobody has taken the event.
 update event set payload = :payload, revision = revision + 1, updated_at = :now
-where id = :event_id and status = 'pending' and reserved_by is null returning id;
+where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: event_revision_latest
 -- The newest payload that came after an event was frozen.
@@ -59,7 +60,7 @@ values (:workflow_id, :event_id, :revision, :payload, :run_id, :now);
 -- name: event_adopt
 -- A released event takes the newest payload that came meanwhile.
 update event set payload = :payload, revision = :revision, updated_at = :now
-where id = :event_id and revision < :revision returning id;
+where id = :event_id and revision < :revision;
 
 -- name: cause_insert
 -- Tie an event to an input behind it; ties are never cut.
@@ -68,9 +69,9 @@ on conflict (workflow_id, event_id, input_id) do nothing;
 
 -- name: cause_of_run
 -- The inputs behind everything that a run reserved; from the few reservations to their causes, never the other way.
-select distinct c.input_id from reservation r cross join event_cause c
+select c.input_id from reservation r cross join event_cause c
 where r.workflow_id = :workflow_id and r.run_id = :run_id
-  and c.workflow_id = r.workflow_id and c.event_id = r.event_id order by c.input_id;
+  and c.workflow_id = r.workflow_id and c.event_id = r.event_id;
 
 -- name: event_peek
 -- Waiting events of a topic, in the order in which they came.
@@ -82,13 +83,13 @@ order by seq limit :limit;
 -- Pin an event for a run; only one that waits can be pinned.
 update event set reserved_by = :run_id, updated_at = :now
 where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
-  and status = 'pending' and reserved_by is null
-returning id, attempt, payload;
+  and status = 'pending' and reserved_by is null;
 
 -- name: reservation_insert
 -- The event as it was when it was pinned.
 insert into reservation (workflow_id, run_id, position, event_id, topic, message_id, attempt, payload)
-values (:workflow_id, :run_id, :position, :event_id, :topic, :message_id, :attempt, :payload);
+select workflow_id, :run_id, :position, id, topic, message_id, attempt, payload
+from event where workflow_id = :workflow_id and topic = :topic and message_id = :message_id;
 
 -- name: reservation_of_run
 -- What a run pinned, in its own order.
@@ -112,12 +113,12 @@ update event set reserved_by = null, updated_at = :now where reserved_by = :run_
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
 update event set status = :target, reserved_by = null, updated_at = :now
-where reserved_by = :run_id and status = 'pending' returning id;
+where reserved_by = :run_id and status = 'pending';
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.
 update event set status = 'skipped', updated_at = :now
-where id = :event_id and status = 'pending' and reserved_by is null returning workflow_id;
+where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: event_reprocess
 -- A person wants an ended event processed once more; it is a new attempt.

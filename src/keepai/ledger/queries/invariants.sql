@@ -27,7 +27,7 @@ where e.reserved_by is not null and (r.status not in ('active', 'paused', 'faile
 -- name: never_reservation_not_held
 -- An open run whose reservation is not held.
 select v.run_id, v.event_id from reservation v join run r on r.id = v.run_id join event e on e.id = v.event_id
-where r.status in ('active', 'paused', 'failed') and e.reserved_by is not r.id;
+where (r.status = 'active' or r.status = 'paused' or r.status = 'failed') and e.reserved_by is not r.id;
 
 -- name: never_event_of_no_commit
 -- An event or input of a run that did not commit.
@@ -100,7 +100,8 @@ where r.status = 'committed' and m.status not in ('applied', 'skipped')
 -- name: never_applied_behind
 -- A run that is still to send what was applied already.
 select r.id, r.phase, m.id from run r join mutation m on m.run_id = r.id and m.status = 'applied'
-where r.kind = 'consumer' and r.status in ('active', 'paused', 'failed') and r.phase in ('prepared', 'mutating');
+where r.kind = 'consumer' and (r.status = 'active' or r.status = 'paused' or r.status = 'failed')
+  and r.phase in ('prepared', 'mutating');
 
 -- name: never_applied_and_skipped
 -- A run that ended as skipped though its mutation happened.
@@ -116,7 +117,7 @@ where m.status <> 'failed' and m.item_id is null;
 -- name: never_doubt_of_no_run
 -- A mutation in flight or in doubt whose run is not open.
 select m.id, r.status from mutation m join run r on r.id = m.run_id
-where m.status in ('in_flight', 'needs_reconcile', 'indeterminate')
+where (m.status = 'in_flight' or m.status = 'needs_reconcile' or m.status = 'indeterminate')
   and r.status not in ('active', 'paused', 'failed');
 
 -- name: never_carried_on_twice

@@ -33,7 +33,7 @@ where x.workflow_id = :workflow_id and x.run_id = :run_id order by x.seq desc li
 -- name: item_done
 -- An item's handler returned.
 update item set status = 'done', updated_at = :now
-where id = :item_id and status in ('processing', 'failed', 'needs_attention') returning id;
+where id = :item_id and status in ('processing', 'failed', 'needs_attention');
 
 -- name: item_stop
 -- The run stopped inside the item that it worked on last.
@@ -45,7 +45,7 @@ where status <> :target and status in ('processing', 'failed', 'needs_attention'
 -- name: item_skip
 -- A person decides that nothing more shall come of an item.
 update item set status = 'skipped', updated_at = :now
-where id = :item_id and status in ('processing', 'failed', 'needs_attention') returning id;
+where id = :item_id and status in ('processing', 'failed', 'needs_attention');
 
 -- name: item_leave
 -- A lineage has ended: what it began and did not finish is left behind.

@@ -32,4 +32,4 @@ where workflow_id = :workflow_id and status in ('failed', 'skipped') group by co
 -- name: look_mutation_open
 -- The mutation of which nobody knows yet what becomes of it, if there is one.
 select connector, status from mutation
-where workflow_id = :workflow_id and status in ('in_flight', 'needs_reconcile', 'indeterminate');
+where workflow_id = :workflow_id and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');

@@ -20,7 +20,7 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 -- name: repair_move
 -- What became of a try.
 update repair set status = :target, source = coalesce(:source, source), note = coalesce(:note, note), updated_at = :now
-where id = :repair_id and status = :source_status returning id;
+where id = :repair_id and status = :source_status;
 
 -- name: repair_void
 -- The run that a waiting repair was meant for has gone on without it.

@@ -9,7 +9,7 @@ where r.workflow_id = :workflow_id and r.seq >= :first and r.seq < :until and r.
   and (r.prepare_result <> '' or exists (
     select 1 from trace t where t.workflow_id = r.workflow_id and t.run_id = r.id))
   and not exists (select 1 from run o where o.workflow_id = r.workflow_id and o.lineage = r.lineage
-    and o.status in ('active', 'paused', 'failed'))
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'))
   and not exists (select 1 from item_run x join item t on t.id = x.item_id
     where x.workflow_id = r.workflow_id and x.run_id = r.id and t.status in ('processing', 'failed', 'needs_attention'))
   and not exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
@@ -41,7 +41,7 @@ where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: prune_event
 -- Throw away the payload of an event that has ended.
-update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before returning id;
+update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before;
 
 -- name: prune_reservations
 -- The same for how runs had pinned it.

@@ -1,11 +1,12 @@
--- Statements on runs and mutations. Every move names the state it expects.
+-- Statements on runs and mutations. Every move names the state it expects. What is open is found by a small index if
+-- the states stand here as they do there: each compared, in that order.
 
 -- name: run_insert
 -- A new attempt at a handler.
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
   prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at)
-values (:workflow_id, :seq, :run_id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
-  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :now, :now) returning *;
+values (:workflow_id, :seq, :id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
+  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at);
 
 -- name: run_by_id
 -- One run.
@@ -13,15 +14,15 @@ select * from run where id = :run_id;
 
 -- name: run_open
 -- The one run that holds a workflow, if any.
-select * from run where workflow_id = :workflow_id and status in ('active', 'paused', 'failed');
+select * from run where workflow_id = :workflow_id and (status = 'active' or status = 'paused' or status = 'failed');
 
 -- name: run_open_all
 -- Every run that holds its workflow.
-select * from run where status in ('active', 'paused', 'failed') order by updated_at, id;
+select * from run where (status = 'active' or status = 'paused' or status = 'failed') order by updated_at, id;
 
 -- name: run_active_all
 -- Runs that some host was executing.
-select * from run where status in ('active', 'paused', 'failed') and status = 'active' order by workflow_id;
+select * from run where status = 'active' order by workflow_id;
 
 -- name: run_crashes
 -- How often the hosts of this lineage died under it; of a routine, since it last brought something about.
@@ -32,29 +33,29 @@ select count(*) as crashes from run where workflow_id = :workflow_id and lineage
 -- name: run_prepared
 -- prepare returned: what it decided is pinned.
 update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :now, updated_at = :now
-where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch returning *;
+where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch;
 
 -- name: run_phase
 -- Go forward from one phase to the next.
 update run set phase = :target, outcome = coalesce(:outcome, outcome), updated_at = :now
-where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning *;
+where id = :run_id and phase = :source and status = 'active' and epoch = :epoch;
 
 -- name: run_stop
 -- A failure changes the status, never the phase.
 update run set status = :status, reason = :reason, error = :error, retry_at = :retry_at, failures = :failures, exhausted = :exhausted,
   updated_at = :now
-where id = :run_id and status = 'active' and phase = :phase and epoch = :epoch returning id;
+where id = :run_id and status = 'active' and phase = :phase and epoch = :epoch;
 
 -- name: run_leave
 -- Another run carries on, or nobody does.
 update run set status = :target, reason = null, retry_at = null, updated_at = :now
-where id = :run_id and status = :source returning id;
+where id = :run_id and status = :source;
 
 -- name: run_resume
 -- What a run waited for is there: this host goes on with it.
 update run set status = 'active', reason = null, error = null, retry_at = null, phase = :phase,
   outcome = coalesce(:outcome, outcome), host = :host, epoch = :epoch, updated_at = :now
-where id = :run_id and status = :source and phase = :source_phase returning *;
+where id = :run_id and status = :source and phase = :source_phase;
 
 -- name: run_progress
 -- Something came of a run that may fail several times: what failed before does not count any more.
@@ -63,12 +64,12 @@ update run set failures = 0 where id = :run_id and failures > 0;
 -- name: run_adopt
 -- A dead host's run now belongs to this one.
 update run set host = :host, epoch = :epoch, updated_at = :now
-where id = :run_id and status = 'active' and epoch = :source_epoch returning *;
+where id = :run_id and status = 'active' and epoch = :source_epoch;
 
 -- name: run_commit
 -- Everything of this run is in the ledger.
 update run set phase = 'committed', status = 'committed', updated_at = :now
-where id = :run_id and phase = :source and status = 'active' and epoch = :epoch returning id;
+where id = :run_id and phase = :source and status = 'active' and epoch = :epoch;
 
 -- name: trace_insert
 -- One thing that a run did.
@@ -84,21 +85,20 @@ select position from trace where workflow_id = :workflow_id and run_id = :run_id
 insert into mutation (workflow_id, seq, id, run_id, ordinal, lineage, mutation_key, idempotency_key, connector,
   operation, account, target, identity, payload, params, subkey, title, preview, status, attempts, sender, epoch,
   first_sent_at, deadline_at, item_id, created_at, updated_at)
-values (:workflow_id, :seq, :mutation_id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
-  :operation, :account, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :host, :epoch,
-  :now, :deadline_at, :item_id, :now, :now) returning *;
+values (:workflow_id, :seq, :id, :run_id, :ordinal, :lineage, :mutation_key, :idempotency_key, :connector,
+  :operation, :account, :target, :identity, :payload, :params, :subkey, :title, :preview, 'in_flight', :attempts, :sender, :epoch,
+  :now, :deadline_at, :item_id, :now, :now);
 
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
-select (select count(*) from (
-    select id from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key
-    union select id from mutation where workflow_id = :workflow_id and lineage = :lineage and :item_id is null
-  ) as sent) as attempts,
+select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key)
+  + (select count(*) from mutation where workflow_id = :workflow_id and lineage = :lineage
+    and mutation_key <> :mutation_key and :item_id is null) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
 
 -- name: mutation_keep
 -- A person keeps what was applied instead of this other payload.
-update mutation set kept = :kept where id = :mutation_id and status = 'applied' returning id;
+update mutation set kept = :kept where id = :mutation_id and status = 'applied';
 
 -- name: mutation_same
 -- What became of the same thing for the same inputs and attempt before.
@@ -138,35 +138,37 @@ update mutation set status = :target, result = coalesce(:result, result), error 
   closed_at = coalesce(closed_at, :closed_at), doubted_at = coalesce(:doubted_at, doubted_at),
   reconcile_attempts = coalesce(:reconcile_attempts, reconcile_attempts),
   resolution = coalesce(:resolution, resolution), updated_at = :now
-where id = :mutation_id and status = :source returning id;
+where id = :mutation_id and status = :source;
 
 -- name: mutation_close
 -- The call has ended: nothing more of it can leave this host.
-update mutation set closed_at = :now where id = :mutation_id and closed_at is null returning id;
+update mutation set closed_at = :now where id = :mutation_id and closed_at is null;
 
 -- name: mutation_unclosed
 -- A call of a dead host that is not known to have ended.
 select id from mutation
-where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate') limit 1;
+where closed_at is null and epoch < :epoch
+  and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate') limit 1;
 
 -- name: mutation_close_dead
 -- The calls of dead hosts have ended with them.
 update mutation set closed_at = :now
-where closed_at is null and epoch < :epoch and status in ('in_flight', 'needs_reconcile', 'indeterminate');
+where closed_at is null and epoch < :epoch
+  and (status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate');
 
 -- name: mutation_evidence
 -- A sign that came out of turn: kept beside earlier ones; one that contradicts the outcome must be seen by a person.
 update mutation set evidence = coalesce(evidence || ' ', '') || :evidence,
   contradicted_at = case when :contradicts = 1 then :now else contradicted_at end, updated_at = :now
-where id = :mutation_id returning id;
+where id = :mutation_id;
 
 -- name: mutation_seen
 -- A person has seen what contradicts the outcome; the evidence stays.
 update mutation set contradicted_at = null
-where id = :mutation_id and contradicted_at = :contradicted_at returning id;
+where id = :mutation_id and contradicted_at = :contradicted_at;
 
 -- name: run_restop
 -- What a stopped run waits for has changed.
 update run set reason = :reason, status = :status, error = :error, retry_at = :retry_at, failures = :failures,
   exhausted = :exhausted, updated_at = :now
-where id = :run_id and status = 'paused' and reason = 'reconciliation' returning id;
+where id = :run_id and status = 'paused' and reason = 'reconciliation';

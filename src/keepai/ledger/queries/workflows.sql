@@ -12,7 +12,7 @@ values (:workflow_id, :name, 'active', :major, :minor, 0, :now, :now);
 -- name: workflow_activate
 -- From now on, new runs use this version; only if the version before is still the one that it was made for.
 update workflow set major = :major, minor = :minor, updated_at = :now
-where id = :workflow_id and major = :before_major and minor = :before_minor returning id;
+where id = :workflow_id and major = :before_major and minor = :before_minor;
 
 -- name: workflow_begin
 -- A run begins only while its workflow is active at its version; it is a further step of its time.
@@ -22,7 +22,7 @@ where id = :workflow_id and status = 'active' and major = :major and minor = :mi
 -- name: workflow_move
 -- A person changes whether a workflow runs.
 update workflow set status = :target, updated_at = :now
-where id = :workflow_id and status = :source returning id;
+where id = :workflow_id and status = :source;
 
 -- name: workflow_by_id
 -- One workflow.

@@ -169,7 +169,7 @@ class Statements:
         cursor = self._execute(self._texts[query], params)
         names = self._columns.get(query)
         if names is not None:
-            return [dict(zip(names, row, strict=True)) for row in cursor]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
         first = cursor.fetchone()
         if first is None:
             return []
@@ -187,20 +187,27 @@ class Transaction(Statements):
 
     def __init__(self, connection: apsw.Connection, ids: Ids, host: str, epoch: int) -> None:
         super().__init__(connection)
-        self._ids = ids
+        self._execute = connection.cursor().execute  # one for all: each is read to its end before the next
+        self._changes, self._ids = connection.changes, ids
         self.host, self.epoch, self.now = host, epoch, 0
         self.shown: int | None = None
 
     def run(self, query: str, **params: object) -> int:
-        """Execute, and say how many rows came back."""
-        return len(self._execute(self._texts[query], params).fetchall())
+        """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
+        self._execute(self._texts[query], params)
+        return self._changes()
 
-    def expect(self, query: str, why: str, **params: object) -> Row:
-        """Execute a guarded statement that must hit a row."""
-        row = self.one(query, **params)
-        if row is None:
+    def expect(self, query: str, why: str, **params: object) -> None:
+        """Execute a guarded change that must hit a row."""
+        if not self.run(query, **params):
             raise Conflict(f"Nothing was changed: {why}.")
-        return row
+
+    def row(self, query: str, why: str, **params: object) -> Row:
+        """The first row of a statement that must give one."""
+        rows = self.all(query, **params)
+        if not rows:
+            raise Conflict(f"Nothing was changed: {why}.")
+        return rows[0]
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
@@ -208,5 +215,5 @@ class Transaction(Statements):
 
     def tick(self, workflow_id: str, count: int = 1) -> int:
         """The next number of a workflow's own sequence, or the last of the next `count`."""
-        row = self.expect("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
+        row = self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
         return int(row["sequence"])

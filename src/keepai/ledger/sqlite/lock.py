@@ -11,6 +11,7 @@ import json
 import os
 import socket
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,14 @@ class Mark:
     epoch: int
     moves: int  # rows of the account
     at: str
+
+
+_told = json.JSONEncoder().encode
+
+
+@lru_cache(maxsize=1)
+def _holder(pid: int, host: str, since: str) -> str:
+    return _told({"pid": pid, "machine": _MACHINE, "host": host, "since": since})
 
 
 class HostLock:
@@ -64,8 +73,7 @@ class HostLock:
 
     def tell(self, host: str, since: str, mark: Mark) -> None:
         """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
-        holder = {"pid": os.getpid(), "machine": _MACHINE, "host": host, "since": since}
-        entry = json.dumps({**holder, "mark": vars(mark)})
+        entry = _holder(os.getpid(), host, since)[:-1] + f', "mark": {_told(vars(mark))}}}'
         os.pwrite(self.fd, entry.encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
 
     def release(self) -> None:

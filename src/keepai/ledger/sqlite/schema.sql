@@ -17,7 +17,8 @@
 --
 -- Every table but host, channel and notice is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
 -- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
--- model/states.py and compared with it by a test; the triggers are derived when the file is opened.
+-- model/states.py and compared with it by a test; the triggers are derived when the file is opened. In tables that
+-- every run writes they compare: for a list of more than two SQLite would fill a table of its own at every check.
 
 create table host (
   epoch integer not null primary key,
@@ -117,7 +118,8 @@ create table event (
   message_id text not null,
   payload text not null,
   revision integer not null default 1,
-  status text not null constraint event_status_known check (status in ('pending', 'consumed', 'skipped')),
+  status text not null constraint event_status_known check (
+    status = 'pending' or status = 'consumed' or status = 'skipped'),
   reserved_by text references run (id),
   created_by text not null,
   attempt integer not null default 1,
@@ -163,12 +165,15 @@ create table run (
   retry_of text references run (id),
   lineage text not null,
   attempt integer not null,
-  phase text not null constraint run_phase_known check (phase in
-    ('preparing', 'prepared', 'mutating', 'mutated', 'emitting', 'executing', 'committed')),
-  status text not null constraint run_status_known check (status in
-    ('active', 'paused', 'failed', 'committed', 'crashed', 'superseded', 'abandoned')),
-  reason text constraint run_reason_known check (reason in
-    ('transient', 'approval', 'reconciliation', 'logic', 'internal')),
+  phase text not null constraint run_phase_known check (
+    phase = 'preparing' or phase = 'prepared' or phase = 'mutating' or phase = 'mutated' or phase = 'emitting'
+    or phase = 'executing' or phase = 'committed'),
+  status text not null constraint run_status_known check (
+    status = 'active' or status = 'paused' or status = 'failed' or status = 'committed' or status = 'crashed'
+    or status = 'superseded' or status = 'abandoned'),
+  reason text constraint run_reason_known check (
+    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'logic'
+    or reason = 'internal'),
   prepare_result text,
   prepared_at integer,
   outcome text,
@@ -184,14 +189,15 @@ create table run (
   primary key (workflow_id, seq),
   constraint run_reason_fits check (
     case status
-      when 'paused' then reason is not null and reason in ('transient', 'approval', 'reconciliation')
+      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
       when 'failed' then reason is not null and reason in ('logic', 'internal')
       else reason is null
     end),
   constraint run_commits_whole check ((status = 'committed') = (phase = 'committed'))
 );
 
-create unique index run_one_open on run (workflow_id) where status in ('active', 'paused', 'failed');
+create unique index run_one_open on run (workflow_id)
+  where status = 'active' or status = 'paused' or status = 'failed';
 create index run_by_lineage on run (workflow_id, lineage);
 
 create table reservation (
@@ -214,8 +220,9 @@ create table item (
   id text not null unique,
   external_id text not null,
   title text not null,
-  status text not null constraint item_status_known check (status in
-    ('processing', 'done', 'failed', 'needs_attention', 'skipped')),
+  status text not null constraint item_status_known check (
+    status = 'processing' or status = 'done' or status = 'failed' or status = 'needs_attention'
+    or status = 'skipped'),
   attempt integer not null default 1,
   begun integer not null,
   input_id text not null references input (id),
@@ -259,8 +266,9 @@ create table mutation (
   subkey text,
   title text,
   preview text not null,
-  status text not null constraint mutation_status_known check (status in
-    ('in_flight', 'applied', 'failed', 'needs_reconcile', 'indeterminate', 'skipped')),
+  status text not null constraint mutation_status_known check (
+    status = 'in_flight' or status = 'applied' or status = 'failed' or status = 'needs_reconcile'
+    or status = 'indeterminate' or status = 'skipped'),
   result text,
   attempts integer not null,
   sender text not null,
@@ -284,7 +292,7 @@ create table mutation (
 );
 
 create unique index mutation_one_open on mutation (workflow_id)
-  where status in ('in_flight', 'needs_reconcile', 'indeterminate');
+  where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
 create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
 create index mutation_by_key on mutation (workflow_id, mutation_key);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
@@ -373,6 +381,10 @@ create table transition (
 
 create index transition_by_subject on transition (workflow_id, subject);
 
+-- What is put into this view is appended to the account, chained to the row before.
+create view account as
+select t.*, (select p.chain from transition p where p.seq = t.seq - 1) as previous from transition t;
+
 create table channel (
   name text not null primary key,
   attempts integer not null default 0,
@@ -395,7 +407,8 @@ create table notice (
 
 create view item_standing as
 select t.*,
-  (select o.id from run o where o.workflow_id = t.workflow_id and o.status in ('active', 'paused', 'failed')
+  (select o.id from run o where o.workflow_id = t.workflow_id
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
     and exists (select 1 from item_run x join run r on r.id = x.run_id
       where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
 from item t;

@@ -111,6 +111,7 @@ def statements() -> dict[str, str]:
     for name, (table, column, subject, workflow) in BINDINGS.items():
         found.update(moves(MACHINES[name], table, column))
         found.update(_history(name, table, column, subject, workflow))
+    found.update(_appended())
     found.update(_noted())
     found.update(_frozen())
     return found
@@ -159,15 +160,18 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Append one row to the account; `max` takes the hash from the very row whose number it finds.
+    """Put one row into the account, by the view whose trigger is given every value worked out, and once.
 
-    The values stand inside of the aggregate, so that each is worked out once and not for the row and for its hash."""
-    named = ", ".join(f"{value} as {name}" for name, value in zip(COLUMNS[1:], values, strict=True))
-    row = ", ".join(f"p.{name}" for name in COLUMNS)
-    return " ".join((
-        f"insert into transition ({', '.join(COLUMNS)}, chain) select {row}, account_chain(p.previous, {row}) from",
-        "(select coalesce(max(seq), 0) + 1 as seq, chain as previous,", named, "from transition) p",
-    ))
+    A row that is made by a query of the very table it goes to is put into a table of SQLite's own before."""
+    row = ", ".join(("(select coalesce(max(seq), 0) + 1 from transition)", *values))
+    previous = "(select chain from transition order by seq desc limit 1)"
+    return " ".join(("insert into account (", ", ".join(COLUMNS), ", previous) values (", row, ",", previous, ")"))
+
+
+def _appended() -> Iterator[tuple[str, str]]:
+    names, row = ", ".join(COLUMNS), ", ".join(f"new.{name}" for name in COLUMNS)
+    insert = " ".join(("insert into transition (", names, ", chain) values (", row, ","))
+    yield "account_appended", f"instead of insert on account begin {insert} account_chain(new.previous, {row})); end"
 
 
 #: Table → all its columns but the one whose content retention may throw away.

@@ -65,9 +65,18 @@ def _counted(tx: Tx, workflow_id: str, entries: Iterable[Entry]) -> Iterable[tup
 
 def _put(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> tuple[str, bool]:
     """The event's id, and whether there is something to look at for whoever takes its topic."""
+    event_id = tx.new_id("evt")
+    if tx.run(
+        "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
+        message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
+    ):
+        return event_id, True
+    return _put_again(tx, workflow_id, run_id, entry)
+
+
+def _put_again(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> tuple[str, bool]:
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
-    if known is None:
-        return _create(tx, workflow_id, run_id, seq, entry), True
+    assert known is not None, "what was in the way of an insert is there"
     event_id = str(known["id"])
     if known["status"] != "pending" or known["reserved_by"] is not None:
         _hold(tx, known, run_id, entry.payload)
@@ -76,15 +85,6 @@ def _put(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) ->
         return event_id, False
     tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
     return event_id, True
-
-
-def _create(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> str:
-    event_id = tx.new_id("evt")
-    tx.run(
-        "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
-        message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
-    )
-    return event_id
 
 
 def _hold(tx: Tx, event: Row, run_id: str, payload: str) -> None:
@@ -112,13 +112,9 @@ def reserve(
     """Pin every (topic, messageId), or none: the first that cannot be pinned refuses them all."""
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
-        taken = tx.one("event_reserve", run_id=run_id, now=tx.now, **address)
-        if taken is None:
+        if not tx.run("event_reserve", run_id=run_id, now=tx.now, **address):
             raise RuleBroken(_why_not(tx.one("event_find", **address), topic, message_id))
-        tx.run(
-            "reservation_insert", run_id=run_id, position=position, event_id=taken["id"],
-            attempt=taken["attempt"], payload=taken["payload"], **address,
-        )
+        tx.run("reservation_insert", run_id=run_id, position=position, **address)
 
 
 def _why_not(event: Row | None, topic: str, message_id: str) -> str:

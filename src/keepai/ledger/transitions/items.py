@@ -53,7 +53,7 @@ def expect_executing(tx: Tx, run: Run) -> None:
 
 def expect_at_work(tx: Tx, run: Run, item_id: str) -> None:
     """Refuse to go on with an item that ended, or was begun anew, since the run entered it."""
-    tx.expect(
+    tx.row(
         "item_at_work", f"run {run.id} no longer has item {item_id} in hand", workflow_id=run.workflow_id,
         run_id=run.id, item_id=item_id,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ...model.codec import stored
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus
 from ..base import Tx
@@ -63,27 +64,34 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     if intent.item_id is not None:
         items.expect_executing(tx, run)
         items.expect_at_work(tx, run, intent.item_id)
-    mutation_id = tx.new_id("mut")
     earlier = tx.one(
         "mutation_count", workflow_id=run.workflow_id, run_id=run.id, lineage=run.lineage, item_id=intent.item_id,
         mutation_key=intent.mutation_key,
     )
     assert earlier is not None
-    row = tx.one(
-        "mutation_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), mutation_id=mutation_id,
-        run_id=run.id, ordinal=earlier["ordinal"] + 1, lineage=run.lineage, attempts=earlier["attempts"] + 1,
-        host=tx.host, epoch=tx.epoch, now=tx.now, **vars(intent),
-    )
+    mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
+    tx.run("mutation_insert", seq=tx.tick(run.workflow_id), now=tx.now, **{**vars(mutation), **vars(intent)})
     runs.keep_trace(tx, run.workflow_id, trace)
-    assert row is not None, "an insert returns its row"
-    return mutation_record(row)
+    return mutation
+
+
+def _begun(tx: Tx, run: Run, intent: Intent, ordinal: int, attempts: int) -> Mutation:
+    return Mutation(
+        id=tx.new_id("mut"), workflow_id=run.workflow_id, run_id=run.id, ordinal=ordinal, lineage=run.lineage,
+        mutation_key=intent.mutation_key, idempotency_key=intent.idempotency_key, connector=intent.connector,
+        operation=intent.operation, account=intent.account, target=intent.target, params=stored(intent.params),
+        title=intent.title, preview=intent.preview, status=MutationStatus.IN_FLIGHT, result=None, attempts=attempts,
+        sender=tx.host, epoch=tx.epoch, first_sent_at=tx.now, closed_at=None, doubted_at=None, reconcile_attempts=0,
+        evidence=None, resolution=None, contradicted_at=None, error=None, item_id=intent.item_id, created_at=tx.now,
+        updated_at=tx.now,
+    )
 
 
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
-    if mutation.item_id is not None:
-        tx.run("run_progress", run_id=run.id)
+    if mutation.item_id is not None and tx.run("run_progress", run_id=run.id):
+        run = replace(run, failures=0)
     if outcome is not None:
         return runs.emit(tx, run, outcome, trace)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)

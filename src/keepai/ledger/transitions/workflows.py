@@ -132,7 +132,7 @@ def _queue(tx: Tx, workflow_id: str, handler: str | None = None) -> list[str]:
 
 def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
     """A person decides that nothing shall come of a waiting event."""
-    if tx.one("event_skip", event_id=event_id, now=tx.now) is None:
+    if not tx.run("event_skip", event_id=event_id, now=tx.now):
         event = tx.one("event_by_id", event_id=event_id)
         assert event is not None
         raise Refused(f"Event {event_id} cannot be skipped: {_held(event)}")
@@ -167,14 +167,14 @@ def _held(event: Row) -> str:
 
 def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]:
     """A person decides that nothing more shall come of an input; returns the events skipped with it."""
-    if tx.one("input_skip", input_id=input_id, now=tx.now) is None:
+    if not tx.run("input_skip", input_id=input_id, now=tx.now):
         raise Refused(f"Input {input_id} is skipped already.")
     skipped = [
         str(row["id"])
         for row in tx.all("event_of_skipped_inputs", workflow_id=workflow_id, input_id=input_id)
     ]
     for event_id in skipped:
-        tx.one("event_skip", event_id=event_id, now=tx.now)
+        tx.run("event_skip", event_id=event_id, now=tx.now)
     _skip_item_of(tx, input_id)
     note(tx, workflow_id, "skip_input", input_id, actor, {"events": list(skipped)})
     return skipped
@@ -188,7 +188,7 @@ def _skip_item_of(tx: Tx, input_id: str) -> None:
     held = tx.one("item_held", item_id=item["id"])
     if held is not None and item["status"] in UNFINISHED:
         raise Refused(f"Input {input_id} cannot be skipped: run {held['held_by']} has its item in hand. Skip that run.")
-    tx.one("item_skip", item_id=item["id"], now=tx.now)
+    tx.run("item_skip", item_id=item["id"], now=tx.now)
 
 
 def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
