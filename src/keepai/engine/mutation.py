@@ -183,8 +183,8 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
         parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
-        step, name, mutation.params, stored(answer.result) if answer.result is not None else None,
-        error.message if error else None, int((time.monotonic() - started) * 1000),
+        step, name, canonical(mutation.params), answer.result, error.message if error else None,
+        int((time.monotonic() - started) * 1000),
     )
     return answer
 

@@ -31,7 +31,7 @@ Frame = dict[str, Any]
 
 # Made once: building them costs more than a small frame does.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_decode = json.JSONDecoder().decode
+_decode = json.JSONDecoder().raw_decode
 
 
 class Garbled(Exception):
@@ -51,7 +51,10 @@ def framed(text: str) -> bytes:
 def unpack(data: bytes) -> Frame:
     """The frame in `data`, or `Garbled`."""
     try:
-        frame = _decode(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        frame, end = _decode(text)
+        if end != len(text):
+            raise ValueError("more than one value")
     except (ValueError, RecursionError) as error:
         raise Garbled(str(error)[:200]) from None
     if not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
@@ -129,11 +132,17 @@ def script_of(frame: Frame) -> Script:
 
 def job_frame(job: Job, number: int, script: int) -> bytes:
     """The frame that starts a step of a script that the worker knows."""
-    return pack({
-        "t": "job", "n": number, "script": script, "step": job.step, "handler": job.handler,
-        "args": job.args, "state": job.state, "allowed": _listed(job.allowed),
-        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()], "begun_ms": job.begun_ms,
-    })
+    args = ",".join([_quoted(arg) for arg in job.args])
+    fixed = "null" if job.fixed is None else f'[{job.fixed.now_ms},"{job.fixed.seed.hex()}"]'
+    begun_ms = "null" if job.begun_ms is None else job.begun_ms
+    return framed(
+        f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
+        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms}}}'
+    )
+
+
+def _quoted(text: str | None) -> str:
+    return "null" if text is None else quote(text)
 
 
 def job_of(frame: Frame, script: Script) -> Job:

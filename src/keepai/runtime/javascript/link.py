@@ -78,7 +78,8 @@ class Link(asyncio.Protocol):
             return None
         data = bytes(unread[HEADER.size : end])
         del unread[:end]
-        self._read_up_to(_UNREAD_MAX)
+        if not self._reading or self._unread_max > _UNREAD_MAX:
+            self._read_up_to(_UNREAD_MAX)
         return data
 
     def _read_up_to(self, most: int) -> None:
