@@ -28,6 +28,7 @@ _ANYTHING: tuple[object, ...] = (
     None, object, Any, _JSON, dict, dict[str, Any], dict[str, object], dict[str, _JSON], Mapping,
     list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
 )
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _SEVERAL_TYPES = (typing.Union, types.UnionType)
 
 
@@ -180,6 +181,8 @@ def _rebuilt(annotation: Any) -> Any:
 
 def plain(value: object) -> object:
     """The value with pydantic models and dataclasses, however deep, as plain dicts."""
+    if type(value) in _PLAIN:
+        return value
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

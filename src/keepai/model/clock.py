@@ -46,15 +46,20 @@ class Ids:
     def new(self, prefix: str) -> str:
         """A fresh id: `run_` + 10 characters of time + 13 of chance."""
         chance = int.from_bytes(os.urandom(8), "big")
-        return f"{prefix}_{_base32(self._clock.now_ms(), 10)}{_base32(chance, 13)}"
+        return f"{prefix}_{_ten(self._clock.now_ms())}{_thirteen(chance)}"
 
 
-def _base32(value: int, length: int) -> str:
-    digits = ""
-    for _ in range(length // 2):  # two at a time: every row of the ledger has such an id
-        digits = _PAIRS[value & 1023] + digits
-        value >>= 10
-    return _ALPHABET[value & 31] + digits if length % 2 else digits
+def _ten(bits: int) -> str:
+    """50 bits as ten characters, two at a time: every row of the ledger has such an id."""
+    return (
+        f"{_PAIRS[bits >> 40 & 1023]}{_PAIRS[bits >> 30 & 1023]}{_PAIRS[bits >> 20 & 1023]}"
+        f"{_PAIRS[bits >> 10 & 1023]}{_PAIRS[bits & 1023]}"
+    )
+
+
+def _thirteen(bits: int) -> str:
+    """64 bits as thirteen characters."""
+    return f"{_ALPHABET[bits >> 60]}{_ten(bits >> 10)}{_PAIRS[bits & 1023]}"
 
 
 def iso(ms: int) -> str:

@@ -24,13 +24,15 @@ DEPTH_MAX = 64
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
     text = _ENCODER.encode(value if _is_clean(value, 0) else _clean(value, what, 0))
-    check_size(text, what, bytes_max)
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     return text
 
 
 def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = None) -> Json:
     """The value of a JSON text under the same rules; duplicate keys are refused too."""
-    check_size(text, what, bytes_max)
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     try:
         value = _read(_DECODER, text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
@@ -43,7 +45,8 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
 def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
     text = _ENCODER.encode(value)
-    check_size(text, what, bytes_max)
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     return text
 
 
@@ -63,9 +66,9 @@ def sound(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def check_size(text: str | bytes, what: str, bytes_max: int | None) -> None:
+def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
     """Refuse a text over `bytes_max`, naming the limit and the size."""
-    if bytes_max is None or len(text) * 4 <= bytes_max:
+    if len(text) * 4 <= bytes_max:
         return
     size = len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else len(text)
     if size > bytes_max:

@@ -48,7 +48,7 @@ def framed(text: str) -> bytes:
     return HEADER.pack(len(text)) + text.encode("ascii")
 
 
-def unpack(data: bytes) -> Frame:
+def unpack(data: bytes | bytearray) -> Frame:
     """The frame in `data`, or `Garbled`."""
     try:
         text = data.decode("utf-8")

@@ -45,8 +45,8 @@ class Link(asyncio.Protocol):
                 return unpack(data)
             if self.lost:
                 raise Lost
-            self._woken = asyncio.get_running_loop().create_future()
-            await self._woken
+            woken = self._woken = asyncio.get_running_loop().create_future()
+            await woken
 
     def send(self, data: bytes) -> None:
         """Send bytes; a worker that is gone shows on the next read."""
@@ -65,18 +65,19 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _cut(self, bytes_max: int) -> bytes | None:
+    def _cut(self, bytes_max: int) -> bytearray | None:
         unread = self._unread
-        if len(unread) < HEADER.size:
+        size = len(unread)
+        if size < HEADER.size:
             return None
         (length,) = HEADER.unpack_from(unread)
         if length > bytes_max:
             raise Garbled(f"a frame of {length:,} bytes")
         end = HEADER.size + length
-        if len(unread) < end:
+        if size < end:
             self._read_up_to(end)
             return None
-        data = bytes(unread[HEADER.size : end])
+        data = unread[HEADER.size : end]
         del unread[:end]
         if not self._reading or self._unread_max > _UNREAD_MAX:
             self._read_up_to(_UNREAD_MAX)
@@ -119,8 +120,9 @@ class Link(asyncio.Protocol):
         self._release()
 
     def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        woken, self._woken = self._woken, None
+        if woken is not None and not woken.done():
+            woken.set_result(None)
 
     def _release(self) -> None:
         waiting, self._drained = self._drained, []

@@ -296,11 +296,9 @@ def _location(pair: object) -> Location | None:
     if not isinstance(pair, list) or len(pair) != 2:
         return None
     line, column = pair
-    return Location(line, column) if _is_place(line) and _is_place(column) else None
-
-
-def _is_place(number: object) -> bool:
-    return isinstance(number, int) and 0 < number < 10**7
+    if type(line) is int and type(column) is int and 0 < line < 10**7 and 0 < column < 10**7:
+        return Location(line, column)
+    return None
 
 
 def _sound(text: str) -> str:
