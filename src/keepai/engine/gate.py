@@ -200,7 +200,7 @@ class Gate:
                     f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). "
                     "Add it there."
                 )
-        return [str(name) for name in dict.fromkeys(str(n) for n in names)]
+        return list(dict.fromkeys(map(str, names)))
 
     def _count(self, more: int) -> None:
         self.gathered.published += more

@@ -10,7 +10,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import NoReturn, TypeAlias
 
 from .errors import BadValue, LimitExceeded
@@ -23,7 +24,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = _ENCODER.encode(value if _is_clean(value, 0) else _clean(value, what, 0))
+    text = "".join(_write(value if _is_clean(value, 0) else _clean(value, what, 0), 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -44,7 +45,7 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
 
 def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
-    text = _ENCODER.encode(value)
+    text = "".join(_write(value, 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -206,7 +207,14 @@ def _named(value: object) -> str:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHITE = " \t\n\r"
 
-# Made once: building them costs more than a small text does.
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+def _unknown(value: object) -> NoReturn:
+    raise TypeError(f"{_named(value)} was not checked before it was written")
+
+
+# Made once: building them costs more than a small text does. `JSONEncoder` would make the first anew for every text.
+_write: Callable[[object, int], Iterable[str]] = c_make_encoder(
+    None, _unknown, encode_basestring, None, ":", ",", True, False, False,
+)
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
 _STORED = json.JSONDecoder()

@@ -27,7 +27,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
         self._unread_max = _UNREAD_MAX
-        self._reading = self._writing = True
+        self._reading = True
+        self.writing = True  # whether the worker reads what is sent
         self._woken: asyncio.Future[None] | None = None
         self._drained: list[asyncio.Future[None]] = []
 
@@ -55,7 +56,7 @@ class Link(asyncio.Protocol):
 
     async def drain(self) -> None:
         """Wait while the worker does not read what was sent."""
-        while not self._writing and not self.lost:
+        while not self.writing and not self.lost:
             waiting = asyncio.get_running_loop().create_future()
             self._drained.append(waiting)
             await waiting
@@ -108,10 +109,10 @@ class Link(asyncio.Protocol):
         self._gone()
 
     def pause_writing(self) -> None:
-        self._writing = False
+        self.writing = False
 
     def resume_writing(self) -> None:
-        self._writing = True
+        self.writing = True
         self._release()
 
     def _gone(self) -> None:

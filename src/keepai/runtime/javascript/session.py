@@ -155,7 +155,8 @@ class Session:
         text = self._reply_text(operation, await self._carried_out(operation))
         self._worker.link.send(reply_frame(self._number, number, text))
         self._start_clock()
-        await self._worker.link.drain()
+        if not self._worker.link.writing:
+            await self._worker.link.drain()
 
     async def _carried_out(self, operation: Operation) -> Reply:
         try:
