@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
-from typing import NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias, cast
 
 from .errors import BadValue, LimitExceeded
 
@@ -24,7 +24,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = "".join(_write(value if _is_clean(value, 0) else _clean(value, what, 0), 0))
+    text = "".join(_write(clean(value, what=what), 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -40,7 +40,12 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise BadValue(f"{what} is not valid JSON: {error}.") from None
-    return value if _is_clean(value, 0) else _clean(value, what, 0)
+    return clean(value, what=what)
+
+
+def clean(value: object, *, what: str = "value") -> Json:
+    """The value as it would come back from its text: itself, if that is the same, or `BadValue` naming the place."""
+    return cast("Json", value) if _is_clean(value, 0) else _clean(value, what, 0)
 
 
 def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
@@ -82,7 +87,8 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
         raise BadValue(f"{what} must be a non-empty string, not {_named(value)}.")
     if len(value) > length_max:
         raise LimitExceeded(f"{what} has {len(value):,} characters; the limit is {length_max:,}.")
-    _text(value, what)
+    if not value.isascii():
+        _text(value, what)
     if "\0" in value:
         raise BadValue(f"{what} contains a NUL character; ids must not.")
     return value
