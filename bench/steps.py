@@ -47,7 +47,7 @@ class Instant:
     """A host that answers at once."""
 
     async def answer(self, operation: Operation) -> Reply:
-        return Reply([EVENT]) if operation.kind is Kind.PEEK else Reply(None)
+        return Reply.of([EVENT]) if operation.kind is Kind.PEEK else Reply.of(None)
 
     def log(self, line: LogLine) -> None:
         """Not kept."""

@@ -48,7 +48,7 @@ class FakeHost:
 
 
 def echo(operation: Operation) -> Reply:
-    return Reply(list(operation.args))
+    return Reply.of(list(operation.args))
 
 
 @dataclass
@@ -64,7 +64,7 @@ class Gate:
         if self.inside == self.expected:
             self.opened.set()
         await asyncio.wait_for(self.opened.wait(), 5)
-        return Reply(list(operation.args))
+        return Reply.of(list(operation.args))
 
 
 _FORMS = {

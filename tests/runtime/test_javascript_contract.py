@@ -94,7 +94,7 @@ async def test_a_policy_can_let_mutate_read_by_id(runtime, host) -> None:
 
 
 async def test_register_input_answers_synchronously(runtime, host) -> None:
-    host.answers["registerInput"] = lambda _: Reply("inp_1")
+    host.answers["registerInput"] = lambda _: Reply.of("inp_1")
     ended = await run(runtime, host, "return ctx.registerInput({id: '1'}) + '!';")
     assert value(ended.value) == "inp_1!"
 
@@ -113,7 +113,7 @@ async def test_answers_settle_in_the_order_in_which_they_arrive(runtime, host) -
             await second.wait()
         else:
             second.set()
-        return Reply(None)
+        return Reply.of(None)
 
     host.answers["gmail.get"] = answer
     body = "const order = []; const get = async (id) => { await ctx.gmail.get(id); order.push(id); };"
@@ -130,7 +130,7 @@ async def test_no_more_reads_are_under_way_than_allowed_and_all_are_answered(run
         most = max(most, under_way)
         await asyncio.sleep(0)
         under_way -= 1
-        return Reply(operation.args[0])
+        return Reply.of(operation.args[0])
 
     host.answers["gmail.get"] = answer
     body = "return (await Promise.all([...Array(50).keys()].map((i) => ctx.gmail.get(i)))).length;"
@@ -145,7 +145,7 @@ async def test_a_blocking_call_between_reads_keeps_their_answers(runtime, host) 
 
 
 async def test_a_page_is_an_array_with_extra_fields(runtime, host) -> None:
-    host.answers["gmail.search"] = lambda _: Reply([{"id": 1}, {"id": 2}], {"lastCursor": "c", "length": 9})
+    host.answers["gmail.search"] = lambda _: Reply.of([{"id": 1}, {"id": 2}], {"lastCursor": "c", "length": 9})
     body = "const p = await ctx.gmail.search({}); let n = 0; for (const e of p) n += e.id; return [n, p.lastCursor, p.length];"
     assert value((await run(runtime, host, body)).value) == [3, "c", 2]
 
@@ -205,7 +205,7 @@ async def test_methods_of_a_handler_share_its_object(runtime, host) -> None:
 
 
 async def test_a_routine_gets_the_state_of_its_item(runtime, host) -> None:
-    host.answers["withItem"] = lambda o: Reply({"isDone": o.args[0] == "2"})
+    host.answers["withItem"] = lambda o: Reply.of({"isDone": o.args[0] == "2"})
     body = """return await ctx.withItem(one, 'T', async (ctx) => {
         if (!ctx.item.isDone) await ctx.gmail.send({to: 'x'}); return ctx.item.isDone; });"""
     assert await run(runtime, host, body, Step.ROUTINE, args=('"1"',)) == Ended("false")
@@ -472,7 +472,7 @@ async def test_a_failed_read_ends_the_step_and_cancels_the_others(runtime, host)
         except asyncio.CancelledError:
             cancelled.append(operation.args)
             raise
-        return Reply(None)
+        return Reply.of(None)
 
     host.answers["gmail.get"] = answer
     error = await failure(runtime, host, "await Promise.allSettled([ctx.gmail.get(1), ctx.gmail.get(2)]);")
@@ -502,12 +502,12 @@ async def test_an_exception_that_is_not_ours_comes_out_as_it_is(runtime, host) -
 
 
 async def test_an_answer_that_json_cannot_carry_is_the_hosts_error(runtime, host) -> None:
-    host.answers["gmail.get"] = lambda _: Reply(float("nan"))
+    host.answers["gmail.get"] = lambda _: Reply.of(float("nan"))
     assert isinstance(await failure(runtime, host, "await ctx.gmail.get(1);"), BadValue)
 
 
 async def test_an_answer_that_is_too_large_names_the_limit(runtime, host) -> None:
-    host.answers["gmail.get"] = lambda _: Reply("x" * 2000)
+    host.answers["gmail.get"] = lambda _: Reply.of("x" * 2000)
     error = await failure(runtime, host, "await ctx.gmail.get(1);", limits=replace(LIMITS, message_bytes_max=1000))
     assert isinstance(error, LimitExceeded)
     assert "1,000" in error.message
@@ -516,7 +516,7 @@ async def test_an_answer_that_is_too_large_names_the_limit(runtime, host) -> Non
 async def test_waiting_for_the_host_does_not_count_as_computing(runtime, host) -> None:
     async def slow(_: Operation) -> Reply:
         await asyncio.sleep(0.5)
-        return Reply(1)
+        return Reply.of(1)
 
     host.answers["registerInput"] = host.answers["gmail.get"] = slow
     limits = replace(LIMITS, compute_s=0.25)

@@ -176,7 +176,7 @@ async def test_lines_of_the_log_come_in_order_and_before_the_call_that_follows_t
 
     def answer(_operation: Operation) -> Reply:
         order.append(list(host.texts))
-        return Reply(1)
+        return Reply.of(1)
 
     host.answers["gmail.get"] = answer
     await alone.run(job("console.log('a'); console.log('b'); await ctx.gmail.get(1); console.log('c');"), host)

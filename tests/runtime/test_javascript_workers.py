@@ -55,7 +55,7 @@ class Stalling(FakeHost):
         self.operations.append(operation)
         self.asked.set()
         await self.go_on.wait()
-        return Reply(1)
+        return Reply.of(1)
 
 
 # ---- the pool ---------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ async def test_an_answer_that_the_host_cuts_off_itself_is_its_fault(own_runtime,
 
 
 async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> None:
-    host.answers["registerInput"] = lambda operation: Reply("x" * (1 << 20))
+    host.answers["registerInput"] = lambda operation: Reply.of("x" * (1 << 20))
     forger, said = Forger(), b"".join(call(id=i, name="registerInput") for i in range(50))
     with pytest.raises(LimitExceeded, match=r"0\.1 s"):
         await forger.run(said, job("", limits=replace(LIMITS, compute_s=0.1)), host, reads=False)
@@ -374,7 +374,7 @@ async def test_the_message_of_a_failure_is_cut_and_made_sound(host) -> None:
 async def test_an_answer_to_a_step_that_has_ended_does_not_reach_the_next(own_runtime, host) -> None:
     async def late(operation: Operation) -> Reply:
         await asyncio.sleep(0)
-        return Reply("late")
+        return Reply.of("late")
 
     host.answers["gmail.get"] = late
     body = "for (let i = 0; i < 5; i++) ctx.gmail.get(i); const d = Date.now(); while (Date.now() < d + 20); throw 1;"

@@ -157,7 +157,7 @@ class OperationSpec:
         here = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
         return frozenset(here["properties"]) if "properties" in here else None
 
-    @property
+    @cached_property
     def _identity_names(self) -> frozenset[str]:
         names = set(self.identity_names)
         return frozenset(names | {self.target_name} if names and self.target_name else names)

@@ -16,7 +16,7 @@ from operator import or_
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..model.codec import Json, encode, stored
+from ..model.codec import Json, clean, encode, stored
 from ..model.errors import ConfigError
 from .problems import problems
 
@@ -28,6 +28,7 @@ _ANYTHING: tuple[object, ...] = (
     None, object, Any, _JSON, dict, dict[str, Any], dict[str, object], dict[str, _JSON], Mapping,
     list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
 )
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 _SEVERAL_TYPES = (typing.Union, types.UnionType)
 
 
@@ -111,18 +112,18 @@ class Shape:
         optional field, still finds what it did under the same identity.
         """
         if not self.given:
-            return stored(encode(value))
+            return clean(value)
         built = self.build(value)
         dumped = self._adapter.dump_python(built, mode="json", by_alias=True, exclude_unset=True)
         if dataclasses.is_dataclass(built) and isinstance(dumped, dict) and isinstance(value, dict):
             defaults = {f.name for f in dataclasses.fields(built)} - value.keys()
             dumped = {key: each for key, each in dumped.items() if key not in defaults}
-        return stored(encode(dumped))
+        return clean(dumped)
 
     def dump(self, value: object) -> Json:
         """What a method returned, as JSON; a `Misfit` or `BadValue` if it is not what was declared."""
         if not self.given:
-            return stored(encode(plain(value), what="result"))
+            return clean(plain(value), what="result")
         from pydantic import ValidationError
 
         try:
@@ -130,7 +131,7 @@ class Shape:
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False)
             raise Misfit(problems(found, self.schema or {}, "result")) from None
-        return stored(encode(self._adapter.dump_python(checked, mode="json", by_alias=True), what="result"))
+        return clean(self._adapter.dump_python(checked, mode="json", by_alias=True), what="result")
 
 
 def hint(function: Callable[..., object], parameter: str) -> object:
@@ -180,6 +181,8 @@ def _rebuilt(annotation: Any) -> Any:
 
 def plain(value: object) -> object:
     """The value with pydantic models and dataclasses, however deep, as plain dicts."""
+    if type(value) in _PLAIN:
+        return value
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

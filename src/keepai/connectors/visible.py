@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Mapping
 
-from ..model.codec import Json, encode
+from ..model.codec import Json, canonical, encode
 
 #: Characters that show nothing though Unicode calls them letters, marks or symbols.
 BLANK = frozenset({
@@ -35,7 +34,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: Json) -> str:
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else encode(value)
+    text = canonical(value) if isinstance(value, str) else encode(value)
     return visible(text).replace("\n", "‹U+000A›")
 
 

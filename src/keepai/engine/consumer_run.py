@@ -15,7 +15,6 @@ from ..model.states import Phase, Status
 from . import approval, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE
-from .prepare_result import title_of
 from .producer_run import kept_state
 from .stepping import Stepper, fixed_by
 
@@ -44,6 +43,7 @@ async def _prepare(stepper: Stepper) -> None:
     result = prepare_result.parse(ended.value, stepper.handler, stepper.parts.policy, warnings)
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
+    stepper.wishes = result.wishes
     stepper.run = await stepper.parts.ledger.write(
         runs.prepare, stepper.run, result.text, result.wanted, stepper.trace.take(), *_entered(result.wanted),
     )
@@ -66,10 +66,8 @@ async def _mutate(stepper: Stepper) -> bool:
 
 def _unit(stepper: Stepper) -> Unit:
     """What a consumer's one mutation is for: the events that it reserved, in their attempts."""
-    run = stepper.run
-    assert run.prepare_result is not None, run
     events = sorted((str(r["event_id"]), int(r["attempt"])) for r in stepper.reserved)
-    return Unit(Step.MUTATE, canonical([list(event) for event in events]), title_of(run.prepare_result))
+    return Unit(Step.MUTATE, canonical([list(event) for event in events]), stepper.wishes.title)
 
 
 async def _advance(stepper: Stepper, phase: Phase, outcome: str | None = None) -> None:
@@ -97,8 +95,7 @@ async def _next(stepper: Stepper) -> Run | None:
 
 def _wake_at(stepper: Stepper) -> int | None:
     """wakeAt as policy allows it; a changed one leaves a note."""
-    assert stepper.run.prepare_result is not None
-    wanted = prepare_result.wake_of(stepper.run.prepare_result)
+    wanted = stepper.wishes.wake_at
     if wanted is None:
         return None
     now, policy = stepper.parts.clock.now_ms(), stepper.parts.policy

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
-from ..model.codec import Json, canonical, check_id, digest, stored
+from ..model.codec import Json, canonical, check_id, digest
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
@@ -65,18 +66,18 @@ class Gate:
         except KeepError as error:
             self._note(operation, None, error.message, started)
             raise
-        self._note(operation, reply.value, None, started)
+        self._note(operation, reply.text, None, started)
         return reply
 
     def log(self, line: LogLine) -> None:
         """Keep a line with the run."""
         self._trace.log(self._step, line.level, line.text)
 
-    def _note(self, operation: Operation, answer: Json, error: str | None, started: float) -> None:
+    def _note(self, operation: Operation, answer: str | None, error: str | None, started: float) -> None:
         if operation.kind in _SHOWN_ELSEWHERE and error is None:
             return
         duration = int((time.monotonic() - started) * 1000)
-        self._trace.call(self._step, operation.name, list(operation.args), answer, error, duration)
+        self._trace.call(self._step, operation.name, canonical(list(operation.args)), answer, error, duration)
 
     async def _carry_out(self, operation: Operation) -> Reply:
         check_allowed(self._step, operation, mutate_reads=self._parts.policy.mutate_reads == "by_id")
@@ -86,10 +87,10 @@ class Gate:
             case Kind.GET_BY_IDS:
                 return self._get_by_ids(*_padded(operation.args, 2))
             case Kind.REGISTER_INPUT:
-                return Reply(self._register(_object(operation.args, "registerInput")))
+                return Reply(canonical(self._register(_object(operation.args, "registerInput"))))
             case Kind.PUBLISH:
                 self._publish(*_padded(operation.args, 2))
-                return Reply(None)
+                return Reply("null")
             case Kind.READ | Kind.READ_BY_ID:
                 return await self._read(operation)
             case Kind.WITH_ITEM if self._items:
@@ -106,13 +107,13 @@ class Gate:
         rows = self._parts.ledger.read().all(
             "event_peek", workflow_id=self._run.workflow_id, topic=name, limit=limit,
         )
-        return Reply([_event(name, r["message_id"], r["payload"]) for r in rows])
+        return _events(name, rows)
 
     def _get_by_ids(self, topic: Json, ids: Json) -> Reply:
         name = self._subscribed(topic, "getByIds")
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
-        found: list[Json] = []
+        found: list[Row] = []
         if len(ids) > self._parts.policy.peek_max:
             limit = self._parts.policy.peek_max
             raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
@@ -122,8 +123,8 @@ class Gate:
                 message_id=check_id(message_id, "a messageId in getByIds"),
             )
             if row and row["status"] == "pending" and row["reserved_by"] is None:
-                found.append(_event(name, row["message_id"], row["payload"]))
-        return Reply(found)
+                found.append(row)
+        return _events(name, found)
 
     def _limit(self, options: Json) -> int:
         policy = self._parts.policy
@@ -199,7 +200,7 @@ class Gate:
                     f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). "
                     "Add it there."
                 )
-        return [str(name) for name in dict.fromkeys(str(n) for n in names)]
+        return list(dict.fromkeys(map(str, names)))
 
     def _count(self, more: int) -> None:
         self.gathered.published += more
@@ -263,8 +264,13 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
         )
 
 
-def _event(topic: str, message_id: str, payload: str) -> Json:
-    return {"topic": topic, "messageId": message_id, "payload": stored(payload)}
+def _events(topic: str, rows: list[Row]) -> Reply:
+    """Events as a script sees them; a payload stands in the answer as it is kept."""
+    name = canonical(topic)
+    shown = [
+        f'{{"messageId":{canonical(r["message_id"])},"payload":{r["payload"]},"topic":{name}}}' for r in rows
+    ]
+    return Reply(f"[{','.join(shown)}]")
 
 
 def _padded(args: tuple[Json, ...], count: int) -> tuple[Json, ...]:

@@ -7,8 +7,6 @@ only. Whatever happens to the call, the ledger says afterwards: applied, failed,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..connectors.base import OperationSpec
@@ -108,26 +106,30 @@ def _parsed(stepper: Stepper, operation: Operation, step: Step) -> tuple[Operati
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
     given = operation.args[0] if operation.args else None
-    with _at(operation):
+    with _At(operation):
         params, subkey = _without_subkey(given, operation.name)
         return spec, spec.parse(params), subkey
 
 
 def _must_ask(stepper: Stepper, operation: Operation, params: Json) -> bool:
     """Whether a person must see this call first; one that nobody allowed is refused."""
-    with _at(operation):
+    with _At(operation):
         now = Permissions(stepper.parts, stepper.run)  # as a person has it at this moment
         return now.check(operation.name, params, may_ask=True) is Mode.ASK
 
 
-@contextmanager
-def _at(operation: Operation) -> Iterator[None]:
-    """Errors name the place of the call."""
-    try:
-        yield
-    except KeepError as error:
-        error.at = error.at or operation.at
-        raise
+class _At:
+    """Errors inside name the place of the call."""
+
+    def __init__(self, operation: Operation) -> None:
+        self._at = operation.at
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, KeepError):
+            error.at = error.at or self._at
 
 
 def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
@@ -183,8 +185,8 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
         parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
-        step, name, mutation.params, stored(answer.result) if answer.result is not None else None,
-        error.message if error else None, int((time.monotonic() - started) * 1000),
+        step, name, canonical(mutation.params), answer.result, error.message if error else None,
+        int((time.monotonic() - started) * 1000),
     )
     return answer
 

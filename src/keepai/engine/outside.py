@@ -75,8 +75,8 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
         raise as_fault(error, name) from error
     answer = task.result()
     if isinstance(answer, Page):
-        return Reply(list(answer), cast("dict[str, Json]", dict(answer.fields)))
-    return Reply(answer)
+        return Reply.of(list(answer), cast("dict[str, Json]", dict(answer.fields)))
+    return Reply.of(answer)
 
 
 async def _in_time(task: asyncio.Future[T], seconds: float) -> bool:

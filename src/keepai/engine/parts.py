@@ -50,6 +50,7 @@ class Parts:
     closures: Closures = field(default_factory=Closures)
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
+    _limits: tuple[Policy, Limits] | None = None  # as made of this policy
 
     def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:
         """A version of a workflow's script."""
@@ -64,8 +65,13 @@ class Parts:
 
     def limits(self) -> Limits:
         """Policy's limits for one step."""
-        policy = self.policy
-        return Limits(
-            compute_s=policy.script_s, memory_bytes=policy.script_memory_bytes, calls_max=policy.script_calls_max,
-            message_bytes_max=policy.message_bytes_max, log_bytes_max=policy.script_log_bytes_max,
-        )
+        if self._limits is None or self._limits[0] is not self.policy:
+            self._limits = self.policy, _limits(self.policy)
+        return self._limits[1]
+
+
+def _limits(policy: Policy) -> Limits:
+    return Limits(
+        compute_s=policy.script_s, memory_bytes=policy.script_memory_bytes, calls_max=policy.script_calls_max,
+        message_bytes_max=policy.message_bytes_max, log_bytes_max=policy.script_log_bytes_max,
+    )

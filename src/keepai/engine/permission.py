@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import cached_property
 
 from ..model.codec import Json
@@ -21,7 +20,7 @@ class Permissions:
 
     def __init__(self, parts: Parts, run: Run) -> None:
         self._parts, self._run = parts, run
-        self._used: Counter[str] = Counter()
+        self._used: dict[str, int] = {}
 
     @cached_property
     def _grants(self) -> dict[str, Grant]:
@@ -30,10 +29,19 @@ class Permissions:
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
-        use = Use(self._in_run(capability), self._in_day(capability))
-        mode = judge(self._grants.get(capability), capability, params, use, may_ask=may_ask)
-        self._used[capability] += 1
+        grant = self._grants.get(capability)
+        mode = judge(grant, capability, params, self._use(capability, grant), may_ask=may_ask)
+        self._used[capability] = self._used.get(capability, 0) + 1
         return mode
+
+    def _use(self, capability: str, grant: Grant | None) -> Use:
+        """What was used of the limits that a rule has."""
+        if grant is None:
+            return Use()
+        return Use(
+            in_run=0 if grant.per_run is None else self._in_run(capability),
+            in_day=0 if grant.per_day is None else self._in_day(capability),
+        )
 
     def check_inputs(self, source: str) -> None:
         """Refuse inputs of a source that is denied to the workflow."""
@@ -43,7 +51,7 @@ class Permissions:
         """How often it was used; what a routine sent counts over all its replays, what it found again does not."""
         sends = self._parts.surface.kind(capability) is Kind.MUTATION
         if not sends or self._run.phase is not Phase.EXECUTING:
-            return self._used[capability]
+            return self._used.get(capability, 0)
         connector, _, operation = capability.partition(".")
         row = self._parts.ledger.read().one(
             "mutation_made_in_lineage", workflow_id=self._run.workflow_id, lineage=self._run.lineage,
@@ -52,9 +60,6 @@ class Permissions:
         return int(row["made"]) if row else 0
 
     def _in_day(self, capability: str) -> int:
-        grant = self._grants.get(capability)
-        if grant is None or grant.per_day is None:
-            return 0
         connector, _, operation = capability.partition(".")
         row = self._parts.ledger.read().one(
             "mutation_sent_since", workflow_id=self._run.workflow_id, connector=connector, operation=operation,

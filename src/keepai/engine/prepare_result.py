@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.clock import parse_iso
-from ..model.codec import Json, canonical, check_id, decode, stored
+from ..model.codec import Json, check_id, check_size, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
 from ..model.policy import Policy
 from ..script.manifest import Handler
@@ -14,36 +14,39 @@ _SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wake
 
 
 @dataclass(frozen=True)
+class Wishes:
+    """What a script says to its host beside the data."""
+
+    title: str | None
+    wake_at: int | None  # in ms
+
+
+@dataclass(frozen=True)
 class PrepareResult:
     """The text that is pinned, and what the host reads out of it."""
 
     text: str
     wanted: tuple[tuple[str, str], ...]  # (topic, messageId)
-    title: str | None
-    wake_at: int | None  # as the script wishes, in ms
+    wishes: Wishes
 
 
 def parse(returned: str | None, handler: Handler, policy: Policy, warn: list[str]) -> PrepareResult:
     """Check the shape; a wakeAt that is no date is ignored with a warning."""
     if returned is None:
         raise RuleBroken(f"prepare of {handler.name} returned nothing. {_SHAPE}")
-    value = decode(returned, what="the PrepareResult", bytes_max=policy.prepare_bytes_max)
+    check_size(returned, "the PrepareResult", policy.prepare_bytes_max)
+    value = stored(returned)
     if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
         raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
     wanted = _wanted(value["reservations"], handler, policy)
-    return PrepareResult(canonical(value), wanted, _title(value.get("ui")), _wake(value.get("wakeAt"), warn))
+    return PrepareResult(returned, wanted, Wishes(_title(value.get("ui")), _wake(value.get("wakeAt"), warn)))
 
 
-def title_of(text: str) -> str | None:
-    """The title of a PrepareResult that was pinned earlier."""
+def wishes_of(text: str) -> Wishes:
+    """What stands in a PrepareResult that was pinned earlier."""
     value = stored(text)
-    return _title(value.get("ui")) if isinstance(value, dict) else None
-
-
-def wake_of(text: str) -> int | None:
-    """The wakeAt of a PrepareResult that was pinned earlier."""
-    value = stored(text)
-    return _wake(value.get("wakeAt"), []) if isinstance(value, dict) else None
+    assert isinstance(value, dict), "only an object is pinned"
+    return Wishes(_title(value.get("ui")), _wake(value.get("wakeAt"), []))
 
 
 def _wanted(reservations: Json, handler: Handler, policy: Policy) -> tuple[tuple[str, str], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ledger.transitions import runs
-from ..model.codec import canonical, check_size, decode
+from ..model.codec import check_size
 from ..model.operations import Step
 from ..model.records import Run
 from ..script.schedule import next_time
@@ -30,9 +30,7 @@ def next_run_at(stepper: Stepper) -> int:
 
 
 def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
-    """What a handler returned, in canonical form; None keeps the old state."""
-    if returned is None:
-        return None
-    what = f"the state of {handler}"
-    check_size(returned, what, parts.policy.state_bytes_max)
-    return canonical(decode(returned, what=what))
+    """What a handler returned; None keeps the old state."""
+    if returned is not None:
+        check_size(returned, f"the state of {handler}", parts.policy.state_bytes_max)
+    return returned

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
-from ..model.codec import Json, check_id, encode, stored
+from ..model.codec import Json, check_id, encode
 from ..model.errors import RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
@@ -58,7 +58,7 @@ class Items:
         external_id, title, border = (*args, None, None, None)[:3]
         if border == "end":
             await self._end(external_id)
-            return Reply(None)
+            return Reply("null")
         name = check_id(external_id, "withItem: id")
         if self._current is not None:
             at_work = self._current["external_id"]
@@ -68,7 +68,7 @@ class Items:
                 "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
             )
         self._current = await self._begin(name, check_title(title, "withItem"))
-        return Reply({"isDone": not _unfinished(self._current)})
+        return Reply.of({"isDone": not _unfinished(self._current)})
 
     async def _begin(self, name: str, title: str) -> Row:
         ledger, run = self._stepper.parts.ledger, self._stepper.run
@@ -101,7 +101,7 @@ class Items:
         result = await _to_its_end(mutation.perform(self._stepper, operation, unit))
         if result is None:
             raise Suspended(f"Run {self._stepper.run.id} waits.")
-        return Reply(stored(result))
+        return Reply(result)
 
 
 async def _to_its_end(performing: Coroutine[Any, Any, str | None]) -> str | None:

@@ -96,19 +96,17 @@ def time_has_come(run: Run, now: int) -> bool:
 
 def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int) -> list[Nearer]:
     """Due times that are further ahead than their own interval allows, brought near."""
+    wake_latest, recheck_latest = now + int(policy.wake_latest_s * 1000), now + int(policy.recheck_s * 1000)
     found = []
     for row in handlers:
         handler = manifest.handler(row["handler"])
         if handler is None:
             continue
+        due = row["next_run_at"], row["wake_at"], row["recheck_at"]
         scheduled = next_time(handler.schedule, now, _default_ms(policy)) if row["kind"] != "consumer" else None
-        near = Nearer(
-            row["handler"], _least(row["next_run_at"], scheduled),
-            _least(row["wake_at"], now + int(policy.wake_latest_s * 1000)),
-            _least(row["recheck_at"], now + int(policy.recheck_s * 1000)),
-        )
-        if (near.next_run_at, near.wake_at, near.recheck_at) != (row["next_run_at"], row["wake_at"], row["recheck_at"]):
-            found.append(near)
+        near = _least(due[0], scheduled), _least(due[1], wake_latest), _least(due[2], recheck_latest)
+        if near != due:
+            found.append(Nearer(row["handler"], *near))
     return found
 
 

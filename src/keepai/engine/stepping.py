@@ -15,6 +15,7 @@ from ..script.manifest import Handler
 from .gate import Gate, Work
 from .parts import Loaded, Parts
 from .permission import Permissions
+from .prepare_result import Wishes, wishes_of
 from .trace import Trace
 
 
@@ -40,6 +41,12 @@ class Stepper:
         return self.parts.ledger.read().all(
             "reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id,
         )
+
+    @cached_property
+    def wishes(self) -> Wishes:
+        """What the pinned PrepareResult says beside its data; ask when there is one."""
+        assert self.run.prepare_result is not None, self.run
+        return wishes_of(self.run.prepare_result)
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..connectors.redaction import Redactor
 from ..model.clock import Clock
-from ..model.codec import encode, sound
-from ..model.errors import BadValue
+from ..model.codec import sound
 from ..model.operations import Step
 from ..model.records import Traced
 
@@ -21,10 +20,10 @@ class Trace:
         self._lines: list[Traced] = []
 
     def call(
-        self, step: Step, name: str, args: object, answer: object, error: str | None, duration_ms: int,
+        self, step: Step, name: str, args: str, answer: str | None, error: str | None, duration_ms: int,
     ) -> None:
-        """A call and what came of it."""
-        shown_answer = None if error else self._short(answer)
+        """A call and what came of it, in canonical JSON."""
+        shown_answer = None if error or answer is None else self._short(answer)
         self._add(step, "call", name, self._short(args), shown_answer, error, duration_ms)
 
     def log(self, step: Step, level: str, text: str) -> None:
@@ -55,11 +54,7 @@ class Trace:
     def _told(self, text: str | None) -> str | None:
         return self._redactor.text(text) if self._redactor is not None and text else text
 
-    def _short(self, value: object) -> str:
-        try:
-            text = encode(value)
-        except BadValue as error:
-            return f"({error.message})"
+    def _short(self, text: str) -> str:
         if self._redactor is not None:
             text = self._redactor.text(text)  # before it is cut: half a secret would not be found
         if len(text) <= self._bytes_max:

@@ -10,8 +10,9 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
-from typing import NoReturn, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
+from typing import NoReturn, TypeAlias, cast
 
 from .errors import BadValue, LimitExceeded
 
@@ -23,43 +24,47 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = _ENCODER.encode(value if _is_clean(value, 0) else _clean(value, what, 0))
-    check_size(text, what, bytes_max)
+    text = "".join(_write(clean(value, what=what), 0))
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     return text
 
 
 def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = None) -> Json:
     """The value of a JSON text under the same rules; duplicate keys are refused too."""
-    check_size(text, what, bytes_max)
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     try:
-        value = _DECODER.decode(text if isinstance(text, str) else text.decode("utf-8"))
+        value = _read(_DECODER, text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
     except (ValueError, UnicodeDecodeError) as error:
         raise BadValue(f"{what} is not valid JSON: {error}.") from None
-    return value if _is_plain(text) or _is_clean(value, 0) else _clean(value, what, 0)
+    return clean(value, what=what)
+
+
+def clean(value: object, *, what: str = "value") -> Json:
+    """The value as it would come back from its text: itself, if that is the same, or `BadValue` naming the place."""
+    return cast("Json", value) if _is_clean(value, 0) else _clean(value, what, 0)
 
 
 def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
-    text = _ENCODER.encode(value)
-    check_size(text, what, bytes_max)
+    text = "".join(_write(value, 0))
+    if bytes_max is not None:
+        check_size(text, what, bytes_max)
     return text
 
 
 def stored(text: str) -> Json:
     """The value of a text that this codec wrote earlier; it is not checked again."""
-    return json.loads(text)  # type: ignore[no-any-return]
+    return _read(_STORED, text)
 
 
 def digest(*parts: str) -> str:
     """A hash over several texts that keeps their borders."""
-    hasher = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        hasher.update(len(data).to_bytes(8, "big"))
-        hasher.update(data)
-    return hasher.hexdigest()
+    pieces = [part.encode("utf-8", "surrogatepass") for part in parts]
+    return hashlib.sha256(b"".join([len(piece).to_bytes(8, "big") + piece for piece in pieces])).hexdigest()
 
 
 def sound(text: str) -> str:
@@ -67,9 +72,9 @@ def sound(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def check_size(text: str | bytes, what: str, bytes_max: int | None) -> None:
+def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
     """Refuse a text over `bytes_max`, naming the limit and the size."""
-    if bytes_max is None or len(text) * 4 <= bytes_max:
+    if len(text) * 4 <= bytes_max:
         return
     size = len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else len(text)
     if size > bytes_max:
@@ -82,42 +87,51 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
         raise BadValue(f"{what} must be a non-empty string, not {_named(value)}.")
     if len(value) > length_max:
         raise LimitExceeded(f"{what} has {len(value):,} characters; the limit is {length_max:,}.")
-    _text(value, what)
+    if not value.isascii():
+        _text(value, what)
     if "\0" in value:
         raise BadValue(f"{what} contains a NUL character; ids must not.")
     return value
 
 
-def _is_plain(text: str | bytes) -> bool:
-    """Whether nothing in a JSON text can need a closer look, as far as its characters tell."""
-    if isinstance(text, bytes) or not text.isascii() or _ODD.search(text):
-        return False
-    return text.count("[") + text.count("{") < DEPTH_MAX
+def _read(decoder: json.JSONDecoder, text: str) -> Json:
+    """The value of a whole text; one without white space around it, as most are, needs no search for that."""
+    if text[:1] in _WHITE:
+        return decoder.decode(text)  # type: ignore[no-any-return]
+    value, end = decoder.raw_decode(text)
+    return value if end == len(text) else decoder.decode(text)  # type: ignore[no-any-return]
 
 
 def _is_clean(value: object, depth: int) -> bool:
     """Whether `_clean` would leave a value as it is: most are, and then no names of places need be made."""
     if type(value) is str:
-        return value.isascii() or _SURROGATE.search(value) is None
+        return _is_clean_text(value)
+    if type(value) is dict:
+        return depth < DEPTH_MAX and _are_clean_keys(value) and _are_clean(value.values(), depth + 1)
+    if type(value) is list:
+        return depth < DEPTH_MAX and _are_clean(value, depth + 1)
     if type(value) is int:
         return -INTEGER_MAX <= value <= INTEGER_MAX
-    if value is None or type(value) is bool:
-        return True
     if type(value) is float:
         return math.isfinite(value) and not value.is_integer()
-    if depth >= DEPTH_MAX:
-        return False
-    if type(value) is dict:
-        return all(map(_is_clean_key, value)) and _are_clean(value.values(), depth + 1)
-    return type(value) is list and _are_clean(value, depth + 1)
+    return value is None or type(value) is bool
 
 
-def _is_clean_key(key: object) -> bool:
-    return type(key) is str and (key.isascii() or _SURROGATE.search(key) is None)
+def _is_clean_text(text: str) -> bool:
+    return text.isascii() or _SURROGATE.search(text) is None
+
+
+def _are_clean_keys(keys: Iterable[object]) -> bool:
+    for key in keys:  # noqa: SIM110 — `all` over a generator takes twice as long
+        if type(key) is not str or not (key.isascii() or _is_clean_text(key)):
+            return False
+    return True
 
 
 def _are_clean(values: Iterable[object], depth: int) -> bool:
-    for value in values:  # noqa: SIM110 — `all` over a generator takes twice as long
+    for value in values:
+        if type(value) is str and value.isascii():
+            continue  # most of what there is
         if not _is_clean(value, depth):
             return False
     return True
@@ -196,10 +210,17 @@ def _named(value: object) -> str:
     return f"a {kind}"
 
 
-#: A long number, one with a point or an exponent, half of a surrogate pair: in a string it only costs the closer look.
-_ODD = re.compile(r"\d{16}|\d[.eE]|\\u[dD]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_WHITE = " \t\n\r"
 
-# Made once: building them costs more than a small text does.
-_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+def _unknown(value: object) -> NoReturn:
+    raise TypeError(f"{_named(value)} was not checked before it was written")
+
+
+# Made once: building them costs more than a small text does. `JSONEncoder` would make the first anew for every text.
+_write: Callable[[object, int], Iterable[str]] = c_make_encoder(
+    None, _unknown, encode_basestring, None, ":", ",", True, False, False,
+)
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
+_STORED = json.JSONDecoder()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from .clock import iso
 from .codec import Json
@@ -245,8 +246,7 @@ class Run(Record):
     @property
     def number(self) -> tuple[int, int]:
         """The script version as two numbers."""
-        major, _, minor = self.version.partition(".")
-        return int(major), int(minor)
+        return _numbers(self.version)
 
     @property
     def differs(self) -> dict[str, Json] | None:
@@ -261,6 +261,12 @@ class Run(Record):
     @classmethod
     def hidden(cls) -> tuple[str, ...]:
         return ("state", "reason", "observed", "seq")
+
+
+@lru_cache(maxsize=1024)
+def _numbers(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 @dataclass(frozen=True)

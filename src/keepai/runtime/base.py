@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..model.codec import Json
+from ..model.codec import Json, encode, stored
 from ..model.errors import Location
 from ..model.operations import Kind, Step, Surface
 
@@ -65,10 +65,20 @@ class Operation:
 
 @dataclass(frozen=True)
 class Reply:
-    """The host's answer. With `fields`, `value` is a list that also carries these members (a Page)."""
+    """The host's answer, as canonical JSON. With `fields`, it is a list that also carries these members (a Page)."""
 
-    value: Json
-    fields: Mapping[str, Json] | None = None
+    text: str
+    fields: str | None = None
+
+    @classmethod
+    def of(cls, value: Json, fields: Mapping[str, Json] | None = None) -> Reply:
+        """The answer with this value."""
+        return cls(encode(value, what="answer"), None if fields is None else encode(fields, what="answer"))
+
+    @property
+    def value(self) -> Json:
+        """What the text says."""
+        return stored(self.text)
 
 
 @dataclass(frozen=True)
@@ -83,7 +93,7 @@ class LogLine:
 class Ended:
     """How the step ended without an error: it returned, or it made its terminal mutation call."""
 
-    value: str | None = None  # the JSON text that it returned; None is undefined
+    value: str | None = None  # what it returned, as canonical JSON; None is undefined
     mutation: Operation | None = None
 
 

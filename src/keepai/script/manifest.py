@@ -48,7 +48,10 @@ class Manifest:
 
     def handler(self, name: str) -> Handler | None:
         """The handler of that name."""
-        return next((h for h in self.handlers if h.name == name), None)
+        for handler in self.handlers:
+            if handler.name == name:
+                return handler
+        return None
 
     def subscriber(self, topic: str) -> Handler | None:
         """The consumer that takes events of `topic`."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -58,8 +59,13 @@ def next_time(schedule: Schedule | None, after_ms: int, default_interval_ms: int
     if schedule is None or schedule.cron is None:
         interval = schedule.interval_ms if schedule is not None else None
         return after_ms + (interval if interval is not None else default_interval_ms)
-    after = _EPOCH + timedelta(milliseconds=after_ms)
-    due = _next_cron(schedule.cron, _zone(schedule.tz or "UTC"), after)
+    return _cron_after(schedule.cron, schedule.tz or "UTC", after_ms // 1000)
+
+
+@lru_cache(maxsize=1024)
+def _cron_after(expression: str, zone: str, second: int) -> int:
+    """The first due time after any moment of a second, for all fall on whole ones. A busy host asks again and again."""
+    due = _next_cron(expression, _zone(zone), _EPOCH + second * _SECOND)
     return (due - _EPOCH) // timedelta(milliseconds=1)
 
 

@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from keepai.model.codec import encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Host, Job, Operation, Reply
@@ -111,7 +112,7 @@ class Stub:
         step = _Step(job, host, int(found[1]))
         args = [None if arg is None else json.loads(arg) for arg in job.args]
         result = await getattr(step, f"{job.handler}_{job.step}")(*args)
-        return result if isinstance(result, Ended) else Ended(None if result is None else json.dumps(result))
+        return result if isinstance(result, Ended) else Ended(None if result is None else encode(result))
 
     async def close(self) -> None:
         """Nothing to end."""

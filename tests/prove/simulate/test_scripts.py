@@ -47,7 +47,7 @@ class Recorder:
     async def answer(self, operation: Operation) -> Reply:
         self.asked.append((operation.name, operation.kind, json.dumps(operation.args, sort_keys=True)))
         waiting = self._answers.get(operation.name)
-        return Reply(waiting.pop(0) if waiting else None)
+        return Reply.of(waiting.pop(0) if waiting else None)
 
     def log(self, line: LogLine) -> None:
         raise AssertionError(f"nothing logs: {line}")

@@ -248,3 +248,24 @@ def test_a_digest_keeps_the_borders_of_its_parts(one: list[str], other: list[str
 
 def test_digests_are_pinned_because_they_are_stored() -> None:
     assert codec.digest("a", "bc") == "3fafa1cf2f19a7c1129beb20cf0983f73a489a221fc0dd2f16d1be292d089205"
+
+
+@given(VALUES)
+def test_a_checked_value_is_what_its_text_gives_back(value: object) -> None:
+    assert codec.clean(value) == codec.stored(codec.encode(value))
+
+
+def test_a_value_that_needs_no_change_is_itself() -> None:
+    value = {"a": [1, 0.5, "ü", None, True]}
+    assert codec.clean(value) is value
+
+
+@pytest.mark.parametrize("around", ["{}", " {}", "{}\n", "\t\r\n {} \n"])
+def test_white_space_around_a_text_does_not_matter(around: str) -> None:
+    assert codec.decode(around.replace("{}", "[1]")) == [1]
+
+
+@pytest.mark.parametrize("text", ["", " ", "1 2", "[1]]", "\ufeff1", "{} x"])
+def test_a_text_with_more_or_less_than_one_value_is_refused(text: str) -> None:
+    with pytest.raises(BadValue, match="not valid JSON"):
+        codec.decode(text)

@@ -213,3 +213,9 @@ def test_the_shortest_interval_is_a_second() -> None:
     assert parse_interval("1s") == 1000
     with pytest.raises(BadSchedule, match="shortest"):
         parse_interval("999ms")
+
+
+def test_a_cron_time_is_the_same_from_every_moment_of_a_second() -> None:
+    schedule, nine = Schedule(cron="0 9 * * *", tz="UTC"), ms("2026-01-05T09:00+00:00")
+    assert {next_time(schedule, nine - 1000 + moment, 1) for moment in (0, 1, 500, 999)} == {nine}
+    assert {next_time(schedule, nine + moment, 1) for moment in (0, 1, 500, 999)} == {nine + 86_400_000}

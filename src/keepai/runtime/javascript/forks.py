@@ -16,6 +16,7 @@ from typing import Any
 from ...model.errors import HostFault
 from ...model.operations import Surface
 from ..base import Job, Limits
+from .alarm import Alarm
 from .frames import Frame, Garbled, job_frame, script_frame
 from .harden import Protection
 from .link import Link, Lost
@@ -38,6 +39,7 @@ class Worker:
     protections: tuple[Protection, ...] = ()
     jobs: int = 0
     alive: bool = True
+    alarm: Alarm = field(default_factory=Alarm)
     # The scripts that it was told of, the longest unused first; the surface is held so that its id stays its own.
     _scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)

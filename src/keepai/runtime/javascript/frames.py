@@ -48,7 +48,7 @@ def framed(text: str) -> bytes:
     return HEADER.pack(len(text)) + text.encode("ascii")
 
 
-def unpack(data: bytes) -> Frame:
+def unpack(data: bytes | bytearray) -> Frame:
     """The frame in `data`, or `Garbled`."""
     try:
         text = data.decode("utf-8")
@@ -136,11 +136,17 @@ def script_of(frame: Frame) -> Script:
 
 def job_frame(job: Job, number: int, script: int) -> bytes:
     """The frame that starts a step of a script that the worker knows."""
-    return pack({
-        "t": "job", "n": number, "script": script, "step": job.step, "handler": job.handler,
-        "args": job.args, "state": job.state, "allowed": _listed(job.allowed),
-        "fixed": None if job.fixed is None else [job.fixed.now_ms, job.fixed.seed.hex()], "begun_ms": job.begun_ms,
-    })
+    args = ",".join([_quoted(arg) for arg in job.args])
+    fixed = "null" if job.fixed is None else f'[{job.fixed.now_ms},"{job.fixed.seed.hex()}"]'
+    begun_ms = "null" if job.begun_ms is None else job.begun_ms
+    return framed(
+        f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
+        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms}}}'
+    )
+
+
+def _quoted(text: str | None) -> str:
+    return "null" if text is None else quote(text)
 
 
 def job_of(frame: Frame, script: Script) -> Job:

@@ -27,7 +27,8 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._unread = bytearray()
         self._unread_max = _UNREAD_MAX
-        self._reading = self._writing = True
+        self._reading = True
+        self.writing = True  # whether the worker reads what is sent
         self._woken: asyncio.Future[None] | None = None
         self._drained: list[asyncio.Future[None]] = []
 
@@ -45,8 +46,8 @@ class Link(asyncio.Protocol):
                 return unpack(data)
             if self.lost:
                 raise Lost
-            self._woken = asyncio.get_running_loop().create_future()
-            await self._woken
+            woken = self._woken = asyncio.get_running_loop().create_future()
+            await woken
 
     def send(self, data: bytes) -> None:
         """Send bytes; a worker that is gone shows on the next read."""
@@ -55,7 +56,7 @@ class Link(asyncio.Protocol):
 
     async def drain(self) -> None:
         """Wait while the worker does not read what was sent."""
-        while not self._writing and not self.lost:
+        while not self.writing and not self.lost:
             waiting = asyncio.get_running_loop().create_future()
             self._drained.append(waiting)
             await waiting
@@ -65,20 +66,22 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _cut(self, bytes_max: int) -> bytes | None:
+    def _cut(self, bytes_max: int) -> bytearray | None:
         unread = self._unread
-        if len(unread) < HEADER.size:
+        size = len(unread)
+        if size < HEADER.size:
             return None
         (length,) = HEADER.unpack_from(unread)
         if length > bytes_max:
             raise Garbled(f"a frame of {length:,} bytes")
         end = HEADER.size + length
-        if len(unread) < end:
+        if size < end:
             self._read_up_to(end)
             return None
-        data = bytes(unread[HEADER.size : end])
+        data = unread[HEADER.size : end]
         del unread[:end]
-        self._read_up_to(_UNREAD_MAX)
+        if not self._reading or self._unread_max > _UNREAD_MAX:
+            self._read_up_to(_UNREAD_MAX)
         return data
 
     def _read_up_to(self, most: int) -> None:
@@ -106,10 +109,10 @@ class Link(asyncio.Protocol):
         self._gone()
 
     def pause_writing(self) -> None:
-        self._writing = False
+        self.writing = False
 
     def resume_writing(self) -> None:
-        self._writing = True
+        self.writing = True
         self._release()
 
     def _gone(self) -> None:
@@ -118,8 +121,9 @@ class Link(asyncio.Protocol):
         self._release()
 
     def _wake(self) -> None:
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
+        woken, self._woken = self._woken, None
+        if woken is not None and not woken.done():
+            woken.set_result(None)
 
     def _release(self) -> None:
         waiting, self._drained = self._drained, []

@@ -47,7 +47,7 @@ class JavaScriptRuntime:
     async def protections(self) -> tuple[Protection, ...]:
         """The locks that hold a worker on this machine, and those that are missing."""
         async with self._slots:
-            worker = await self._take_worker()
+            worker = self._take_free() or await self._take_new()
             self._give_back(worker)
             return worker.protections
 
@@ -63,7 +63,7 @@ class JavaScriptRuntime:
 
     async def _attempt(self, job: Job, host: Host, *, again: bool) -> Ended:
         """One try; `Lost` only if `again` and nothing has been answered, so that it can be repeated unseen."""
-        worker = await self._take_worker()
+        worker = self._take_free() or await self._take_new()
         session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker))
         try:
             return await session.run()
@@ -91,7 +91,7 @@ class JavaScriptRuntime:
             return HostFault("The script's worker made a system call that is forbidden to it and was killed.")
         return None
 
-    async def _take_worker(self) -> Worker:
+    def _take_free(self) -> Worker | None:
         if self._closed:
             raise HostFault("The script runtime is closed.")
         while self._free:
@@ -100,6 +100,9 @@ class JavaScriptRuntime:
                 self._busy.add(worker)
                 return worker
             self._kill(worker)
+        return None
+
+    async def _take_new(self) -> Worker:
         worker = await self._fork()
         self._busy.add(worker)
         return worker

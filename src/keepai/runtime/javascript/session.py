@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ...model.codec import Json, canonical, decode, encode
+from ...model.codec import Json, canonical, check_size, decode
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -34,6 +34,7 @@ _MESSAGE_MAX = 4000
 #: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
 _AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
 _IN_A_ROW_MAX = 64  # calls that are carried out before others have their turn
+_TEXT = {str}
 _LEVELS = frozenset({"debug", "info", "warn", "error"})
 _ERRORS = {
     error.code: error
@@ -54,7 +55,6 @@ class Session:
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
         self._compute_left = job.limits.compute_s + _GRACE_S
-        self._timer: asyncio.TimerHandle | None = None
         self._since: float | None = None  # while it computes
         self._over = False  # from then on the worker belongs to somebody else
         self.answered = False  # whether the host has already done something for this job
@@ -66,30 +66,29 @@ class Session:
             self._worker.give(self._job, self._number)
             self._start_clock()
             while True:
-                frame = await self._receive()
+                frame = self._own(await self._worker.link.receive(self._frame_bytes_max))
                 if frame["t"] == "call":
                     await self._call(frame)
                 elif frame["t"] == "log":
                     self._log(frame)
                 else:
                     return self._finish(frame)
+        except Lost:
+            if self._error is not None:
+                raise self._error from self._error.__cause__
+            raise
         except Garbled as garbled:
             self._kill()
             raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
         finally:
             self._over = True
-            if self._timer is not None:
-                self._timer.cancel()
+            self._since = None
+            self._worker.alarm.forget()
             if self._answers:
                 await self._cancel_answers()
 
-    async def _receive(self) -> Frame:
-        try:
-            frame = await self._worker.link.receive(self._frame_bytes_max)
-        except Lost:
-            if self._error is not None:
-                raise self._error from self._error.__cause__
-            raise
+    def _own(self, frame: Frame) -> Frame:
+        """The frame, if it is of this job and nothing has gone wrong meanwhile."""
         if self._error is not None:
             raise self._error
         if frame.get("n") != self._number:
@@ -120,7 +119,7 @@ class Session:
 
     def _operation(self, frame: Frame) -> Operation:
         name, args, at = frame.get("name"), frame.get("args"), _location(frame.get("at"))
-        if not isinstance(name, str) or not isinstance(args, list) or not all(isinstance(a, str) for a in args):
+        if not isinstance(name, str) or not isinstance(args, list) or not {*map(type, args)} <= _TEXT:
             raise Garbled("a call without name or arguments")
         kind = self._job.surface.kind(name)
         if kind is None:
@@ -133,11 +132,11 @@ class Session:
         return Operation(name, kind, tuple(self._decoded(name, args, at)), at)
 
     def _decoded(self, name: str, args: list[str], at: Location | None) -> list[Json]:
+        what, most = f"The argument of ctx.{name}", self._limits.message_bytes_max
         try:
-            if sum(map(len, args)) > self._limits.message_bytes_max:
+            if sum(map(len, args)) > most:
                 raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
-            most = self._limits.message_bytes_max
-            return [decode(arg, what=f"The argument of ctx.{name}", bytes_max=most) for arg in args]
+            return [decode(arg, what=what, bytes_max=most) for arg in args]
         except ScriptError as error:
             raise self._refused(error, at) from None
 
@@ -153,14 +152,15 @@ class Session:
             await asyncio.sleep(0)
 
     async def _answer_at_once(self, number: int, operation: Operation) -> None:
-        text = await self._carried_out(operation)
+        text = self._reply_text(operation, await self._carried_out(operation))
         self._worker.link.send(reply_frame(self._number, number, text))
         self._start_clock()
-        await self._worker.link.drain()
+        if not self._worker.link.writing:
+            await self._worker.link.drain()
 
-    async def _carried_out(self, operation: Operation) -> str:
+    async def _carried_out(self, operation: Operation) -> Reply:
         try:
-            return self._reply_text(operation, await self._host.answer(operation))
+            return await self._host.answer(operation)
         except KeepError as error:
             error.at = error.at or operation.at
             raise
@@ -190,10 +190,11 @@ class Session:
 
     def _reply_text(self, operation: Operation, reply: Reply) -> str:
         what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max
-        text = encode(reply.value, what=what, bytes_max=most)
+        check_size(reply.text, what, most)
         if reply.fields is None:
-            return text
-        return text + "\n" + encode(dict(reply.fields), what=what, bytes_max=most)
+            return reply.text
+        check_size(reply.fields, what, most)
+        return reply.text + "\n" + reply.fields
 
     def _abort(self, error: BaseException) -> None:
         """The first error counts; killing the worker makes the reader notice it."""
@@ -259,13 +260,12 @@ class Session:
         except ScriptError as error:
             raise self._refused(error) from None
 
-    # Time: it runs while nothing is under way, because then the worker can only be computing. One timer serves the
-    # whole step: it looks at the clock when it goes off, and is not touched when the clock starts or stops.
+    # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
+    # not touched when the clock stops: whoever hears it looks at the clock.
 
     def _start_clock(self) -> None:
         self._since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_at(self._since + self._compute_left, self._look)
+        self._worker.alarm.set(self._since + self._compute_left, self._look)
 
     def _stop_clock(self) -> None:
         if self._since is not None:
@@ -273,16 +273,16 @@ class Session:
             self._since = None
 
     def _look(self) -> None:
-        self._timer = None
         if self._since is None:
             return
         due = self._since + self._compute_left
         if self._loop.time() < due:
-            self._timer = self._loop.call_at(due, self._look)
+            self._worker.alarm.set(due, self._look)
         else:
-            self._timer = self._loop.call_later(_LATE_S, self._too_late, self._since)
+            self._loop.call_later(_LATE_S, self._too_late, self._since)
 
     def _too_late(self, since: float) -> None:
+        """The time was up a moment ago, when the clock had run `since` then: the worker has said nothing since."""
         if self._since == since:
             self._abort(rules.out_of_time(self._limits))
         else:
@@ -294,8 +294,11 @@ def _cut_off(operation: Operation) -> BaseException:
 
 
 def _location(pair: object) -> Location | None:
-    if isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) and 0 < n < 10**7 for n in pair):
-        return Location(pair[0], pair[1])
+    if not isinstance(pair, list) or len(pair) != 2:
+        return None
+    line, column = pair
+    if type(line) is int and type(column) is int and 0 < line < 10**7 and 0 < column < 10**7:
+        return Location(line, column)
     return None
 
 

@@ -1,0 +1,38 @@
+"""Frames that are put together by hand say the same as a JSON encoder would."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from keepai.model.operations import ALLOWED, Kind, Step, Surface
+from keepai.runtime.base import Fixed, Job, Limits
+from keepai.runtime.javascript.frames import HEADER, Garbled, job_frame, job_of, reply_frame, unpack
+from keepai.runtime.javascript.scripts import Script
+
+SURFACE = Surface({"gmail": {"get": Kind.READ_BY_ID}}, {})
+ODD = '{"a":"\\"ü\\\\\u2028 \\u0000"}'
+
+
+@pytest.mark.parametrize("fixed", [None, Fixed(5, b"\x00\xff")])
+@pytest.mark.parametrize("text", [None, "null", ODD])
+def test_a_job_comes_out_of_its_frame_as_it_went_in(text: str | None, fixed: Fixed | None) -> None:
+    job = Job(
+        source="x", step=Step.NEXT, handler='a"\\b', args=(text, "1"), state=text, surface=SURFACE,
+        allowed=ALLOWED[Step.NEXT], limits=Limits(), fixed=fixed, begun_ms=None if text is None else 7,
+    )
+    frame = unpack(job_frame(job, 3, 4)[HEADER.size :])
+    assert (frame["t"], frame["n"], frame["script"]) == ("job", 3, 4)
+    assert job_of(frame, Script("x", SURFACE, Limits())) == job
+
+
+def test_a_reply_carries_its_text_unchanged() -> None:
+    assert unpack(reply_frame(1, 2, ODD)[HEADER.size :]) == {"t": "reply", "n": 1, "id": 2, "text": ODD}
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b'{"t":"a"}x', b'{"t":"a"} ', b'{"t":1}', b"[]", b"\xff"])
+def test_anything_but_one_object_with_a_type_is_garbled(data: bytes) -> None:
+    with pytest.raises(Garbled):
+        unpack(data)
+    assert unpack(json.dumps({"t": "a"}).encode()) == {"t": "a"}
