@@ -21,6 +21,7 @@ import pytest_asyncio
 from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
+from keepai.runtime.javascript import session
 from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import pack
 from keepai.runtime.javascript.link import Link
@@ -59,6 +60,31 @@ class Stalling(FakeHost):
 
 
 # ---- the pool ---------------------------------------------------------------------------------------------
+
+
+async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_time(own_runtime) -> None:
+    limits = replace(LIMITS, compute_s=0.4)
+    await own_runtime.run(job("return 1", limits=limits), FakeHost())
+    [worker] = children(own_runtime)
+    running = asyncio.create_task(own_runtime.run(job("return 2", limits=limits), FakeHost()))
+    await asyncio.sleep(0)
+    os.kill(worker, signal.SIGSTOP)
+    await asyncio.sleep(2.0)  # the worker's limit and the host's grace, twice over
+    assert not running.done()
+    os.kill(worker, signal.SIGCONT)
+    assert (await running).value == "2"
+
+
+async def test_a_worker_that_says_nothing_and_computes_nothing_is_killed_in_the_end(own_runtime, monkeypatch) -> None:
+    monkeypatch.setattr(session, "_PATIENCE", 2)
+    limits = replace(LIMITS, compute_s=0.2)
+    await own_runtime.run(job("return 1", limits=limits), FakeHost())
+    [worker] = children(own_runtime)
+    running = asyncio.create_task(own_runtime.run(job("return 2", limits=limits), FakeHost()))
+    await asyncio.sleep(0)
+    os.kill(worker, signal.SIGSTOP)
+    with pytest.raises(LimitExceeded):
+        await running
 
 
 async def test_a_clean_worker_is_used_again(own_runtime, host) -> None:

@@ -1,4 +1,4 @@
-"""The clock of a step's compute limit: it runs while the guest computes and stands while it waits for the host.
+"""The clock of a step's compute limit: the processor time of the guest, not of its waiting for host or processor.
 
 A thread looks at it every few milliseconds and interrupts the guest when the time is used up. It sleeps
 without waking while nothing computes, so an idle worker costs nothing.

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +26,7 @@ from .link import Link, Lost
 _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
 _READY_BYTES_MAX = 64 << 10
+_USED = 2  # in the number of a process's clock: all processor time (Linux)
 _SCRIPTS_MAX = 128  # that a worker knows at once
 #: What the server needs of the environment; nothing else of it, and so no secret, reaches a worker.
 _ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
@@ -43,6 +46,13 @@ class Worker:
     # The scripts that it was told of, the longest unused first; the surface is held so that its id stays its own.
     _scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def used_s(self) -> float:
+        """Its processor time so far; nan, which is below no limit, where that cannot be read or it is gone."""
+        try:
+            return time.clock_gettime(~self.pid << 3 | _USED)
+        except OSError:
+            return math.nan
 
     def give(self, job: Job, number: int) -> None:
         """Send a job, and before it the script, if the worker does not know it."""

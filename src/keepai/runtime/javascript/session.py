@@ -30,6 +30,7 @@ from .link import Lost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it
+_PATIENCE = 10  # times its limit, by the clock on the wall, that a worker may take while others use the processors
 _MESSAGE_MAX = 4000
 #: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
 _AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
@@ -56,6 +57,8 @@ class Session:
         self._error: BaseException | None = None
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
+        self._used_s = worker.used_s()
+        self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
         self._over = False  # from then on the worker belongs to somebody else
         self.answered = False  # whether the host has already done something for this job
         self.clean = False  # whether the worker ended the job by itself and within its limits
@@ -283,10 +286,14 @@ class Session:
 
     def _too_late(self, since: float) -> None:
         """The time was up a moment ago, when the clock had run `since` then: the worker has said nothing since."""
-        if self._since == since:
-            self._abort(rules.out_of_time(self._limits))
-        else:
+        if self._since != since:
             self._look()
+        elif self._worker.used_s() - self._used_s < self._limits.compute_s and self._extended < _PATIENCE:
+            self._extended += 1
+            self._compute_left += self._limits.compute_s
+            self._look()
+        else:
+            self._abort(rules.out_of_time(self._limits))
 
 
 def _cut_off(operation: Operation) -> BaseException:
