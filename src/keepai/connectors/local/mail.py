@@ -78,7 +78,12 @@ class Sent(TypedDict):
 
 
 class LocalMail(Connector):
-    """A Maildir folder: `type = "local.mail"`."""
+    """A Maildir folder: `type = "local.mail"`.
+
+    path: the folder, a Maildir that any mail program may share
+    address: whom its mail comes from
+    create: make the folder if it is not there
+    """
 
     name = "mail"
     input_types = ("email", "thread")

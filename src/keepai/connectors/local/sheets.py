@@ -43,7 +43,11 @@ _SAFE = re.compile(rb"[A-Za-z0-9_-]")
 
 
 class LocalSheets(Connector):
-    """A folder of CSV files: `type = "local.sheets"`."""
+    """A folder of CSV files: `type = "local.sheets"`.
+
+    path: the folder of the files, one per sheet
+    create: make the folder if it is not there
+    """
 
     name = "sheets"
     input_types = ("row", "spreadsheet")

@@ -94,9 +94,9 @@ class Mail(Connector):
     user: the name to log in with, if it is not the address
     from_name: the name beside the address
     imap_port: 993 for tls, usually 143 for starttls
-    imap_security: tls, starttls, or none, which is for a server on this machine alone
+    imap_security: how it is encrypted: tls, starttls, or none, which is for a server on this machine alone
     smtp_port: 465 for tls, usually 587 for starttls
-    smtp_security: tls, starttls, or none, which is for a server on this machine alone
+    smtp_security: how it is encrypted: tls, starttls, or none, which is for a server on this machine alone
     certificates: a file of authorities to trust besides those of the system
     inbox: the folder that is searched
     sent: the folder for sent mail, if the server does not mark it
