@@ -198,7 +198,7 @@ class Connector:
             value = self._vault[name]
         except KeyError:
             raise PermissionDenied(
-                f"{self.name} was not given its {name}. Say: keep secrets set {self.name} {name}",
+                f"{self.name} was not given its {name}. Say `keep secrets set {self.name} {name}`.",
             ) from None
         self._learn({name: value})
         return value

@@ -70,7 +70,7 @@ class Channel:
         try:
             return self._vault[name]
         except KeyError:
-            told = f"{self.name} was not given its {name}. Say: keep secrets set notify.{self.name} {name}"
+            told = f"{self.name} was not given its {name}. Say `keep secrets set notify.{self.name} {name}`."
             raise Undelivered(told) from None
 
 

@@ -194,7 +194,7 @@ class PostgresDatabase:
         said = " ".join(str(error).split())
         state = error.sqlstate or ""
         if state.startswith("28") or any(each in said for each in _NO_ENTRY):
-            advice = f"Say: keep secrets set {self.name} password"
+            advice = f"Say `keep secrets set {self.name} password`."
             return PermissionDenied(f"The database does not let Keep in: {said}. {advice}")
         if state.startswith("3D") or "does not exist" in said:
             return PreconditionFailed(f"The database is not there: {said}.")
