@@ -62,13 +62,19 @@ class Stalling(FakeHost):
 # ---- the pool ---------------------------------------------------------------------------------------------
 
 
-async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_time(own_runtime) -> None:
-    limits = replace(LIMITS, compute_s=0.4)
-    await own_runtime.run(job("return 1", limits=limits), FakeHost())
-    [worker] = children(own_runtime)
-    running = asyncio.create_task(own_runtime.run(job("return 2", limits=limits), FakeHost()))
+async def stopped(runtime: JavaScriptRuntime, compute_s: float) -> tuple[int, asyncio.Task[Ended]]:
+    """A step whose worker gets no processor, and the worker."""
+    limits = replace(LIMITS, compute_s=compute_s)
+    await runtime.run(job("return 1", limits=limits), FakeHost())
+    [worker] = children(runtime)
+    running = asyncio.create_task(runtime.run(job("return 2", limits=limits), FakeHost()))
     await asyncio.sleep(0)
     os.kill(worker, signal.SIGSTOP)
+    return worker, running
+
+
+async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_time(own_runtime) -> None:
+    worker, running = await stopped(own_runtime, 0.4)
     await asyncio.sleep(2.0)  # the worker's limit and the host's grace, twice over
     assert not running.done()
     os.kill(worker, signal.SIGCONT)
@@ -77,12 +83,7 @@ async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_tim
 
 async def test_a_worker_that_says_nothing_and_computes_nothing_is_killed_in_the_end(own_runtime, monkeypatch) -> None:
     monkeypatch.setattr(session, "_PATIENCE", 2)
-    limits = replace(LIMITS, compute_s=0.2)
-    await own_runtime.run(job("return 1", limits=limits), FakeHost())
-    [worker] = children(own_runtime)
-    running = asyncio.create_task(own_runtime.run(job("return 2", limits=limits), FakeHost()))
-    await asyncio.sleep(0)
-    os.kill(worker, signal.SIGSTOP)
+    _, running = await stopped(own_runtime, 0.2)
     with pytest.raises(LimitExceeded):
         await running
 
