@@ -67,7 +67,10 @@ BANNED: dict[str, dict[str, str]] = {
     "time.localtime": {},
     "time.gmtime": {},
     "time.ctime": {},
-    "time.clock_gettime": {},
+    "time.clock_gettime": {
+        "runtime/javascript/deadline.py": "a script's limit is its processor time",
+        "runtime/javascript/forks.py": "a script's limit is its processor time",
+    },
     "time.clock_gettime_ns": {},
     "uuid.": {},
     "random.": {},
