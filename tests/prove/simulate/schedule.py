@@ -24,13 +24,15 @@ from typing import Any
 from keepai import Connector, Keep, Policy
 from keepai.connectors.base import surface
 from keepai.engine import agenda, deploy, host, mutation
-from keepai.ledger.invariants import check_invariants
+from keepai.ledger.base import Reader
+from keepai.ledger.invariants import Broken, check_invariants, check_rules
 from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
 from keepai.model import points
 from keepai.model.errors import LedgerUnusable
+from keepai.script.manifest import Manifest
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.memory import Memory, Patch, replaced
@@ -159,6 +161,8 @@ class World:
 
     def _new(self) -> Keep:
         if self.powerless:
+            self.memory.let_go()
+            self.check("before a power cut", check_invariants)  # of what is lost now, nobody will see the history
             self.memory.cut()
         self.powerless = False
         return Keep(
@@ -227,9 +231,13 @@ class World:
             else:
                 self.die()
             raise Crashed(name)
-        if name.startswith("after:") and is_checked(self.seed):
-            found = check_invariants(Statements(self.memory.connection))
-            self.problems += [f"after {name.removeprefix('after:')}: {broken}" for broken in found]
+        if name.startswith("after:"):
+            self.check(f"after {name.removeprefix('after:')}", check_rules)
+
+    def check(self, when: str, find: Callable[[Reader], list[Broken]]) -> None:
+        """Look for what is broken, in the schedules that are looked at so closely."""
+        if is_checked(self.seed):
+            self.problems += [f"{when}: {broken}" for broken in find(Statements(self.memory.connection))]
 
     # -- what befalls ------------------------------------------------------------------------------
 
@@ -299,6 +307,7 @@ def patched(world: World) -> Iterator[None]:
         (Writer, "_alone", lambda self: True),
         (SqliteLedger, "write", world.in_turn(SqliteLedger.write)),
         (deploy, "check", _checked),
+        (Manifest, "to_text", _to_text),
         (agenda, "LONGEST_SLEEP_S", 1200.0),
         (host, "LONGEST_SLEEP_S", 1200.0),
         *world.memory.patches(),
@@ -323,6 +332,17 @@ def _checked_source(source: str) -> Any:
 def _checked(source: str, *args: Any, **options: Any) -> Any:
     """`check` is pure, and slow for a simulation: once per script is enough."""
     return _checked_source(source)
+
+
+_texts: dict[int, tuple[Manifest, str]] = {}
+_written = Manifest.to_text
+
+
+def _to_text(manifest: Manifest) -> str:
+    """The same for the few manifests that `_checked_source` keeps."""
+    if id(manifest) not in _texts:
+        _texts[id(manifest)] = manifest, _written(manifest)
+    return _texts[id(manifest)][1]
 
 
 def _let_go(keep: Keep) -> None:
