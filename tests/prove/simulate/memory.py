@@ -24,7 +24,7 @@ from keepai.ledger.sqlite.writer import Writer
 _chain = account.chain
 
 _NAME = "/ledger"
-_CHANGES = 1 << 30  # more than any schedule makes: where a file's count of changes goes on when older bytes come back
+_CHANGES_MAX = 1 << 13  # that are made before older bytes come back: SQLite must not take its own count for theirs
 
 #: An owner, an attribute of it, and what to put there for a while.
 Patch = tuple[Any, str, Any]
@@ -67,8 +67,8 @@ class Memory:
     def cut(self) -> None:
         """The power fails: what was not synced is gone."""
         self.let_go()
-        self._changes += 1
-        mark = (_CHANGES + self._changes).to_bytes(4, "big")
+        self._changes = (self._changes + _CHANGES_MAX) % (1 << 32)
+        mark = self._changes.to_bytes(4, "big")
         self._file.xWrite(self.synced[:24] + mark + self.synced[28:92] + mark + self.synced[96:], 0)
         self._file.xTruncate(len(self.synced))
 
