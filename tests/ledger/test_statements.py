@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from keepai.ledger.invariants import RULES
 from keepai.ledger.queries import load
 from keepai.ledger.sqlite.store import SqliteLedger
 
@@ -28,3 +29,9 @@ async def test_what_is_open_is_found_by_its_small_index(ledger: SqliteLedger, qu
     params = dict.fromkeys(re.findall(r":(\w+)", load()[query]))
     plan = ledger._connection.execute(f"explain query plan {load()[query]}", params)
     assert any("_one_open" in row[3] for row in plan)
+
+
+@pytest.mark.parametrize("rule", list(RULES))
+async def test_no_rule_of_the_check_goes_through_a_whole_workflow_for_each_row(ledger: SqliteLedger, rule: str) -> None:
+    plan = ledger._connection.execute(f"explain query plan {load()[f'never_{rule}']}")
+    assert not [row[3] for row in plan if re.search(r"\(workflow_id=\?( AND seq[<>]\?)?\)", row[3])]

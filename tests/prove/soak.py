@@ -94,7 +94,8 @@ def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
         "descriptors": (lambda s: s.descriptors, rest.descriptors + 1 + workers),
         "children": (lambda s: s.children, 1 + workers),
         "threads": (lambda s: s.threads, rest.threads + 1 + POOL),  # the writer's, and the loop's own
-        "tasks": (lambda s: s.tasks, rest.tasks + 3),  # what serves, the fork server's listener, a flush by the clock
+        # What serves, what tells people, the fork server's listener, a flush by the clock.
+        "tasks": (lambda s: s.tasks, rest.tasks + 4),
         "log bytes": (lambda s: s.log, LOG_MAX),
         "bytes of memory per script process": (lambda s: s.workers_rss // max(s.children, 1), WORKER_MAX),
     }

@@ -48,7 +48,7 @@ where not exists (
 -- name: never_item_in_no_hand
 -- An item in hand of a lineage that has ended.
 select t.id, t.status from item t where t.status in ('processing', 'needs_attention')
-and exists (select 1 from item_run x
+and exists (select 1 from item_run x indexed by item_run_by_item
   where x.workflow_id = t.workflow_id and x.item_id = t.id and x.attempt = t.attempt)
 and not exists (select 1 from item_run x cross join run r cross join run o
   where x.workflow_id = t.workflow_id and x.item_id = t.id and r.id = x.run_id
@@ -61,8 +61,8 @@ select mutation_key from mutation where status = 'applied' group by workflow_id,
 -- name: never_sent_on_a_guess
 -- A thing sent again before the last send was known to have failed.
 select m.id, later.id from mutation m
-join mutation later on later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
-  and later.seq > m.seq
+cross join mutation later on later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
+  and +later.seq > m.seq  -- found by its key: a workflow may have made very many since
 where m.status <> 'failed';
 
 -- name: never_event_without_cause
@@ -73,9 +73,9 @@ where r.kind = 'producer' and not exists (
 
 -- name: never_cause_missing
 -- A consumer's event that lacks a cause of what its run reserved.
-select e.id, c.input_id from event e join run r on r.id = e.created_by and r.kind = 'consumer'
-join reservation v on v.workflow_id = r.workflow_id and v.run_id = r.id
-join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
+select e.id, c.input_id from event e cross join run r on r.id = e.created_by and r.kind = 'consumer'
+cross join reservation v on v.workflow_id = r.workflow_id and v.run_id = r.id
+cross join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
 except select event_id, input_id from event_cause;
 
 -- name: never_run_not_pinned
