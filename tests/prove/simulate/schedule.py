@@ -143,6 +143,7 @@ class World:
     host: str = ""
     number: int = 0
     lives: int = 0
+    visitors: int = 0  # second hosts that are about to come in
     quiet: bool = False
     powerless: bool = False
     problems: list[str] = field(default_factory=list)
@@ -173,7 +174,14 @@ class World:
     async def live(self) -> None:
         """One host from its start to its death."""
         keep = self.keep = self._new()
-        await keep.__aenter__()
+        try:
+            await keep.__aenter__()
+        except LedgerUnusable:
+            if not self.visitors:
+                raise
+            self.host, self.keep = "", None  # refused rightly: a second host has come in between, and leaves soon
+            self.loop.call_later(5, self.start, context=contextvars.Context())
+            return
         keep.parts.runtime = Stub()
         await keep.serve()
 
@@ -248,10 +256,13 @@ class World:
 
     async def _second(self) -> None:
         keep, first = self._new(), self.keep
+        self.visitors += 1
         try:
             await keep.__aenter__()
         except LedgerUnusable:
             return
+        finally:
+            self.visitors -= 1
         if first is not None and first is self.keep and first._parts is not None:
             self.problems.append("a second host was let in")
         else:
