@@ -17,7 +17,7 @@ class Policy:
     """Settings of a host. Units stand last in each name."""
 
     producer_interval_s: float = _setting(300, "How often a producer without a schedule runs.")  # type: ignore[assignment]
-    script_s: float = _setting(5.0, "How long one step of a script may compute.")  # type: ignore[assignment]
+    script_s: float = _setting(5.0, "How much processor time one step of a script may use.")  # type: ignore[assignment]
     script_memory_bytes: int = _setting(64 << 20, "How much memory one step of a script may use.")  # type: ignore[assignment]
     script_calls_max: int = _setting(10_000, "How many calls on ctx one step may make.")  # type: ignore[assignment]
     script_log_bytes_max: int = _setting(256 << 10, "How much one step may log; the rest is cut off.")  # type: ignore[assignment]
