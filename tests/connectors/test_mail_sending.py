@@ -17,6 +17,7 @@ import pytest
 from keepai.connectors import make
 from keepai.connectors.base import Call
 from keepai.connectors.mail.answers import IMAP_REFUSED, SMTP_REFUSED
+from keepai.connectors.mail.imap import Box
 from keepai.model import points
 from keepai.model.clock import SystemClock
 from keepai.model.errors import (
@@ -468,6 +469,23 @@ async def test_a_message_that_is_gone_cannot_be_answered(mailbox: Mailbox) -> No
 
 
 # -- protection and secrets -------------------------------------------------------------------------
+
+
+async def test_an_outbox_that_another_call_made_meanwhile_is_as_good_as_an_own(
+    mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed, list_now = [], Box.folders
+
+    def list_before(box: Box) -> dict[str, frozenset[str]]:
+        """What a call sees that looked just before the other one made the folder."""
+        listed.append(box)
+        there = list_now(box)
+        return {k: v for k, v in there.items() if k != "Keep Outbox"} if len(listed) == 1 else there
+
+    await mailbox.connector().check()
+    monkeypatch.setattr(Box, "folders", list_before)
+    await mailbox.connector().check()
+    assert len(listed) == 2
 
 
 async def test_check_logs_in_at_both_servers_and_makes_the_outbox(mailbox: Mailbox) -> None:

@@ -33,8 +33,15 @@ class Folders:
         if missing:
             raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {', '.join(sorted(there))[:300]}.")
         if self.outbox not in there:
-            box.create(self.outbox)
+            self._make_outbox(box)
         return replace(self, sent=sent)
+
+    def _make_outbox(self, box: Box) -> None:
+        try:
+            box.create(self.outbox)
+        except PreconditionFailed:
+            if self.outbox not in box.folders():  # else another call has made it meanwhile
+                raise
 
     @property
     def of_sent(self) -> list[str]:
