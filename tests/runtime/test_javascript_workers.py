@@ -67,10 +67,8 @@ async def stopped(runtime: JavaScriptRuntime, compute_s: float) -> tuple[int, as
     limits = replace(LIMITS, compute_s=compute_s)
     await runtime.run(job("return 1", limits=limits), FakeHost())
     [worker] = children(runtime)
-    running = asyncio.create_task(runtime.run(job("return 2", limits=limits), FakeHost()))
-    await asyncio.sleep(0)
-    os.kill(worker, signal.SIGSTOP)
-    return worker, running
+    os.kill(worker, signal.SIGSTOP)  # before it has the step, which it would end in less than a moment
+    return worker, asyncio.create_task(runtime.run(job("return 2", limits=limits), FakeHost()))
 
 
 async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_time(own_runtime) -> None:
