@@ -18,6 +18,7 @@ from tests.runtime.script_world import FakeHost, job, value
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 COMPUTE_S = 0.4
+WALL_S = 10 * COMPUTE_S + 2  # the limit is of processor time; a busy machine may take so long over it
 LIMITS = Limits(
     compute_s=COMPUTE_S, memory_bytes=24 << 20, calls_max=50, message_bytes_max=256 << 10, log_bytes_max=4096,
 )
@@ -278,7 +279,7 @@ async def test_a_hostile_script_ends_within_its_limit_and_harms_nobody(runtime, 
     await runtime.protections()  # a worker that has to be started first is not the script's time
     started = time.monotonic()
     outcome = await outcome_of(runtime, job(body, before=BEFORE.get(name, ""), limits=LIMITS), host)
-    assert time.monotonic() - started < COMPUTE_S + 1
+    assert time.monotonic() - started < WALL_S
     if isinstance(expected, Returns):
         assert isinstance(outcome, Ended), repr(outcome)
         assert value(outcome.value) == expected.value
