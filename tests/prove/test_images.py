@@ -147,9 +147,10 @@ class Folders:
 
 @pytest.mark.parametrize("used", [False, True])
 def test_sqlite_syncs_the_folder_when_the_tape_says_so(tmp_path: Path, used: bool) -> None:
+    base = images.used() if used else {}  # made before anything is counted
     folders = Folders()
     try:
-        recording = images.record(tmp_path / "life", images.used() if used else {}, Random(3), Plan(), "a")
+        recording = images.record(tmp_path / "life", base, Random(3), Plan(), "a")
     finally:
         folders.end()
     told = [op for op in recording.tape.ops if isinstance(op, Sync | Unlink) and op.folder]
