@@ -83,6 +83,7 @@ class Setting:
     grants: bool = False  # the grant may change
     pauses: bool = False  # a person may pause the workflow
     ends: bool = True  # a host may end in order
+    foreseen: bool = True  # the call of `mutate` is known with the result of `prepare`, as of most scripts
 
 
 class Paused(BaseException):
@@ -195,11 +196,15 @@ class Keyed(Outside):
         return self.verdict
 
 
+#: The one call that the script makes.
+CALLED = Operation("out.send", Kind.MUTATION, ({"to": "ann"},), None)
+
+
 class Script:
     """Takes the event, sends, ends; throws where the exploration says so."""
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
+    def __init__(self, tx: Transaction, foreseen: bool) -> None:
+        self._tx, self._foreseen = tx, foreseen
         self.throw = False
         self.ran = False
 
@@ -210,9 +215,10 @@ class Script:
         if job.step is Step.PREPARE:
             free = self._tx.one("event_peek", workflow_id=WF, topic="in", limit=1)
             reserved = '{"topic":"in","ids":["a"]}' if free else ""
-            return Ended(f'{{"reservations":[{reserved}],"data":{{}},"ui":{{"title":"t"}}}}')
+            ahead = CALLED if free and self._foreseen else None
+            return Ended(f'{{"reservations":[{reserved}],"data":{{}},"ui":{{"title":"t"}}}}', ahead=ahead)
         if job.step is Step.MUTATE:
-            return Ended(mutation=Operation("out.send", Kind.MUTATION, ({"to": "ann"},), None))
+            return Ended(mutation=CALLED)
         return Ended(None)
 
     async def close(self) -> None:
@@ -291,7 +297,7 @@ class Machine:
         self.tx = Transaction(self.connection, Ids(self.clock), "", 0)
         self.ledger = Memory(self.connection, self.tx)
         self.connector: Any = (Keyed if setting.honours_keys else Outside if setting.can_reconcile else Blind)()
-        self.script = Script(self.tx)
+        self.script = Script(self.tx, setting.foreseen)
         self.parts = Parts(
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
@@ -420,8 +426,14 @@ class Machine:
 
     def _arrive(self, verb: str) -> None:
         follows = verb == "commit_consumer" and self.open_run() is not None
-        executing = follows or verb in ("begin", "carry_on", "prepare", "advance", "apply")
-        self.at = "call" if verb == "send" else "run" if executing else "idle"
+        run = self.open_run()
+        sends = verb == "send" or (verb == "prepare_and_send" and run is not None and self._has_sent(run))
+        executing = follows or verb in ("begin", "carry_on", "prepare", "prepare_and_send", "advance", "apply")
+        self.at = "call" if sends else "run" if executing else "idle"
+
+    def _has_sent(self, run: Run) -> bool:
+        """Whether the intent was recorded with what it follows from; otherwise it is looked at by itself."""
+        return runner.in_flight(self.parts, run) is not None
 
     async def answered(self, kind: str) -> None:
         """The call comes back, or is given up."""

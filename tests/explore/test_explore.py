@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 
 from keepai.engine import closures, commands, reconcile, recovery
+from keepai.engine import mutation as sending
+from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.connection import Transaction
 from keepai.ledger.transitions import approvals, mutations, runs
-from keepai.ledger.transitions.mutations import Intent
+from keepai.ledger.transitions.mutations import Intent, Straight
 from keepai.model.errors import Transient
 from keepai.model.operations import Step
 from keepai.model.records import Approval, Mutation, Run
 from keepai.model.states import Phase
+from keepai.runtime.base import Operation
 from tests.explore.explore import Broken, Found, explore
 from tests.explore.machine import Setting
 
@@ -33,6 +36,9 @@ SETTINGS: dict[str, Setting] = {
     "the grant changes and the workflow is paused": Setting(
         grant="ask", grants=True, pauses=True, throws=False, versions=False, ends=False),
     "it honours keys": Setting(honours_keys=True, versions=False),
+    "nothing is foreseen": Setting(foreseen=False),
+    "nothing is foreseen, and acts and steps overtake each other": Setting(
+        foreseen=False, races=True, versions=False),
 }
 
 _FOUND: dict[str, Found] = {}
@@ -138,6 +144,22 @@ def doubt_is_carried_over(patch: Patch) -> None:
     patch.setattr("keepai.engine.host.Host._carry_why", lambda self, now, run: "retry")
 
 
+def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
+    def straight(stepper: Stepper, operation: Operation, unit: Any) -> Straight:
+        wanted = sending._wanted(stepper, operation, Step.MUTATE)
+        return lambda read, run: sending._intent(stepper.parts, read, run, wanted, unit(read))[0]
+
+    patch.setattr(sending, "straight", straight)
+
+
+def what_was_foreseen_is_sent_without_its_reservation(patch: Patch) -> None:
+    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, straight: Straight) -> tuple[Run, Any]:
+        return real(tx, run, replace(prepared, wanted=()), trace, straight)
+
+    real = mutations.prepare_and_send
+    patch.setattr(mutations, "prepare_and_send", prepare_and_send)
+
+
 FAULTS: dict[Callable[[Patch], None], tuple[Setting, set[str]]] = {
     no_closure_check: (SMALL, {"I5", "I4", "I33"}),
     no_settle: (SMALL, {"I4", "I33"}),
@@ -148,6 +170,8 @@ FAULTS: dict[Callable[[Patch], None], tuple[Setting, set[str]]] = {
     no_compare_and_set: (replace(SMALL, races=True), {"I11", "I8", "I3", "I9", "I14", "I15", "I16", "I22"}),
     did_not_happen_is_taken_early: (SMALL, {"I5", "I33"}),
     doubt_is_carried_over: (SMALL, {"I3", "I11"}),
+    nobody_is_asked_about_what_was_foreseen: (replace(SMALL, grant="ask"), {"I29"}),
+    what_was_foreseen_is_sent_without_its_reservation: (SMALL, {"I14"}),
 }
 
 

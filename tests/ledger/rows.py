@@ -15,7 +15,7 @@ from keepai.ledger.sqlite.connection import teach
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
-from keepai.ledger.transitions.runs import Begin, ConsumerEnd
+from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
 from keepai.ledger.transitions.workflows import Version
 from keepai.model.permissions import Grant, Mode
 from keepai.model.records import Mutation, Run
@@ -48,7 +48,8 @@ def produce(tx: Tx, workflow_id: str, *messages: str) -> Run:
 def prepare(tx: Tx, workflow_id: str, *messages: str) -> Run:
     """A consumer's run that has reserved events."""
     run = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
-    return runs.prepare(tx, run, '{"data":{}}', [("in", message) for message in messages], [])
+    prepared = Prepared(tx.now, '{"data":{}}', [("in", message) for message in messages])
+    return runs.prepare(tx, run, prepared, [])
 
 
 def mutating(tx: Tx, workflow_id: str, *messages: str) -> Run:

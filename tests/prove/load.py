@@ -28,7 +28,7 @@ from keepai.ledger.queries import load
 from keepai.ledger.sqlite.connection import Statements, Transaction, teach
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.events import Publication, Registration
-from keepai.ledger.transitions.runs import Begin, ConsumerEnd
+from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
 from keepai.model.clock import Clock, SystemClock
 from keepai.model.states import Phase
 from keepai.testing import ManualClock, World
@@ -243,7 +243,7 @@ def bulk(tx: Tx, workflow_id: str, name: str, count: int) -> None:
     for first in range(0, count, 1000):
         taking = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
         wanted = [("in", event.message_id) for event in events[first : first + 1000]]
-        prepared = runs.prepare(tx, taking, '{"data":{},"reservations":[]}', wanted, [])
+        prepared = runs.prepare(tx, taking, Prepared(tx.now, '{"data":{},"reservations":[]}', wanted), [])
         emitting = runs.advance(tx, prepared, Phase.EMITTING, '{"status":"none"}')
         runs.commit_consumer(tx, emitting, ConsumerEnd())
 

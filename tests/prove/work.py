@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Doubt
-from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Stop
+from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Prepared, Stop
 from keepai.model.clock import Ids
 from keepai.model.errors import Refused
 from keepai.model.permissions import Grant, Mode
@@ -215,10 +216,20 @@ class Lane:
         await self._say(produce, self._workflow, key, size)
         if self._rng.random() < 0.2:
             return  # it waits for ever
-        run = await self._say(rows.mutating, self._workflow, key)
-        mutation = await self._say(rows.send, run, key, barrier=True, promises=_is_in_flight)
+        together = zlib.crc32(f"{self._workflow} {key}".encode()) % 2  # both ways, and nothing is drawn for it
+        run, mutation = await (self._sent_with_prepare if together else self._sent)(key)
         run = await self._rng.choice((self._applied, self._refused, self._doubted))(run, mutation)
         await self._say(finish, run.id, key)
+
+    async def _sent(self, key: str) -> tuple[Run, Mutation]:
+        run = await self._say(rows.mutating, self._workflow, key)
+        return run, await self._say(rows.send, run, key, barrier=True, promises=_is_in_flight)
+
+    async def _sent_with_prepare(self, key: str) -> tuple[Run, Mutation]:
+        run = await self._say(begin, self._workflow)
+        return await self._say(  # type: ignore[no-any-return]
+            prepare_and_send, run, key, barrier=True, promises=lambda sent: _is_in_flight(sent[1]),
+        )
 
     async def _applied(self, run: Run, mutation: Mutation) -> Run:
         return await self._say(apply, run.id, mutation.id, barrier=True, promises=_is(mutation, "applied"))  # type: ignore[no-any-return]
@@ -279,6 +290,17 @@ def produce(tx: Tx, workflow_id: str, message: str, size: int) -> None:
     entry = Registration(tx.new_id("inp"), "gmail", "email", message, message)
     event = Publication("in", message, f'"{"x" * size}"', (entry.input_id,))
     runs.commit_producer(tx, run, [entry], [event], '{"cursor":1}', tx.now + 300_000, [])
+
+
+def begin(tx: Tx, workflow_id: str) -> Run:
+    return runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
+
+
+def prepare_and_send(tx: Tx, run: Run, key: str) -> tuple[Run, Mutation]:
+    prepared = Prepared(tx.now, '{"data":{}}', [("in", key)])
+    run, mutation = mutations.prepare_and_send(tx, run, prepared, [], lambda read, run: rows.intent(key))
+    assert mutation is not None
+    return run, mutation
 
 
 def apply(tx: Tx, run_id: str, mutation_id: str) -> Run:

@@ -7,8 +7,11 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+import psutil
+
 from keepai.model.operations import ALLOWED, Kind, Step, Surface
 from keepai.runtime.base import Fixed, Job, Limits, LogLine, Operation, Reply
+from keepai.runtime.javascript.runtime import JavaScriptRuntime
 
 SURFACE = Surface(
     operations={
@@ -27,13 +30,23 @@ class FakeHost:
     """Answers every operation with what the test wants, by default with its own arguments."""
 
     answers: dict[str, Answer] = field(default_factory=dict)
+    foreseeing: Callable[[Operation], Reply | None] = lambda _: None
     operations: list[Operation] = field(default_factory=list)
+    foreseen: list[Operation] = field(default_factory=list)  # what it was to say beforehand
+    uses: list[tuple[Operation, Reply]] = field(default_factory=list)  # and what of it the script has taken
     lines: list[LogLine] = field(default_factory=list)
 
     async def answer(self, operation: Operation) -> Reply:
         self.operations.append(operation)
         made = self.answers.get(operation.name, echo)(operation)
         return made if isinstance(made, Reply) else await made
+
+    def foresee(self, operation: Operation) -> Reply | None:
+        self.foreseen.append(operation)
+        return self.foreseeing(operation)
+
+    def used(self, operation: Operation, reply: Reply) -> None:
+        self.uses.append((operation, reply))
 
     def log(self, line: LogLine) -> None:
         self.lines.append(line)
@@ -96,3 +109,10 @@ def fixed(seed: bytes = b"seed") -> Fixed:
 
 def value(text: str | None) -> object:
     return None if text is None else json.loads(text)
+
+
+def children(runtime: JavaScriptRuntime) -> list[int]:
+    """The workers that are alive."""
+    assert runtime._server is not None
+    found = psutil.Process(runtime._server.process.pid).children()
+    return [child.pid for child in found if child.status() != psutil.STATUS_ZOMBIE]

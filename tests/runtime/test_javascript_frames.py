@@ -7,24 +7,48 @@ import json
 import pytest
 
 from keepai.model.operations import ALLOWED, Kind, Step, Surface
-from keepai.runtime.base import Fixed, Job, Limits
-from keepai.runtime.javascript.frames import HEADER, Garbled, job_frame, job_of, reply_frame, unpack
+from keepai.runtime.base import Ahead, Fixed, Job, Limits
+from keepai.runtime.javascript.frames import (
+    HEADER,
+    Garbled,
+    Hand,
+    hand_of,
+    job_frame,
+    job_of,
+    reply_frame,
+    unpack,
+    used_frame,
+)
 from keepai.runtime.javascript.scripts import Script
 
 SURFACE = Surface({"gmail": {"get": Kind.READ_BY_ID}}, {})
 ODD = '{"a":"\\"ü\\\\\u2028 \\u0000"}'
 
 
+@pytest.mark.parametrize("ahead", [None, Ahead(ALLOWED[Step.MUTATE], 9)])
 @pytest.mark.parametrize("fixed", [None, Fixed(5, b"\x00\xff")])
 @pytest.mark.parametrize("text", [None, "null", ODD])
-def test_a_job_comes_out_of_its_frame_as_it_went_in(text: str | None, fixed: Fixed | None) -> None:
+def test_a_job_comes_out_of_its_frame_as_it_went_in(text: str | None, fixed: Fixed | None, ahead: Ahead | None) -> None:
     job = Job(
         source="x", step=Step.NEXT, handler='a"\\b', args=(text, "1"), state=text, surface=SURFACE,
         allowed=ALLOWED[Step.NEXT], limits=Limits(), fixed=fixed, begun_ms=None if text is None else 7,
+        ahead=ahead,
     )
     frame = unpack(job_frame(job, 3, 4)[HEADER.size :])
     assert (frame["t"], frame["n"], frame["script"]) == ("job", 3, 4)
     assert job_of(frame, Script("x", SURFACE, Limits())) == job
+
+
+@pytest.mark.parametrize("hand", [None, Hand("peek\n" + ODD, ODD), Hand("", "")])
+def test_what_is_at_hand_comes_out_of_the_frame_of_its_job_as_it_went_in(hand: Hand | None) -> None:
+    job = Job("x", Step.PREPARE, "h", (), None, SURFACE, ALLOWED[Step.PREPARE], Limits())
+    frame = unpack(job_frame(job, 3, 4, hand)[HEADER.size :])
+    assert hand_of(frame) == hand
+    assert job_of(frame, Script("x", SURFACE, Limits())) == job
+
+
+def test_a_use_says_of_which_job_it_is_and_no_more() -> None:
+    assert unpack(used_frame(7)[HEADER.size :]) == {"t": "used", "n": 7}
 
 
 def test_a_reply_carries_its_text_unchanged() -> None:

@@ -221,7 +221,8 @@ class InProcess:
 
     def run(self, script: Script, made: Job) -> Frame:
         channel = Recorded()
-        StepRun(self.vms, self.scripts, channel, self.deadline, script, made, 1).run()  # type: ignore[arg-type]
+        step = StepRun(self.vms, self.scripts, channel, self.deadline, script, made, 1)  # type: ignore[arg-type]
+        step.tell(step.run(made.limits.compute_s))
         return channel.last
 
 

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import struct
 import sys
 from collections.abc import AsyncIterator
@@ -20,14 +19,12 @@ import pytest_asyncio
 
 from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError
 from keepai.model.operations import Step
-from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
+from keepai.runtime.base import Ended, LogLine, Operation, Reply
 from keepai.runtime.javascript import session
-from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import pack
-from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from keepai.runtime.javascript.session import Session
-from tests.runtime.script_world import LIMITS, FakeHost, job
+from tests.runtime.forger import Forger, call
+from tests.runtime.script_world import LIMITS, FakeHost, children, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -37,12 +34,6 @@ async def own_runtime() -> AsyncIterator[JavaScriptRuntime]:
     made = JavaScriptRuntime(workers_max=1)
     yield made
     await made.close()
-
-
-def children(runtime: JavaScriptRuntime) -> list[int]:
-    assert runtime._server is not None
-    found = psutil.Process(runtime._server.process.pid).children()
-    return [child.pid for child in found if child.status() != psutil.STATUS_ZOMBIE]
 
 
 class Stalling(FakeHost):
@@ -117,7 +108,7 @@ async def test_jobs_wait_when_all_workers_are_busy(own_runtime, host) -> None:
 
 async def test_two_workers_run_two_jobs_at_once(runtime) -> None:
     hosts = [Stalling(), Stalling()]
-    tasks = [asyncio.create_task(runtime.run(job("return ctx.registerInput({});"), host)) for host in hosts]
+    tasks = [asyncio.create_task(runtime.run(job("return ctx.peek('t');", Step.PREPARE), host)) for host in hosts]
     for each in hosts:
         await asyncio.wait_for(each.asked.wait(), 5)
     for each in hosts:
@@ -125,10 +116,17 @@ async def test_two_workers_run_two_jobs_at_once(runtime) -> None:
     assert await asyncio.gather(*tasks) == [Ended("1"), Ended("1")]
 
 
-@pytest.mark.parametrize("call", ["await ctx.gmail.get(1);", "ctx.registerInput({});"], ids=["a read", "a call answered at once"])
-async def test_a_cancelled_run_kills_its_worker_and_cancels_its_calls(own_runtime, host, call) -> None:
+CALLS = {
+    "a read": ("await ctx.gmail.get(1);", Step.PRODUCER),
+    "a call answered at once": ("ctx.peek('t');", Step.PREPARE),
+    "a call that is only told": ("ctx.publish('t', {});", Step.PRODUCER),
+}
+
+
+@pytest.mark.parametrize(("call", "step"), CALLS.values(), ids=CALLS.keys())
+async def test_a_cancelled_run_kills_its_worker_and_cancels_its_calls(own_runtime, host, call, step) -> None:
     stalling = Stalling()
-    task = asyncio.create_task(own_runtime.run(job(call), stalling))
+    task = asyncio.create_task(own_runtime.run(job(call, step), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     (worker,) = children(own_runtime)
     task.cancel()
@@ -191,7 +189,7 @@ async def test_a_worker_that_dies_after_an_answer_is_a_fault_of_the_host(own_run
 
 async def test_a_worker_that_dies_while_a_call_is_answered_at_once_is_a_fault_of_the_host(own_runtime) -> None:
     stalling = Stalling()
-    task = asyncio.create_task(own_runtime.run(job("ctx.registerInput({});"), stalling))
+    task = asyncio.create_task(own_runtime.run(job("ctx.peek('t');", Step.PREPARE), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     os.kill(children(own_runtime)[0], signal.SIGKILL)
     stalling.go_on.set()
@@ -200,22 +198,33 @@ async def test_a_worker_that_dies_while_a_call_is_answered_at_once_is_a_fault_of
     assert len(stalling.operations) == 1
 
 
-@pytest.mark.parametrize("call", ["await ctx.gmail.get(1);", "ctx.registerInput({});"], ids=["a read", "a call answered at once"])
-async def test_an_answer_that_the_host_cuts_off_itself_is_its_fault(own_runtime, host, call) -> None:
+async def test_a_worker_that_dies_after_a_call_was_told_is_a_fault_of_the_host(own_runtime) -> None:
+    stalling = Stalling()
+    task = asyncio.create_task(own_runtime.run(job("ctx.publish('t', {}); ctx.log('sent'); for (;;);"), stalling))
+    await asyncio.wait_for(stalling.asked.wait(), 10)
+    os.kill(children(own_runtime)[0], signal.SIGKILL)
+    stalling.go_on.set()
+    with pytest.raises(HostFault):
+        await task
+    assert len(stalling.operations) == 1
+
+
+@pytest.mark.parametrize(("call", "step"), CALLS.values(), ids=CALLS.keys())
+async def test_an_answer_that_the_host_cuts_off_itself_is_its_fault(own_runtime, host, call, step) -> None:
     def cut_off(_operation: Operation) -> Reply:
         raise asyncio.CancelledError
 
-    host.answers = {"gmail.get": cut_off, "registerInput": cut_off}
+    host.answers = {"gmail.get": cut_off, "peek": cut_off, "publish": cut_off}
     with pytest.raises(HostFault, match="cut off"):
-        await own_runtime.run(job(call), host)
+        await own_runtime.run(job(call, step), host)
     assert await own_runtime.run(job("return 1;"), FakeHost()) == Ended("1")
 
 
 async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> None:
-    host.answers["registerInput"] = lambda operation: Reply.of("x" * (1 << 20))
-    forger, said = Forger(), b"".join(call(id=i, name="registerInput") for i in range(50))
+    host.answers["peek"] = lambda operation: Reply.of("x" * (1 << 20))
+    forger, said = Forger(), b"".join(call(id=i, name="peek") for i in range(50))
     with pytest.raises(LimitExceeded, match=r"0\.1 s"):
-        await forger.run(said, job("", limits=replace(LIMITS, compute_s=0.1)), host, reads=False)
+        await forger.run(said, job("", Step.PREPARE, limits=replace(LIMITS, compute_s=0.1)), host, reads=False)
     assert forger.killed
     assert len(host.operations) < 5
 
@@ -271,44 +280,6 @@ async def test_a_worker_holds_no_environment_and_only_its_own_descriptors(own_ru
 
 
 # ---- forged frames ----------------------------------------------------------------------------------------
-
-
-class Forger:
-    """A worker that says whatever the test wants."""
-
-    def __init__(self) -> None:
-        self.killed = False
-
-    async def run(self, said: bytes, made: Job, host: FakeHost, *, reads: bool = True) -> Ended:
-        ours, theirs = socket.socketpair()
-        link = await Link.over(ours)
-        worker = Worker(0, link, asyncio.get_running_loop().create_future())
-        theirs.setblocking(False)
-
-        def kill() -> None:
-            self.killed = True
-            link.abort()
-
-        speaking = asyncio.create_task(self._speak(theirs, said, reads))
-        try:
-            return await asyncio.wait_for(Session(made, host, worker, 7, kill).run(), 5)
-        finally:
-            speaking.cancel()
-            await asyncio.gather(speaking, return_exceptions=True)
-            theirs.close()
-            link.abort()
-
-    @staticmethod
-    async def _speak(sock: socket.socket, said: bytes, reads: bool) -> None:
-        loop = asyncio.get_running_loop()
-        with contextlib.suppress(OSError):
-            await loop.sock_sendall(sock, said)
-            while reads and await loop.sock_recv(sock, 65536):
-                pass
-
-
-def call(**changes: object) -> bytes:
-    return pack({"t": "call", "n": 7, "id": 1, "name": "gmail.get", "args": ["1"], "at": [1, 1], **changes})
 
 
 def raw(data: bytes) -> bytes:

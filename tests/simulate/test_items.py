@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pytest
 
 from keepai import Transient
 from keepai.engine import failure, mutation, recovery, routine_run, runner
-from keepai.engine.mutation import Unit
+from keepai.engine.mutation import Unit, Wanted
 from keepai.ledger.transitions import items, mutations, runs
 from keepai.model.operations import Step
 from keepai.model.records import Run
@@ -83,9 +84,9 @@ def the_key_knows_no_attempt(patch: Patch) -> None:
 def the_key_is_the_runs(patch: Patch) -> None:
     real = mutation._intent
 
-    def intent(stepper: Any, name: Any, spec: Any, params: Any, subkey: Any, unit: Unit) -> Any:
-        own = Unit(unit.step, unit.key + stepper.run.id, unit.title, unit.item_id)
-        return real(stepper, name, spec, params, subkey, own)
+    def intent(parts: Any, read: Any, run: Run, wanted: Wanted, unit: Unit) -> Any:
+        own = Unit(unit.step, unit.key + run.id, unit.title, unit.item_id)
+        return real(parts, read, run, wanted, own)
 
     patch.setattr(mutation, "_intent", intent)
 
@@ -118,8 +119,8 @@ def recovery_guesses_that_it_did_not_happen(patch: Patch) -> None:
 def another_content_is_sent_as_well(patch: Patch) -> None:
     real = mutation._intent
 
-    def intent(stepper: Any, name: Any, spec: Any, params: Any, subkey: Any, unit: Unit) -> Any:
-        return real(stepper, name, spec, params, params["text"], unit)
+    def intent(parts: Any, read: Any, run: Run, wanted: Any, unit: Unit) -> Any:
+        return real(parts, read, run, replace(wanted, subkey=wanted.params["text"]), unit)
 
     patch.setattr(mutation, "_intent", intent)
 

@@ -16,7 +16,7 @@ from keepai.ledger.rows import run_record
 from keepai.ledger.transitions import mutations, runs
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
-from keepai.ledger.transitions.runs import Begin, Carry, Stop
+from keepai.ledger.transitions.runs import Begin, Carry, Prepared, Stop
 from keepai.model.codec import encode
 from keepai.model.errors import NotFound
 from keepai.model.records import Mutation, Run
@@ -110,7 +110,8 @@ class Maker:
     async def _forward(self, run: Run, target: Phase) -> Run:
         if target is Phase.PREPARED:
             result = encode({"reservations": [{"topic": "in", "ids": ["a"]}], "data": {}, "ui": {"title": "Say hi"}})
-            return await self._ledger.write(runs.prepare, run, result, [("in", "a")], [])
+            prepared = Prepared(self._now, result, [("in", "a")])
+            return await self._ledger.write(runs.prepare, run, prepared, [])
         if target is Phase.MUTATED:
             sent = await self._ledger.write(mutations.send, run, intent(), [])
             return await self._ledger.write(_found, run, sent)

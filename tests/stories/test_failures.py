@@ -376,7 +376,7 @@ async def test_a_run_that_keeps_killing_its_host_is_stopped(tmp_path: Path) -> N
         story.feed.put("a")
         wf = await story.deploy(looking("prepare", call=""))
         for _ in range(3):
-            await story.crash("before:prepare")
+            await story.crash("before:prepare_and_send")
         runs = await story.runs(wf, "act")
         assert [r.status for r in runs] == ["crashed", "crashed", "failed:internal"]
         assert {r.lineage for r in runs} == {runs[0].id}

@@ -12,6 +12,7 @@ from keepai import OutcomeUnknown, Policy, PreconditionFailed, Rejected, Transie
 from tests.harness import NOTHING, POLL, Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
+SAID = "ctx.log('now');" + SEND  # not foreseen, so prepare and send are two commits
 FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
 TOLD = "ctx.log(JSON.stringify(mutationResult));"
 
@@ -232,25 +233,27 @@ async def test_a_restart_changes_nothing_of_what_waits(tmp_path: Path) -> None:
         assert len(story.world.effects) == 6
 
 
-@pytest.mark.parametrize("point", [
-    "after:commit_producer", "before:prepare", "after:prepare", "before:send", "after:apply", "before:commit_consumer",
+@pytest.mark.parametrize(("mutate", "point", "phase"), [
+    # where it died → the phase in which the next attempt starts
+    (SEND, "after:commit_producer", "preparing"), (SEND, "before:prepare_and_send", "preparing"),
+    (SEND, "after:apply", "emitting"), (SEND, "before:commit_consumer", "emitting"),
+    (SAID, "before:prepare", "preparing"), (SAID, "after:prepare", "prepared"), (SAID, "before:send", "prepared"),
+    (SAID, "after:apply", "emitting"),
 ])
-async def test_a_run_that_its_host_died_in_is_carried_on_by_a_linked_run(tmp_path: Path, point: str) -> None:
+async def test_a_run_that_its_host_died_in_is_carried_on_by_a_linked_run(
+    tmp_path: Path, mutate: str, point: str, phase: str,
+) -> None:
     # R186, R187, R197, DESIGN 5: no step with an effect is repeated, no event is lost
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(acting())
+        wf = await story.deploy(acting(mutate))
         await story.crash(point)
+        assert len(story.world.effects) == (phase == "emitting")
         await story.run()
         first, second = await story.runs(wf, "act")
         assert (first.status, second.status) == ("crashed", "committed")
         assert (second.retry_of, second.lineage, second.attempt) == (first.id, first.id, 2)
-        started = history(story, wf, second.id, "phase")[0]
-        assert started == {
-            "after:commit_producer": "preparing", "before:prepare": "preparing", "after:prepare": "prepared",
-            "before:send": "prepared", "after:apply": "emitting",
-            "before:commit_consumer": "emitting",
-        }[point]
+        assert history(story, wf, second.id, "phase")[0] == phase
         assert len(story.world.effects) == 1
         assert await story.ids(wf, "in", "consumed") == ["a"]
 

@@ -166,17 +166,50 @@ async def test_time_and_chance_are_the_same_whenever_mutate_runs_again(tmp_path:
         assert first[1] == "2026-01-05T09:00:00.000Z"
 
 
-async def test_time_and_chance_are_the_same_after_a_crash(tmp_path: Path) -> None:
-    # R141, R187: mutate ran, but its call was never recorded
+@pytest.mark.parametrize("point", ["after:prepare", "before:send"])
+async def test_time_and_chance_are_the_same_after_a_crash(tmp_path: Path, point: str) -> None:
+    # R141, R187: the result of prepare was kept, and the call that follows from it was never recorded
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(acting(CHANCY + " "))
-        await story.crash("before:send")
+        wf = await story.deploy(acting("ctx.log(Math.random());" + CHANCY))  # a line: it is run by itself
+        await story.crash(point)
         story.clock.advance(hours=3)
         assert story.world.asked == []
         await story.run()
         [effect] = story.world.effects
         assert effect.params["values"][1] == "2026-01-05T09:00:00.000Z"
+        assert [r.status for r in await story.runs(wf, "act")] == ["crashed", "committed"]
+
+
+async def test_what_was_foreseen_is_what_mutate_calls_when_it_is_run_by_itself_later(tmp_path: Path) -> None:
+    # R140, R197: the call was recorded with the result of prepare, never left, and is made anew after that is proven
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(CHANCY))
+        await story.crash("after:prepare_and_send")
+        story.clock.advance(hours=3)
+        assert story.world.asked == []
+        await story.run()
+        await story.run(seconds=30)
+        foreseen, sent = await story.keep.mutations(wf)
+        assert (foreseen.status, sent.status, len(story.world.effects)) == ("failed", "applied", 1)
+        assert foreseen.params == sent.params == story.world.effects[0].params
+        assert (foreseen.mutation_key, foreseen.idempotency_key) == (sent.mutation_key, sent.idempotency_key)
+        assert foreseen.params["values"][1] == "2026-01-05T09:00:00.000Z"
+
+
+async def test_what_was_never_pinned_is_decided_anew_after_a_crash(tmp_path: Path) -> None:
+    # R187, I12: mutate was foreseen, but neither it nor the result it follows from was kept
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting(CHANCY))
+        await story.crash("before:prepare_and_send")
+        assert (await story.event(wf, "in", "a")).reserved_by is None
+        story.clock.advance(hours=3)
+        assert (story.world.asked, await story.keep.mutations(wf)) == ([], [])
+        await story.run()
+        [effect] = story.world.effects
+        assert effect.params["values"][1] == "2026-01-05T12:00:00.000Z"
         assert [r.status for r in await story.runs(wf, "act")] == ["crashed", "committed"]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ledger.transitions import runs
+from ..ledger.base import Reader
+from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
-from ..ledger.transitions.runs import ConsumerEnd
+from ..ledger.transitions.mutations import Straight
+from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import Phase, Status
+from ..runtime.base import Operation
 from . import approval, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE
@@ -38,15 +41,31 @@ async def execute(stepper: Stepper) -> Run | None:
 
 
 async def _prepare(stepper: Stepper) -> None:
-    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
+    now = stepper.parts.clock.now_ms()
+    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),), ahead=stepper.ahead(now))
     warnings: list[str] = []
     result = prepare_result.parse(ended.value, stepper.handler, stepper.parts.policy, warnings)
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
-    stepper.wishes = result.wishes
-    stepper.run = await stepper.parts.ledger.write(
-        runs.prepare, stepper.run, result.text, result.wanted, stepper.trace.take(), *_entered(result.wanted),
-    )
+    stepper.wishes, stepper.foreseen = result.wishes, ended.ahead
+    prepared = Prepared(now, result.text, result.wanted)
+    straight = _straight(stepper) if result.wanted else None
+    if straight is None:
+        stepper.run = await stepper.parts.ledger.write(
+            runs.prepare, stepper.run, prepared, stepper.trace.take(), *_entered(result.wanted),
+        )
+    else:
+        stepper.run, stepper.sent = await stepper.parts.ledger.write(
+            mutations.prepare_and_send, stepper.run, prepared, stepper.trace.take(), straight, barrier=True,
+        )
+
+
+def _straight(stepper: Stepper) -> Straight | None:
+    """How the call of `mutate`, if it is known already, is recorded with the PrepareResult."""
+    def unit(read: Reader) -> Unit:
+        stepper.reserved = stepper.pinned(read)
+        return _unit(stepper)
+    return mutation.straight(stepper, stepper.foreseen, unit) if stepper.foreseen else None
 
 
 def _entered(reserved: Sequence[object]) -> tuple[Phase, str | None]:
@@ -56,12 +75,23 @@ def _entered(reserved: Sequence[object]) -> tuple[Phase, str | None]:
 
 async def _mutate(stepper: Stepper) -> bool:
     """Run `mutate` and make its call; False if the run has to wait."""
-    if stepper.handler.has_mutate:
-        ended, _ = await stepper.step(Step.MUTATE, (stepper.run.prepare_result,), fixed=fixed_by(stepper.run))
-        if ended.mutation is not None:
-            return await mutation.perform(stepper, ended.mutation, _unit(stepper)) is not None
+    if stepper.sent is not None:
+        stepper.at = Step.MUTATE
+        return await mutation.complete(stepper, stepper.sent, Step.MUTATE) is not None
+    called = await _called(stepper) if stepper.handler.has_mutate else None
+    if called is not None:
+        return await mutation.perform(stepper, called, _unit(stepper)) is not None
     await _advance(stepper, Phase.EMITTING, NONE)
     return True
+
+
+async def _called(stepper: Stepper) -> Operation | None:
+    """The call that `mutate` makes, given the pinned PrepareResult."""
+    if stepper.foreseen is not None:
+        stepper.at = Step.MUTATE
+        return stepper.foreseen
+    ended, _ = await stepper.step(Step.MUTATE, (stepper.run.prepare_result,), fixed=fixed_by(stepper.run))
+    return ended.mutation
 
 
 def _unit(stepper: Stepper) -> Unit:

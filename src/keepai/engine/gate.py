@@ -69,6 +69,17 @@ class Gate:
         self._note(operation, reply.text, None, started)
         return reply
 
+    def foresee(self, operation: Operation) -> Reply | None:
+        """The answer to a call that the step may make; None if it is not a plain one."""
+        try:
+            return self._peek(*_padded(operation.args, 2)) if operation.kind is Kind.PEEK else None
+        except KeepError:
+            return None  # it is said when the script calls
+
+    def used(self, operation: Operation, reply: Reply) -> None:
+        """The step has made a call that was foreseen."""
+        self._note(operation, reply.text, None, time.monotonic())
+
     def log(self, line: LogLine) -> None:
         """Keep a line with the run."""
         self._trace.log(self._step, line.level, line.text)

@@ -7,25 +7,27 @@ only. Whatever happens to the call, the ledger says afterwards: applied, failed,
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..connectors.base import OperationSpec
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
-from ..ledger.transitions.mutations import Intent
+from ..ledger.transitions.mutations import Intent, Straight
 from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, canonical, digest, stored
 from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
-from ..model.records import Approval, Mutation
+from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
 from . import approval, failure, outside, reconcile, signs
 from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
+from .parts import Parts
 from .permission import Permissions
 from .stepping import Stepper
 
@@ -40,21 +42,60 @@ class Unit:
     item_id: str | None = None
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """A call that a script made, checked, in the words of its operation."""
+
+    operation: Operation
+    spec: OperationSpec
+    params: Json
+    subkey: str | None
+    target: str
+    identity: str
+    payload: str
+    preview: str
+
+
 async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | None:
     """Check, record, send, record; the result as it is kept, or None if the run has to wait."""
-    parts = stepper.parts
-    spec, params, subkey = _parsed(stepper, operation, unit.step)
-    intent, earlier = _intent(stepper, operation.name, spec, params, subkey, unit)
-    before = await _applied_before(stepper, spec, intent, earlier, unit.step)
+    parts, run = stepper.parts, stepper.run
+    wanted = _wanted(stepper, operation, unit.step)
+    intent, earlier = _intent(parts, parts.ledger.read(), run, wanted, unit)
+    before = await _applied_before(stepper, wanted.spec, intent, earlier, unit.step)
     if before is not None:
         return before
-    if _must_ask(stepper, operation, params):
+    if _must_ask(parts, parts.ledger.read(), run, wanted):
         await approval.ask(stepper, intent)
         return None
-    mutation = await parts.ledger.write(
-        mutations.send, stepper.run, intent, stepper.trace.take(), barrier=True,
-    )
-    return await _record(stepper, mutation, await _call(stepper, spec, mutation, unit.step))
+    mutation = await parts.ledger.write(mutations.send, run, intent, stepper.trace.take(), barrier=True)
+    return await complete(stepper, mutation, unit.step)
+
+
+async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | None:
+    """Send what is on record, and record what came of it."""
+    spec = stepper.parts.connectors[mutation.connector].operations[mutation.operation]
+    return await _record(stepper, mutation, await _call(stepper, spec, mutation, step))
+
+
+def straight(stepper: Stepper, operation: Operation, unit: Callable[[Reader], Unit]) -> Straight | None:
+    """How a call is recorded in the same step as what it follows from; None if that is no plain matter.
+
+    Then nothing is lost: it is looked at once more when that step is done, and whatever is wrong with it is said."""
+    parts = stepper.parts
+    try:
+        wanted = _wanted(stepper, operation, Step.MUTATE)
+    except KeepError:
+        return None
+
+    def intended(read: Reader, run: Run) -> Intent | None:
+        intent, earlier = _intent(parts, read, run, wanted, unit(read))
+        if any(row["status"] == MutationStatus.APPLIED for row in earlier):
+            return None
+        try:
+            return None if _must_ask(parts, read, run, wanted) else intent
+        except KeepError:
+            return None
+    return intended
 
 
 async def _applied_before(
@@ -93,41 +134,46 @@ def _check_content(spec: OperationSpec, row: Row, intent: Intent) -> None:
 
 async def perform_approved(stepper: Stepper, approved: Approval) -> str | None:
     """Send what a person approved, from what was held; the result as it is kept, or None if the run has to wait."""
-    connector, _, operation = approved.capability.partition(".")
-    spec = stepper.parts.connectors[connector].operations[operation]
     mutation = await approval.send(stepper, approved)
-    step = Step.ROUTINE if mutation.item_id else Step.MUTATE
-    return await _record(stepper, mutation, await _call(stepper, spec, mutation, step))
+    return await complete(stepper, mutation, Step.ROUTINE if mutation.item_id else Step.MUTATE)
 
 
-def _parsed(stepper: Stepper, operation: Operation, step: Step) -> tuple[OperationSpec, Json, str | None]:
-    """The operation, its checked parameters and its subkey."""
+def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
+    """A call whose parameters fit its operation, or an error that names its place."""
     check_allowed(step, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
     given = operation.args[0] if operation.args else None
     with _At(operation):
-        params, subkey = _without_subkey(given, operation.name)
-        return spec, spec.parse(params), subkey
+        rest, subkey = _without_subkey(given, operation.name)
+        params = spec.parse(rest)
+        return Wanted(
+            operation, spec, params, subkey, spec.target(params), canonical(spec.identity(params)),
+            canonical(spec.payload(params)), spec.preview(params),
+        )
 
 
-def _must_ask(stepper: Stepper, operation: Operation, params: Json) -> bool:
+def _must_ask(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> bool:
     """Whether a person must see this call first; one that nobody allowed is refused."""
-    with _At(operation):
-        now = Permissions(stepper.parts, stepper.run)  # as a person has it at this moment
-        return now.check(operation.name, params, may_ask=True) is Mode.ASK
+    with _At(wanted.operation):
+        now = Permissions(parts, run, read)  # as a person has it at this moment
+        return now.check(wanted.operation.name, wanted.params, may_ask=True) is Mode.ASK
 
 
 class _At:
-    """Errors inside name the place of the call."""
+    """Errors inside name the place of the call; what is none of ours is the connector's."""
 
     def __init__(self, operation: Operation) -> None:
-        self._at = operation.at
+        self._at, self._name = operation.at, operation.name
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, KeepError):
+            error = failure.as_fault(error, f"ctx.{self._name}")
+            error.at = self._at
+            raise error
         if isinstance(error, KeepError):
             error.at = error.at or self._at
 
@@ -141,20 +187,16 @@ def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
     return {k: v for k, v in given.items() if k != "subkey"}, subkey
 
 
-def _intent(
-    stepper: Stepper, name: str, spec: OperationSpec, params: Json, subkey: str | None, unit: Unit,
-) -> tuple[Intent, list[Row]]:
+def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) -> tuple[Intent, list[Row]]:
     """What is about to be sent, and what the ledger has of the same thing for the same unit."""
-    run, parts = stepper.run, stepper.parts
-    connector, _, operation = name.partition(".")
-    identity, payload = canonical(spec.identity(params)), canonical(spec.payload(params))
-    target = spec.target(params)
+    connector, _, operation = wanted.operation.name.partition(".")
+    target, identity, payload, subkey = wanted.target, wanted.identity, wanted.payload, wanted.subkey
     key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
-    earlier = parts.ledger.read().all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
+    earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
     return Intent(
         mutation_key=key, idempotency_key=_idempotency_key(key, payload, earlier), connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
-        payload=payload, params=canonical(params), subkey=subkey, title=unit.title, preview=spec.preview(params),
+        payload=payload, params=canonical(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     ), earlier
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from ..ledger.base import Reader
 from ..model.codec import Json
 from ..model.errors import NotGranted
 from ..model.operations import Kind
@@ -18,13 +19,13 @@ _DAY_MS = 86_400_000
 class Permissions:
     """What one run may call."""
 
-    def __init__(self, parts: Parts, run: Run) -> None:
-        self._parts, self._run = parts, run
+    def __init__(self, parts: Parts, run: Run, read: Reader | None = None) -> None:
+        self._parts, self._run, self._read = parts, run, read or parts.ledger.read()
         self._used: dict[str, int] = {}
 
     @cached_property
     def _grants(self) -> dict[str, Grant]:
-        rows = self._parts.ledger.read().all("grant_all", workflow_id=self._run.workflow_id)
+        rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
         return {str(r["capability"]): from_text(r["rule"]) for r in rows}
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
@@ -53,7 +54,7 @@ class Permissions:
         if not sends or self._run.phase is not Phase.EXECUTING:
             return self._used.get(capability, 0)
         connector, _, operation = capability.partition(".")
-        row = self._parts.ledger.read().one(
+        row = self._read.one(
             "mutation_made_in_lineage", workflow_id=self._run.workflow_id, lineage=self._run.lineage,
             connector=connector, operation=operation,
         )
@@ -61,7 +62,7 @@ class Permissions:
 
     def _in_day(self, capability: str) -> int:
         connector, _, operation = capability.partition(".")
-        row = self._parts.ledger.read().one(
+        row = self._read.one(
             "mutation_sent_since", workflow_id=self._run.workflow_id, connector=connector, operation=operation,
             since=self._parts.clock.now_ms() - _DAY_MS,
         )

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions.runs import Follow
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
-from ..model.records import Run
+from ..model.records import Mutation, Run
 from ..model.states import Phase
-from ..runtime.base import Ended, Fixed, Job
+from ..runtime.base import Ahead, Ended, Fixed, Job, Operation
 from ..script.manifest import Handler
 from .gate import Gate, Work
 from .parts import Loaded, Parts
@@ -27,6 +26,8 @@ class Stepper:
         self.permissions = Permissions(parts, run)
         self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
         self.at: Step | None = None
+        self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult
+        self.sent: Mutation | None = None  # and its intent, if it is on record with it
 
     def _traced(self) -> int:
         """Where the run's trace ends so far; one that has not pinned anything has none."""
@@ -38,9 +39,11 @@ class Stepper:
     @cached_property
     def reserved(self) -> list[Row]:
         """What the run has pinned; ask when it has."""
-        return self.parts.ledger.read().all(
-            "reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id,
-        )
+        return self.pinned(self.parts.ledger.read())
+
+    def pinned(self, read: Reader) -> list[Row]:
+        """The same, inside the very transaction that pins it."""
+        return read.all("reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id)
 
     @cached_property
     def wishes(self) -> Wishes:
@@ -50,7 +53,7 @@ class Stepper:
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
-        items: Work | None = None,
+        items: Work | None = None, ahead: Ahead | None = None,
     ) -> tuple[Ended, Gate]:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered."""
         self.at = step
@@ -58,7 +61,7 @@ class Stepper:
         job = Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
-            begun_ms=self.parts.clock.now_ms(),
+            begun_ms=self.parts.clock.now_ms(), ahead=ahead,
         )
         return await self.parts.runtime.run(job, gate), gate
 
@@ -73,6 +76,10 @@ class Stepper:
         """The handler's durable state; nobody but a run of it changes that, when it commits."""
         return self._state
 
+    def ahead(self, now_ms: int) -> Ahead | None:
+        """How `mutate` would be run right after `prepare`, if there is one."""
+        return Ahead(self._allowed(Step.MUTATE), now_ms) if self.handler.has_mutate else None
+
     def _allowed(self, step: Step) -> frozenset[Kind]:
         if step is Step.MUTATE and self.parts.policy.mutate_reads == "by_id":
             return ALLOWED[step] | MUTATE_BY_ID
@@ -83,4 +90,4 @@ def fixed_by(run: Run) -> Fixed:
     """Time and chance for `mutate`: the same whenever this PrepareResult is used."""
     assert run.prepare_result is not None, run
     assert run.prepared_at is not None, run
-    return Fixed(run.prepared_at, hashlib.sha256(run.prepare_result.encode()).digest())
+    return Fixed.by(run.prepare_result, run.prepared_at)

@@ -7,6 +7,7 @@ A runtime never sees a database or a connector. It turns what the script calls o
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -36,6 +37,19 @@ class Fixed:
     now_ms: int
     seed: bytes
 
+    @classmethod
+    def by(cls, prepare_result: str, prepared_ms: int) -> Fixed:
+        """The same whenever this PrepareResult is used."""
+        return cls(prepared_ms, hashlib.sha256(prepare_result.encode()).digest())
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What `mutate` would see and may call, if it followed at once on a `prepare` that reserved something."""
+
+    allowed: frozenset[Kind]
+    now_ms: int
+
 
 @dataclass(frozen=True)
 class Job:
@@ -51,6 +65,7 @@ class Job:
     limits: Limits
     fixed: Fixed | None = None
     begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
+    ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
 
 
 @dataclass(frozen=True)
@@ -95,6 +110,7 @@ class Ended:
 
     value: str | None = None  # what it returned, as canonical JSON; None is undefined
     mutation: Operation | None = None
+    ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
 
 
 class Host(Protocol):
@@ -102,6 +118,14 @@ class Host(Protocol):
 
     async def answer(self, operation: Operation) -> Reply:
         """Check and carry out an operation; whatever it raises ends the script at once, uncatchably."""
+        ...
+
+    def foresee(self, operation: Operation) -> Reply | None:
+        """The answer to a call that the step may make, if it can be had now; it counts only when it was `used`."""
+        ...
+
+    def used(self, operation: Operation, reply: Reply) -> None:
+        """The step has made the call, and was given what was foreseen."""
         ...
 
     def log(self, line: LogLine) -> None:

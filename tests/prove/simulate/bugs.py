@@ -100,26 +100,95 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
 
 async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | None:
     """Call first, write down afterwards."""
-    spec, params, subkey = mutation._parsed(stepper, operation, unit.step)
-    intent, earlier = mutation._intent(stepper, operation.name, spec, params, subkey, unit)
-    before = await mutation._applied_before(stepper, spec, intent, earlier, unit.step)
+    parts, run, read = stepper.parts, stepper.run, stepper.parts.ledger.read()
+    wanted = mutation._wanted(stepper, operation, unit.step)
+    intent, earlier = mutation._intent(parts, read, run, wanted, unit)
+    before = await mutation._applied_before(stepper, wanted.spec, intent, earlier, unit.step)
     if before is not None:
         return before
-    if mutation._must_ask(stepper, operation, params):
+    if mutation._must_ask(parts, read, run, wanted):
         await mutation.approval.ask(stepper, intent)
         return None
-    call = outside.call_of(stepper.run, 10.0, _nothing, idempotency_key=intent.idempotency_key)
-    answer = await _mutate(spec, operation.name, params, call, 10.0, _nothing)
-    row = await stepper.parts.ledger.write(mutations.send, stepper.run, intent, [], barrier=True)
+    answer = await _called(run, wanted.spec, operation.name, wanted.params, intent.idempotency_key)
+    row = await parts.ledger.write(mutations.send, run, intent, [], barrier=True)
     return await mutation._record(stepper, row, answer)
+
+
+async def _called(run: Any, spec: Any, name: str, params: Any, key: str) -> Any:
+    call = outside.call_of(run, 10.0, _nothing, idempotency_key=key)
+    return await _mutate(spec, name, params, call, 10.0, _nothing)
+
+
+class _Rehearsed(Exception):
+    """What a verb would have written: it carries the row, and nothing is kept."""
+
+
+def _rehearse(tx: Any, *args: Any) -> None:
+    raise _Rehearsed(mutations.prepare_and_send(tx, *args)[1])
+
+
+class _CallFirst:
+    """A run's ledger that makes the call before it pins anything of it, where one commit records both."""
+
+    def __init__(self, stepper: Any) -> None:
+        self._stepper, self._ledger = stepper, stepper.parts.ledger
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
+
+    async def write(self, verb: Any, *args: Any, **kwargs: Any) -> Any:
+        if verb is mutations.prepare_and_send:
+            self._stepper.answer = await self._answer(args)
+        return await self._ledger.write(verb, *args, **kwargs)
+
+    async def _answer(self, args: Any) -> Any:
+        try:
+            await self._ledger.write(_rehearse, *args)
+        except _Rehearsed as seen:
+            [sent] = seen.args
+        if sent is None:
+            return None
+        spec = reconcile.spec_of(self._stepper.parts, sent)
+        return await _called(
+            self._stepper.run, spec, f"{sent.connector}.{sent.operation}", sent.params, sent.idempotency_key)
+
+
+_prepare = consumer_run._prepare
+_complete = mutation.complete
+
+
+async def _prepare_after_call(stepper: Any) -> None:
+    parts = stepper.parts
+    stepper.parts = replace(parts, ledger=_CallFirst(stepper))
+    try:
+        await _prepare(stepper)
+    finally:
+        stepper.parts = parts
+
+
+async def _complete_as_answered(stepper: Any, mutation_: Any, step: Any) -> str | None:
+    answer = getattr(stepper, "answer", None)
+    return await (mutation._record(stepper, mutation_, answer) if answer else _complete(stepper, mutation_, step))
+
+
+_PINNED_AFTER_CALL: tuple[Patch, ...] = (
+    (consumer_run, "_prepare", _prepare_after_call), (mutation, "complete", _complete_as_answered))
+
+
+def _unchecked(stepper: Any, operation: Any, unit: Any) -> Any:
+    """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
+    wanted = mutation._wanted(stepper, operation, mutation.Step.MUTATE)
+    return lambda read, run: mutation._intent(stepper.parts, read, run, wanted, unit(read))[0]
 
 
 _write = SqliteLedger.write
 
 
-async def _relaxed_send(self: SqliteLedger, verb: Any, *args: Any, barrier: bool = False, **kwargs: Any) -> Any:
-    """The intent is committed, and not waited for until it is on disk."""
-    return await _write(self, verb, *args, barrier=barrier and verb.__name__ != "send", **kwargs)
+def _relaxed(*verbs: str) -> Any:
+    """What these write is committed, and not waited for until it is on disk."""
+    async def write(self: SqliteLedger, verb: Any, *args: Any, barrier: bool = False, **kwargs: Any) -> Any:
+        return await _write(self, verb, *args, barrier=barrier and verb.__name__ not in verbs, **kwargs)
+    return write
 
 
 async def _outcome_in_two(stepper: Any, mutation_: Any, answer: Any) -> str | None:
@@ -147,7 +216,7 @@ async def _commit_in_two(stepper: Any) -> None:
     state = producer_run.kept_state(parts, ended.value, stepper.handler.name)
     await parts.ledger.write(_keep_state, run, state)
     await parts.ledger.write(
-        runs.commit_producer, run, tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values()),
+        runs.commit_producer, run, gate.gathered.inputs, tuple(gate.gathered.publications.values()),
         None, producer_run.next_run_at(stepper), [],
     )
 
@@ -245,9 +314,11 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
         **questions.ACTIONS, "attention": ()})],
     "act_without_version_check": lambda: [(acts, "judge", _nothing)],
     # What is recorded, and when.
-    "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed_send)],
-    "recorded_after_the_call": lambda: [(consumer_run.mutation, "perform", _record_after_call),
-                                        (routine_run.mutation, "perform", _record_after_call)],
+    "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed("send", "prepare_and_send"))],
+    "intent_not_synced_with_prepare": lambda: [(SqliteLedger, "write", _relaxed("prepare_and_send"))],
+    "recorded_after_the_call": lambda: [(mutation, "perform", _record_after_call), *_PINNED_AFTER_CALL],
+    "pinned_after_the_call": lambda: list(_PINNED_AFTER_CALL),
+    "what_came_with_prepare_is_not_checked": lambda: [(mutation, "straight", _unchecked)],
     "outcome_in_two_transactions": lambda: [(mutation, "_record", _outcome_in_two)],
     "cursor_before_events": lambda: [(runner, "_EXECUTE", {
         **runner._EXECUTE, runner.HandlerKind.PRODUCER: _commit_in_two})],

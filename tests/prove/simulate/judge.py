@@ -53,6 +53,8 @@ def _effects(world: World, read: Reader) -> None:
         world.problems.append(f"nothing went wrong, and somebody was asked: {sorted(acts)}")
     if not acts & {"skip_run", "skip_input", "reject", "skip_event", "finish"}:
         _complete(world, filed, attempts, items, done)
+    if "grant" not in acts:
+        _approved(world)
     keys = {e.key for e in world.outside.effects}
     rows = connection.execute("select id, idempotency_key, status, resolution from mutation")
     for id, key, status, _ in rows:
@@ -60,6 +62,16 @@ def _effects(world: World, read: Reader) -> None:
             world.problems.append(f"{id} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
             world.problems.append(f"{id} counts as failed, and it took place")
+
+
+def _approved(world: World) -> None:
+    """What a person must see first was never sent without a yes of its own."""
+    for capability in world.weather.asks:
+        [[sent, approved]] = world.memory.connection.execute(
+            "select (select count(*) from mutation where connector || '.' || operation = :name), "
+            "(select count(*) from approval where capability = :name and status = 'consumed')", {"name": capability})
+        if sent != approved:
+            world.problems.append(f"{capability} was sent {sent} times with {approved} approvals")
 
 
 def _complete(

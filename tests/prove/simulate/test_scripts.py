@@ -7,11 +7,11 @@ from typing import Any
 
 from keepai.connectors.base import surface
 from keepai.model.errors import ScriptThrew
-from keepai.model.operations import Kind, Step
-from keepai.runtime.base import Job, Limits, LogLine, Operation, Reply
+from keepai.model.operations import ALLOWED, Kind, Step
+from keepai.runtime.base import Ahead, Job, Limits, LogLine, Operation, Reply
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.prove.simulate.outside import Hooks, Mails, Manners, Orders, Outside, Rows
-from tests.prove.simulate.scripts import Stub, script
+from tests.prove.simulate.scripts import Stub, every_other, script
 
 _EVENTS = [{"messageId": id, "payload": {"unit": id}} for id in ("o1", "o2", "o3")]
 _RESULT = {"id": "r1", "unit": "o1"}
@@ -36,6 +36,8 @@ STEPS: list[tuple[str, Step, list[Any], dict[str, list[Any]]]] = [
         "rows.add": [{"id": "r7"}], "mails.send": [{}], "hooks.fire": [{}]}),
 ]
 
+_AHEAD = Ahead(ALLOWED[Step.MUTATE], 1_767_603_600_000)
+
 
 class Recorder:
     """A host that answers as it was told to and remembers what was asked."""
@@ -45,20 +47,30 @@ class Recorder:
         self.asked: list[tuple[str, Kind, str]] = []
 
     async def answer(self, operation: Operation) -> Reply:
-        self.asked.append((operation.name, operation.kind, json.dumps(operation.args, sort_keys=True)))
+        self._note(operation)
         waiting = self._answers.get(operation.name)
         return Reply.of(waiting.pop(0) if waiting else None)
+
+    def foresee(self, operation: Operation) -> Reply | None:
+        return Reply.of(self._answers[operation.name][0])
+
+    def used(self, operation: Operation, reply: Reply) -> None:
+        self._note(operation)
+
+    def _note(self, operation: Operation) -> None:
+        self.asked.append((operation.name, operation.kind, json.dumps(operation.args, sort_keys=True)))
 
     def log(self, line: LogLine) -> None:
         raise AssertionError(f"nothing logs: {line}")
 
 
 async def test_every_step_asks_and_answers_the_same() -> None:
-    sandbox = JavaScriptRuntime(workers_max=1)
+    sandbox, always = JavaScriptRuntime(workers_max=1), Stub(lambda *run: True)
     try:
         for variant in (1, 2, 3, 101):
             for case in STEPS:
-                assert await _did(sandbox, variant, *case) == await _did(Stub(), variant, *case), (variant, case)
+                real, stub = [await _did(runtime, variant, *case) for runtime in (sandbox, always)]
+                assert real == stub, (variant, case)
     finally:
         await sandbox.close()
 
@@ -70,10 +82,24 @@ async def _did(
     job = Job(
         script(variant), step, handler, tuple(None if arg is None else json.dumps(arg) for arg in args), None,
         surface([kind(outside) for kind in (Orders, Rows, Mails, Hooks)]), frozenset(Kind), Limits(),
+        ahead=_AHEAD if step is Step.PREPARE else None,
     )
     try:
         ended = await runtime.run(job, recorder)
     except ScriptThrew as error:
         return [recorder.asked, error.message.splitlines()[0]]
-    mutation = ended.mutation and (ended.mutation.name, ended.mutation.kind, ended.mutation.args)
-    return [recorder.asked, ended.value and json.loads(ended.value), mutation]
+    return [recorder.asked, ended.value and json.loads(ended.value), _call(ended.mutation), _call(ended.ahead)]
+
+
+def _call(operation: Operation | None) -> tuple[str, Kind, Any] | None:
+    return operation and (operation.name, operation.kind, operation.args)
+
+
+async def test_the_call_of_mutate_comes_with_the_prepare_result_of_every_other_run() -> None:
+    prepare = next(case for case in STEPS if case[1] is Step.PREPARE)
+    assert (await _did(Stub(lambda *run: True), 1, *prepare))[3] == ("rows.add", Kind.MUTATION, ({"unit": "o1"},))
+    assert (await _did(Stub(lambda *run: True), 101, *prepare))[3] is None, "a script that throws is run by itself"
+    assert (await _did(Stub(lambda *run: False), 1, *prepare))[3] is None
+    job = Job("", Step.PREPARE, "file", (), None, surface([]), frozenset(), Limits())
+    tried = [every_other(job, Ahead(frozenset(), ms), "{}") for ms in range(1000)]
+    assert 400 < sum(tried) < 600

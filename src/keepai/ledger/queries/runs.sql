@@ -32,7 +32,7 @@ select count(*) as crashes from run where workflow_id = :workflow_id and lineage
 
 -- name: run_prepared
 -- prepare returned: what it decided is pinned.
-update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :now, updated_at = :now
+update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :prepared_at, updated_at = :now
 where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch;
 
 -- name: run_phase

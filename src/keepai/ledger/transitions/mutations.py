@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...model.codec import stored
 from ...model.records import Mutation, Run, Traced
-from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus
-from ..base import Tx
+from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
+from ..base import Reader, Tx
 from ..rows import mutation_record
 from . import items, runs
-from .runs import Stop
+from .runs import Prepared, Stop
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,19 @@ class Sign:
     happened: bool | None = None  # None: it says neither
     result: str | None = None  # with which it happened, if that can be kept
     outcome: str | None = None  # the same, as `next` is given it, if there is one
+
+
+#: What a run that has just pinned its inputs is about to send, as the ledger stands by then; it only looks.
+Straight = Callable[[Reader, Run], Intent | None]
+
+
+def prepare_and_send(
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], straight: Straight,
+) -> tuple[Run, Mutation | None]:
+    """Pin what prepare decided and record the intent that follows from it, in one step; without one, go on later."""
+    run = runs.prepare(tx, run, prepared, trace, Phase.MUTATING)
+    intent = straight(tx, run)
+    return run, send(tx, run, intent, ()) if intent else None
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:

@@ -30,6 +30,15 @@ class Begin:
 
 
 @dataclass(frozen=True)
+class Prepared:
+    """What prepare decided."""
+
+    at: int  # when it began to: the time that `mutate` sees
+    text: str  # the PrepareResult
+    wanted: Sequence[tuple[str, str]]  # what it reserves: (topic, messageId)
+
+
+@dataclass(frozen=True)
 class Stop:
     """Why and how a run stops."""
 
@@ -102,13 +111,14 @@ def _insert(tx: Tx, run: Run) -> Run:
 
 
 def prepare(
-    tx: Tx, run: Run, prepare_result: str, wanted: Sequence[tuple[str, str]], trace: Sequence[Traced],
-    target: Phase = Phase.PREPARED, outcome: str | None = None,
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], target: Phase = Phase.PREPARED,
+    outcome: str | None = None,
 ) -> Run:
     """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`."""
-    _expect(tx, "run_prepared", run, prepare_result=prepare_result)
-    run = _moved(run, phase=Phase.PREPARED, prepare_result=prepare_result, prepared_at=tx.now, updated_at=tx.now)
-    events.reserve(tx, run.workflow_id, run.id, wanted)
+    pinned = {"prepare_result": prepared.text, "prepared_at": prepared.at}
+    _expect(tx, "run_prepared", run, **pinned)
+    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, **pinned)
+    events.reserve(tx, run.workflow_id, run.id, prepared.wanted)
     if target is not Phase.PREPARED:
         run = _forward(tx, run, target, outcome)
     keep_trace(tx, run.workflow_id, trace)

@@ -19,7 +19,7 @@ from ...model.errors import HostFault
 from ...model.operations import Surface
 from ..base import Job, Limits
 from .alarm import Alarm
-from .frames import Frame, Garbled, job_frame, script_frame
+from .frames import Frame, Garbled, Hand, job_frame, script_frame
 from .harden import Protection
 from .link import Link, Lost
 
@@ -54,7 +54,7 @@ class Worker:
         except OSError:
             return math.nan
 
-    def give(self, job: Job, number: int) -> None:
+    def give(self, job: Job, number: int, hand: Hand | None) -> None:
         """Send a job, and before it the script, if the worker does not know it."""
         key = (job.source, id(job.surface), job.limits)
         known, first = self._scripts.pop(key, None), b""
@@ -62,7 +62,7 @@ class Worker:
             known = (next(self._numbers), job.surface)
             first = script_frame(known[0], job, self._forget_one())
         self._scripts[key] = known
-        self.link.send(first + job_frame(job, number, known[0]))
+        self.link.send(first + job_frame(job, number, known[0], hand))
 
     def _forget_one(self) -> int | None:
         if len(self._scripts) < _SCRIPTS_MAX:

@@ -1,7 +1,8 @@
 """What host and worker say to each other: length-prefixed JSON frames over one socket.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
-Worker → host:  ready, call, log, then exactly one of end, mutation, fail
+Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
+                fail; of a job with `ahead`, before its end: mutation (what `mutate` calls, given that result) or missed
 
 Every frame from `job` on carries the number of its job. Both sides check sizes before they read; the host
 trusts nothing that a worker says.
@@ -13,13 +14,13 @@ import json
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
 from ...model.operations import Kind, Step, Surface
-from ..base import Fixed, Job, Limits
+from ..base import Ahead, Fixed, Job, Limits
 from .scripts import Script
 
 HEADER = struct.Struct("<I")
@@ -32,6 +33,19 @@ Frame = dict[str, Any]
 # Made once: building them costs more than a small frame does.
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # it takes one value and no space around it
+
+
+@dataclass(frozen=True)
+class Hand:
+    """The answer to the call that a step is expected to make first, so that it need not ask."""
+
+    call: str  # its name and its arguments' texts, line by line
+    text: str
+
+
+def call_text(name: str, args: Sequence[str]) -> str:
+    """A call as a worker recognises it."""
+    return "\n".join((name, *args))
 
 
 class Garbled(Exception):
@@ -134,14 +148,27 @@ def script_of(frame: Frame) -> Script:
     return Script(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
 
 
-def job_frame(job: Job, number: int, script: int) -> bytes:
+def missed_frame(number: int) -> bytes:
+    """The frame that tells of a `mutate` that was tried ahead in vain."""
+    return framed(f'{{"t":"missed","n":{number}}}')
+
+
+def used_frame(number: int) -> bytes:
+    """The frame that tells of a call whose answer was at hand."""
+    return framed(f'{{"t":"used","n":{number}}}')
+
+
+def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:
     """The frame that starts a step of a script that the worker knows."""
+    at_hand = "null" if hand is None else f"[{quote(hand.call)},{quote(hand.text)}]"
     args = ",".join([_quoted(arg) for arg in job.args])
     fixed = "null" if job.fixed is None else f'[{job.fixed.now_ms},"{job.fixed.seed.hex()}"]'
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
+    ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
     return framed(
         f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
-        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms}}}'
+        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms},'
+        f'"ahead":{ahead},"hand":{at_hand}}}'
     )
 
 
@@ -149,14 +176,20 @@ def _quoted(text: str | None) -> str:
     return "null" if text is None else quote(text)
 
 
+def hand_of(frame: Frame) -> Hand | None:
+    """What is at hand for the step that a frame describes."""
+    return Hand(*frame["hand"]) if frame["hand"] else None
+
+
 def job_of(frame: Frame, script: Script) -> Job:
     """The step that a frame describes."""
-    fixed = frame["fixed"]
+    fixed, ahead = frame["fixed"], frame["ahead"]
     return Job(
         source=script.source, step=_STEPS[frame["step"]], handler=frame["handler"], args=tuple(frame["args"]),
         state=frame["state"], surface=script.surface, allowed=_kinds(frame["allowed"]),
         limits=script.limits, fixed=None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1])),
         begun_ms=frame["begun_ms"],
+        ahead=None if ahead is None else Ahead(_kinds(ahead[1]), ahead[0]),
     )
 
 

@@ -15,6 +15,7 @@ from ...model.errors import HostFault, KeepError
 from ..base import Ended, Host, Job
 from . import rules
 from .forks import ForkServer, Worker
+from .habits import Habits
 from .harden import Protection
 from .link import Lost
 from .session import Session
@@ -34,6 +35,7 @@ class JavaScriptRuntime:
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
+        self._habits = Habits()
         self._closed = False
 
     async def run(self, job: Job, host: Host) -> Ended:
@@ -64,7 +66,7 @@ class JavaScriptRuntime:
     async def _attempt(self, job: Job, host: Host, *, again: bool) -> Ended:
         """One try; `Lost` only if `again` and nothing has been answered, so that it can be repeated unseen."""
         worker = self._take_free() or await self._take_new()
-        session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker))
+        session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker), self._habits)
         try:
             return await session.run()
         except Lost:

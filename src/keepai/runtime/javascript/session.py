@@ -22,10 +22,11 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Ended, Host, Job, LogLine, Operation, Reply
+from ..base import Ahead, Ended, Host, Job, LogLine, Operation, Reply
 from . import rules
 from .forks import Worker
 from .frames import Frame, Garbled, frame_bytes_max, reply_frame
+from .habits import Foreseen, Habits
 from .link import Lost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
@@ -46,8 +47,12 @@ _ERRORS = {
 class Session:
     """Runs one job; `kill` ends the worker from outside."""
 
-    def __init__(self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None]) -> None:
-        self._job, self._host, self._worker, self._number, self._kill = job, host, worker, number, kill
+    def __init__(
+        self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None], habits: Habits,
+    ) -> None:
+        self._job, self._host, self._worker, self._number, self._kill = habits.fit(job), host, worker, number, kill
+        self._habits = habits
+        self._hand: Foreseen | None = None
         self._limits = job.limits
         self._frame_bytes_max = frame_bytes_max(job.limits)
         self._loop = asyncio.get_running_loop()
@@ -55,6 +60,7 @@ class Session:
         self._calls = 0
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
+        self._foreseen: Operation | None = None
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
         self._used_s = worker.used_s()
@@ -66,14 +72,21 @@ class Session:
     async def run(self) -> Ended:
         """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
         try:
-            self._worker.give(self._job, self._number)
+            self._hand = self._habits.foresee(self._job, self._host)
+            self._worker.give(self._job, self._number, self._hand.hand if self._hand else None)
             self._start_clock()
             while True:
                 frame = self._own(await self._worker.link.receive(self._frame_bytes_max))
                 if frame["t"] == "call":
                     await self._call(frame)
+                elif frame["t"] == "used":
+                    self._used()
                 elif frame["t"] == "log":
                     self._log(frame)
+                elif frame["t"] == "missed" and self._job.ahead is not None:
+                    self._habits.missed(self._job)
+                elif frame["t"] == "mutation" and self._job.ahead is not None:
+                    self._foresee(self._job.ahead, frame)
                 else:
                     return self._finish(frame)
         except Lost:
@@ -110,6 +123,8 @@ class Session:
         if len(self._answers) > self._limits.concurrent_max:
             raise Garbled("more calls at once than allowed")
         self.answered = True
+        if self._calls == 1:
+            self._habits.learn(self._job, operation, frame["args"])
         if operation.kind in rules.TOLD:
             await self._take(operation)
             return
@@ -120,28 +135,41 @@ class Session:
         task = self._answers[number] = asyncio.create_task(self._answer(number, operation))
         task.add_done_callback(lambda done: self._answered(number, operation, done))
 
+    def _used(self) -> None:
+        if self._hand is None or self._calls:
+            raise Garbled("a use of nothing")
+        self._calls, self.answered = 1, True
+        self._host.used(self._hand.operation, self._hand.reply)
+
     def _operation(self, frame: Frame) -> Operation:
+        """What the step asks for; it is counted, and what it may not ask for ends it."""
+        name, kind, args, at = self._named(frame, self._job.step, self._job.allowed)
+        self._calls += 1
+        if self._calls > self._limits.calls_max:
+            raise self._refused(rules.too_many_calls(self._limits, at))
+        try:
+            return Operation(name, kind, self._decoded(name, args, at), at)
+        except ScriptError as error:
+            raise self._refused(error, at) from None
+
+    def _named(
+        self, frame: Frame, step: Step, allowed: frozenset[Kind],
+    ) -> tuple[str, Kind, list[str], Location | None]:
         name, args, at = frame.get("name"), frame.get("args"), _location(frame.get("at"))
         if not isinstance(name, str) or not isinstance(args, list) or not {*map(type, args)} <= _TEXT:
             raise Garbled("a call without name or arguments")
         kind = self._job.surface.kind(name)
         if kind is None:
             raise Garbled("a call of something that is not there")
-        if kind not in self._job.allowed:
-            raise self._refused(rules.forbidden(name, kind, self._job.step, at))
-        self._calls += 1
-        if self._calls > self._limits.calls_max:
-            raise self._refused(rules.too_many_calls(self._limits, at))
-        return Operation(name, kind, tuple(self._decoded(name, args, at)), at)
+        if kind not in allowed:
+            raise self._refused(rules.forbidden(name, kind, step, at))
+        return name, kind, args, at
 
-    def _decoded(self, name: str, args: list[str], at: Location | None) -> list[Json]:
+    def _decoded(self, name: str, args: list[str], at: Location | None) -> tuple[Json, ...]:
         what, most = f"The argument of ctx.{name}", self._limits.message_bytes_max
-        try:
-            if sum(map(len, args)) > most:
-                raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
-            return [decode(arg, what=what, bytes_max=most) for arg in args]
-        except ScriptError as error:
-            raise self._refused(error, at) from None
+        if sum(map(len, args)) > most:
+            raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
+        return tuple([decode(arg, what=what, bytes_max=most) for arg in args])
 
     def _refused(self, error: ScriptError, at: Location | None = None) -> ScriptError:
         self._kill()
@@ -239,7 +267,7 @@ class Session:
             return Ended(mutation=self._terminal(frame))
         if self._answers:
             raise Garbled("an end while calls are under way")
-        return Ended(value=self._result(frame.get("value")))
+        return Ended(value=self._result(frame.get("value")), ahead=self._foreseen)
 
     def _failure(self, frame: Frame) -> ScriptError:
         error = _ERRORS.get(str(frame.get("code")))
@@ -252,6 +280,16 @@ class Session:
         if operation.kind is not Kind.MUTATION or self._job.step is not Step.MUTATE:
             raise Garbled("an end by something that does not end a step")
         return operation
+
+    def _foresee(self, ahead: Ahead, frame: Frame) -> None:
+        """What `mutate` calls, given the result that comes next. If it may not, that is said when the step is run."""
+        name, kind, args, at = self._named(frame, Step.MUTATE, ahead.allowed)
+        if self._foreseen is not None or kind is not Kind.MUTATION:
+            raise Garbled("a second call of one mutate, or none that it may make")
+        try:
+            self._foreseen = Operation(name, kind, self._decoded(name, args, at), at)
+        except ScriptError:
+            self._habits.missed(self._job)
 
     def _result(self, value: object) -> str | None:
         if value is None:

@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from collections.abc import Callable, Mapping
 from json.encoder import encode_basestring_ascii as quote
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from ...model.clock import SystemClock
 from ...model.errors import BadValue, LimitExceeded, Location, ScriptError, ScriptThrew
@@ -21,7 +21,7 @@ from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
 from .deadline import Deadline
-from .frames import Channel, Frame, call_frame, end_frame, pack
+from .frames import Frame, Hand, call_frame, end_frame, pack, used_frame
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
@@ -48,12 +48,22 @@ class TerminalCall(Exception):
         self.frame = frame
 
 
+class Line(Protocol):
+    """Where frames go out and come in."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def receive(self) -> Frame: ...
+
+
 class StepRun:
     """Runs one job and tells the host over `channel`."""
 
     def __init__(
-        self, vms: Vms, scripts: Scripts, channel: Channel, deadline: Deadline, script: Script, job: Job, number: int,
+        self, vms: Vms, scripts: Scripts, channel: Line, deadline: Deadline, script: Script, job: Job, number: int,
+        hand: Hand | None = None,
     ) -> None:
+        self._hand = hand
         self._job, self._limits, self._number = job, job.limits, number
         self._script, self._scripts, self._vms = script, scripts, vms
         self._channel, self._deadline = channel, deadline
@@ -67,17 +77,21 @@ class StepRun:
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
         self._log_left = job.limits.log_bytes_max
         self._ended: bytes | None = None
+        self._result = ""
         self.clean = True  # whether the worker is worth keeping
+        self.called = False  # whether it ended with its mutation call
+        self.returned: str | None = None  # what it ended with otherwise, if it ended well
         self._vm = vms.begin(script.image or scripts.base, script.size, self)
 
-    def run(self) -> None:
-        """Run the step and send the frame that ends it."""
-        self._deadline.begin(self._limits.compute_s)
+    def run(self, compute_s: float) -> bytes:
+        """Run the step and give the frame that ends it; whoever has that sent says `tell`."""
+        self._deadline.begin(compute_s)
         self._deadline.resume()
         try:
             frame = self._run()
+            self.returned = self._result
         except TerminalCall as call:
-            frame = call.frame
+            frame, self.called = call.frame, True
         except ScriptError as error:
             frame = self._fail(error)
         except (OutOfTime, OutOfMemory, OutOfStack, GuestCrashed) as error:
@@ -85,7 +99,12 @@ class StepRun:
         finally:
             self._deadline.pause()
             self._vms.end(self._scripts.base)
-        self._say(frame)
+        return frame
+
+    def tell(self, frame: bytes) -> None:
+        """Send frames, and before them what had no answer and has waited."""
+        told, self._told = self._told, b""
+        self._channel.send(told + frame)
 
     def _run(self) -> bytes:
         vm, job = self._vm, self._job
@@ -149,7 +168,10 @@ class StepRun:
 
     def _on_call(self, text: str) -> str | None:
         head, _, read = text.partition("\0")
-        number, name, args = head.split("\n", 2)
+        number, _, call = head.partition("\n")
+        if self._hand is not None and self._calls == 0 and call == self._hand.call:
+            return self._use(self._hand)
+        name, _, args = call.partition("\n")
         at, job = self._at(read), self._job
         kind = job.surface.kind(name)
         if kind is None or kind not in job.allowed:
@@ -171,6 +193,12 @@ class StepRun:
             return self._ask(int(number), frame)
         self._hold(int(number), frame, len(args))
         return None
+
+    def _use(self, hand: Hand) -> str:
+        """The answer that came with the job; it was checked there."""
+        self._calls += 1
+        self._tell(used_frame(self._number))
+        return hand.text
 
     def _at(self, read: str) -> Location | None:
         """Where a call is, best by where its member was read; no text at all means that there is no such place."""
@@ -195,7 +223,7 @@ class StepRun:
     def _on_end(self, text: str) -> None:
         if text:
             self._check_size("The result", text, None)
-        self._ended = end_frame(self._number, text)
+        self._ended, self._result = end_frame(self._number, text), text
 
     def _on_threw(self, text: str, stack: str) -> NoReturn:
         at = self._script.places.find(stack)
@@ -225,14 +253,10 @@ class StepRun:
         if len(self._told) > rules.TOLD_BYTES_MAX:
             self._send(b"")
 
-    def _say(self, frame: bytes) -> None:
-        told, self._told = self._told, b""
-        self._channel.send(told + frame)
-
     def _ask(self, number: int, frame: bytes) -> str:
         """Send a call and wait for its answer; answers to reads that come in between are kept."""
         self._deadline.pause()
-        self._say(frame)
+        self.tell(frame)
         while True:
             reply = self._received()
             if reply["id"] == number:
@@ -257,7 +281,7 @@ class StepRun:
 
     def _send(self, frame: bytes) -> None:
         self._deadline.pause()
-        self._say(frame)
+        self.tell(frame)
         self._go_on()
 
     def _receive(self) -> Frame:

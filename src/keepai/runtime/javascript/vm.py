@@ -236,5 +236,10 @@ class Vms:
             return
         self._vm.end()
         if self._vm.guest.memory_size() != image.size:
+            self.drop()
+
+    def drop(self) -> None:
+        """Have the next step begin in a new instance."""
+        if self._vm is not None:
             self._vm.cell.store.close()
             self._vm = None

@@ -12,10 +12,11 @@ import os
 import socket
 from typing import NoReturn
 
+from .ahead import foresee
 from .cell import Image
 from .deadline import Deadline
 from .engine import Engine
-from .frames import Channel, job_of, pack, script_of
+from .frames import Channel, hand_of, job_of, pack, script_of
 from .harden import protect
 from .scripts import Scripts
 from .step import StepRun
@@ -53,6 +54,10 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
             scripts.learn(frame["script"], script_of(frame))
         frame = channel.receive()
     script = scripts.use(frame["script"])
-    step = StepRun(vms, scripts, channel, deadline, script, job_of(frame, script), frame["n"])
-    step.run()
+    job, number = job_of(frame, script), frame["n"]
+    step = StepRun(vms, scripts, channel, deadline, script, job, number, hand_of(frame))
+    last = step.run(job.limits.compute_s)
+    if job.ahead is not None and step.returned:
+        last = foresee(vms, scripts, deadline, script, job, number, step.returned) + last
+    step.tell(last)
     return step.clean

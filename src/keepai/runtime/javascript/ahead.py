@@ -1,0 +1,71 @@
+"""`mutate`, tried in the worker right after the `prepare` that it follows, so that its call arrives with the result.
+
+Only that one call counts. Whatever else the script does there (a line for the log, a read, an error, a limit) ends the
+try without a word, and the host has the step run by itself, as if it had never been tried.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from ...model.codec import canonical, decode
+from ...model.errors import BadValue
+from ...model.operations import Step
+from ..base import Fixed, Job
+from .deadline import Deadline
+from .frames import missed_frame
+from .scripts import Script, Scripts
+from .step import StepRun
+from .vm import Vms
+
+_COMPUTE_S = 0.05  # a step that takes longer gains nothing by it
+
+
+class _Unforeseen(Exception):
+    """The script wants more than its one call."""
+
+
+class _Nobody:
+    """The other end of a step that nobody is to hear of."""
+
+    def send(self, _data: bytes) -> NoReturn:
+        raise _Unforeseen
+
+    def receive(self) -> NoReturn:
+        raise _Unforeseen
+
+
+def foresee(
+    vms: Vms, scripts: Scripts, deadline: Deadline, script: Script, prepare: Job, number: int, returned: str,
+) -> bytes:
+    """The frame of the call with which `mutate` answers what `prepare` returned; nothing if it would not be run."""
+    job = _mutate(prepare, returned)
+    if job is None:
+        return b""
+    step = StepRun(vms, scripts, _Nobody(), deadline, script, job, number)
+    try:
+        frame = step.run(min(_COMPUTE_S, job.limits.compute_s))
+    except (_Unforeseen, MemoryError):
+        frame = b""
+    if not step.clean:
+        vms.drop()
+    if step.called:
+        return frame
+    return b"" if step.returned is not None else missed_frame(number)
+
+
+def _mutate(prepare: Job, returned: str) -> Job | None:
+    """The step as the host would ask for it, if it would."""
+    assert prepare.ahead is not None
+    try:
+        value = decode(returned)
+    except BadValue:
+        return None
+    if not isinstance(value, dict) or not value.get("reservations"):
+        return None
+    text = canonical(value)
+    return Job(
+        source=prepare.source, step=Step.MUTATE, handler=prepare.handler, args=(text,), state=None,
+        surface=prepare.surface, allowed=prepare.ahead.allowed, limits=prepare.limits,
+        fixed=Fixed.by(text, prepare.ahead.now_ms), begun_ms=prepare.begun_ms,
+    )

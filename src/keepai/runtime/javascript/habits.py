@@ -1,0 +1,66 @@
+"""What is known of a handler from its earlier steps, so that a step need not ask and nothing is tried in vain.
+
+What `prepare` asks for first is mostly the same `peek` every time: its answer goes along with the job, and the way
+there is saved. One that asks differently from time to time is not guessed at again. A `mutate` that did more than its
+one call when it was tried ahead is not tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...model.operations import Kind, Step
+from ..base import Host, Job, Operation, Reply
+from .frames import Hand, call_text
+
+_MOST = 1000  # handlers that are remembered
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A call that is likely to come, and its answer."""
+
+    operation: Operation
+    reply: Reply
+    hand: Hand
+
+
+class Habits:
+    """Remembers by script and handler."""
+
+    def __init__(self) -> None:
+        self._first: dict[tuple[str, str], tuple[Operation, str] | None] = {}  # None: not to be guessed
+        self._alone: set[tuple[str, str]] = set()  # whose `mutate` is not tried ahead
+
+    def foresee(self, job: Job, host: Host) -> Foreseen | None:
+        """What is to go along with a job."""
+        known = self._first.get((job.source, job.handler)) if job.step is Step.PREPARE else None
+        if known is None:
+            return None
+        operation, call = known
+        reply = host.foresee(operation)
+        if reply is None or reply.fields is not None or len(reply.text) * 4 > job.limits.message_bytes_max:
+            return None
+        return Foreseen(operation, reply, Hand(call, reply.text))
+
+    def learn(self, job: Job, operation: Operation, args: Sequence[str]) -> None:
+        """A step has made its first call, for which nothing was at hand."""
+        if job.step is not Step.PREPARE:
+            return
+        key, call = (job.source, job.handler), call_text(operation.name, args)
+        known = self._first.get(key, (operation, call))
+        steady = operation.kind is Kind.PEEK and known is not None and known[1] == call
+        if len(self._first) >= _MOST and key not in self._first:
+            self._first.clear()
+        self._first[key] = known if steady else None
+
+    def fit(self, job: Job) -> Job:
+        """The job as it is worth giving."""
+        return replace(job, ahead=None) if job.ahead and (job.source, job.handler) in self._alone else job
+
+    def missed(self, job: Job) -> None:
+        """`mutate` was tried, in vain."""
+        if len(self._alone) >= _MOST:
+            self._alone.clear()
+        self._alone.add((job.source, job.handler))
