@@ -23,7 +23,7 @@ from keepai import Connector, Keep, Page, mutation, read
 from keepai.ledger.base import Tx
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.events import Publication, Registration
-from keepai.ledger.transitions.runs import Begin, ConsumerEnd
+from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
 from keepai.model.codec import encode
 from keepai.model.states import Phase
 
@@ -205,7 +205,8 @@ def _fill(tx: Tx, wf: str, name: str, count: int, per_run: int) -> None:
         batch = [event.message_id for event in events[first : first + (per_run or 1)]]
         taking = runs.begin(tx, Begin(wf, "file", "consumer", (1, 0), Phase.PREPARING, "event"))
         prepared = {"data": mail(first), "reservations": [{"topic": "mail.received", "ids": batch}]}
-        taken = runs.prepare(tx, taking, encode(prepared), [("mail.received", each) for each in batch], [])
+        wanted = [("mail.received", each) for each in batch]
+        taken = runs.prepare(tx, taking, Prepared(tx.now, encode(prepared), wanted), [])
         if per_run:
             runs.commit_consumer(tx, runs.advance(tx, taken, Phase.EMITTING, '{"status":"none"}'), ConsumerEnd())
 

@@ -52,30 +52,23 @@ class Sheets(Connector):
         return {"rowId": 1}
 
 
-async def test_nothing_leaves_before_its_intent_is_synced_and_next_waits_for_the_outcome(
+async def test_nothing_leaves_before_its_intent_is_synced_and_nothing_follows_before_the_outcome_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk, at_next = Watched(), list[int]()
+    disk, at_commit = Watched(), list[tuple[int, int]]()
     monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
     monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
     sheets = Sheets(disk)
     clock = ManualClock("2026-01-05T09:00:00Z")
     async with Keep(tmp_path / "keep.db", connectors=[Gmail(), sheets], clock=clock) as keep:
-        step = keep.parts.runtime.run
+        def reach(point: str) -> None:
+            if point == "before:commit_consumer" and sheets.at_call:  # the very first commit of what `next` gave
+                at_commit.append((disk.unsynced, len([s for s in disk.syncs if s.endswith("-wal")])))
 
-        async def run(job, host):  # type: ignore[no-untyped-def]
-            applied = job.step == "next" and '"applied"' in job.args[1]
-            if applied:
-                rows = keep.parts.ledger.read().all("workflow_all")
-                [made] = await keep.mutations(rows[0]["id"])
-                assert made.status == "applied"
-                at_next.append(len([s for s in disk.syncs if s.endswith("-wal")]))
-            return await step(job, host)
-
-        monkeypatch.setattr(keep.parts.runtime, "run", run)
         deployed = await keep.deploy(EXAMPLE.read_text(), grants="all")
         before = len([s for s in disk.syncs if s.endswith("-wal")])
+        monkeypatch.setattr("keepai.model.points.reach", reach)
         await keep.run_until_idle()
         assert [m.status for m in await keep.mutations(deployed.workflow_id)] == ["applied"]
     assert sheets.at_call == [0], "the intent was on disk"
-    assert at_next == [before + 2], "one sync before the effect, one for its outcome, and none between"
+    assert at_commit[0] == (0, before + 2), "one sync before the effect, one for its outcome, and none between"

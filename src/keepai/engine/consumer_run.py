@@ -41,14 +41,13 @@ async def execute(stepper: Stepper) -> Run | None:
 
 
 async def _prepare(stepper: Stepper) -> None:
-    now = stepper.parts.clock.now_ms()
-    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),), ahead=stepper.ahead(now))
+    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
     result = prepare_result.parse(ended.value, stepper.handler, stepper.parts.policy, warnings)
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen = result.wishes, ended.ahead
-    prepared = Prepared(now, result.text, result.wanted)
+    prepared = Prepared(stepper.begun_ms, result.text, result.wanted)
     straight = _straight(stepper) if result.wanted else None
     if straight is None:
         stepper.run = await stepper.parts.ledger.write(
@@ -120,6 +119,7 @@ async def _next(stepper: Stepper) -> Run | None:
         publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
         trace=stepper.trace.take(),
     )
+    await stepper.start_prepare(state)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
 
 

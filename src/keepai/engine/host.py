@@ -150,8 +150,9 @@ class Host:
             await asyncio.gather(*late, return_exceptions=True)
         for question in self._parts.questions:
             question.cancel()
-        if self._parts.calls:
-            await asyncio.wait(self._parts.calls, timeout=seconds)
+        for given_up in (self._parts.calls, self._parts.left):
+            if given_up:
+                await asyncio.wait(given_up, timeout=seconds)
         if not late and self._parts.ledger.stopped() is None:
             await self._parts.ledger.write(workflows.end_host)
 
@@ -218,9 +219,9 @@ class Host:
             self._rest(now)
             return False
         try:
-            run = await step()
+            run, before = await step(), None
             while run is not None:
-                run = await runner.execute(self._parts, run, self._follow(run))
+                run, before = await runner.execute(self._parts, run, self._follow(run), before) or (None, None)
         except Conflict:  # a person was quicker: look again, but not for ever
             self._overtaken[workflow_id] += 1
             if self._overtaken[workflow_id] >= _OVERTAKEN_MAX:

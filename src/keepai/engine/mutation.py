@@ -236,9 +236,11 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
 async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str | None:
     run, ledger, trace = stepper.run, stepper.parts.ledger, stepper.trace.take()
     if answer.result is not None:
+        outcome = outcome_of(run, answer.result)
+        if outcome is not None:
+            await stepper.start_next(outcome)
         stepper.run = await ledger.write(
-            mutations.apply, run, mutation, answer.result, outcome_of(run, answer.result), trace, barrier=True,
-        )
+            mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
         stepper.parts.closures.forget(mutation.id)
         return answer.result
     if answer.refused is not None:

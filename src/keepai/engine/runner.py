@@ -11,13 +11,15 @@ from ..model.states import AFTER_APPLIED, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, producer_run, reconcile, routine_run
 from .parts import Parts
-from .stepping import Stepper
+from .stepping import Before, Stepper
 
 
-async def execute(parts: Parts, run: Run, follow: Follow) -> Run | None:
+async def execute(
+    parts: Parts, run: Run, follow: Follow, before: Before | None = None,
+) -> tuple[Run, Before] | None:
     """Go on with `run` from its phase; one whose call is on record without an outcome is in doubt: it never runs on.
 
-    Gives the run that began in the commit that ended it, if one did."""
+    Gives the run that began in the commit that ended it, if one did, with what it has to know of this one."""
     may_send = run.state is Status.ACTIVE and run.phase in AFTER_APPLIED
     if may_send and in_flight(parts, run) is not None:
         await _stop(parts, run, None, OutcomeUnknown("The call was cut off; it may or may not have happened."))
@@ -28,9 +30,10 @@ async def execute(parts: Parts, run: Run, follow: Follow) -> Run | None:
         gone = RuleBroken(f"The script version {run.version} has no handler {run.handler!r}.")
         await _stop(parts, run, None, gone)
         return None
-    stepper = Stepper(parts, run, loaded, handler, follow)
+    stepper = Stepper(parts, run, loaded, handler, follow, before)
     try:
-        return await _EXECUTE[handler.kind](stepper)
+        following = await _EXECUTE[handler.kind](stepper)
+        return None if following is None else (following, stepper.passed_on())
     except (LedgerStopped, Conflict):
         raise  # nothing can be kept, or somebody was quicker: the lane looks again
     except KeepError as error:
@@ -39,6 +42,8 @@ async def execute(parts: Parts, run: Run, follow: Follow) -> Run | None:
         fault = HostFault(f"The host failed in {run.handler!r}: {in_words(error)}. The evidence is kept.")
         fault.__cause__ = error
         await _stop(parts, stepper.run, stepper, fault)
+    finally:
+        stepper.leave()
     return None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
 from functools import cached_property
 
 from ..ledger.base import Reader, Row
@@ -11,6 +13,7 @@ from ..model.records import Mutation, Run
 from ..model.states import Phase
 from ..runtime.base import Ahead, Ended, Fixed, Job, Operation
 from ..script.manifest import Handler
+from .early import Early, Unbegun
 from .gate import Gate, Work
 from .parts import Loaded, Parts
 from .permission import Permissions
@@ -18,11 +21,24 @@ from .prepare_result import Wishes, wishes_of
 from .trace import Trace
 
 
+@dataclass(frozen=True)
+class Before:
+    """The run in whose commit another began."""
+
+    handler: str
+    early: Early | None
+
+
 class Stepper:
     """Everything that the steps of one run share."""
 
-    def __init__(self, parts: Parts, run: Run, loaded: Loaded, handler: Handler, follow: Follow) -> None:
+    def __init__(
+        self, parts: Parts, run: Run, loaded: Loaded, handler: Handler, follow: Follow, before: Before | None = None,
+    ) -> None:
         self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
+        self.early = before.early if before else None  # a step that was started beside a commit
+        self.in_a_row = before is not None and before.handler == handler.name
+        self.begun_ms = 0  # when the last step began
         self.permissions = Permissions(parts, run)
         self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
         self.at: Step | None = None
@@ -53,17 +69,58 @@ class Stepper:
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
-        items: Work | None = None, ahead: Ahead | None = None,
+        items: Work | None = None,
     ) -> tuple[Ended, Gate]:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered."""
-        self.at = step
-        gate = Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
-        job = Job(
+        self.at, gate = step, self._gate(step, items)
+        early, self.early = self.early, None
+        if early is not None:
+            self.begun_ms = early.begun_ms
+            if early.fits(self._job(step, args, state, fixed), gate):
+                return await early.ended(gate)
+            early.leave()
+        self.begun_ms = self.parts.clock.now_ms()
+        return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
+
+    async def start_next(self, outcome: str) -> None:
+        """Have `next` run while the outcome that it is given is being written."""
+        if self.handler.has_next:
+            await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state(), self._gate(Step.NEXT))
+
+    async def start_prepare(self, state: str | None) -> None:
+        """Have the `prepare` of a run that is likely to follow run while this one is being committed."""
+        if self.in_a_row:
+            seen = self.state() if state is None else state
+            await self._start(Step.PREPARE, (seen,), None, Unbegun(self._gate(Step.PREPARE)))
+
+    async def _start(
+        self, step: Step, args: tuple[str | None, ...], state: str | None, host: Gate | Unbegun,
+    ) -> None:
+        self.begun_ms = self.parts.clock.now_ms()
+        self.early = Early(self.parts, self._job(step, args, state, None), host, self.begun_ms)
+        await asyncio.sleep(0)  # so that it is on its way before the commit takes its time
+
+    def passed_on(self) -> Before:
+        """What a run that began in this one's commit has to know."""
+        early, self.early = self.early, None
+        return Before(self.handler.name, early)
+
+    def leave(self) -> None:
+        """What was started is not wanted."""
+        if self.early is not None:
+            self.early.leave()
+            self.early = None
+
+    def _job(self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None) -> Job:
+        tried = step is Step.PREPARE and self.handler.has_mutate
+        return Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
-            begun_ms=self.parts.clock.now_ms(), ahead=ahead,
+            begun_ms=self.begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), self.begun_ms) if tried else None,
         )
-        return await self.parts.runtime.run(job, gate), gate
+
+    def _gate(self, step: Step, items: Work | None = None) -> Gate:
+        return Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
 
     @cached_property
     def _state(self) -> str | None:
@@ -75,10 +132,6 @@ class Stepper:
     def state(self) -> str | None:
         """The handler's durable state; nobody but a run of it changes that, when it commits."""
         return self._state
-
-    def ahead(self, now_ms: int) -> Ahead | None:
-        """How `mutate` would be run right after `prepare`, if there is one."""
-        return Ahead(self._allowed(Step.MUTATE), now_ms) if self.handler.has_mutate else None
 
     def _allowed(self, step: Step) -> frozenset[Kind]:
         if step is Step.MUTATE and self.parts.policy.mutate_reads == "by_id":
