@@ -34,6 +34,11 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
     """The value of a JSON text under the same rules; duplicate keys are refused too."""
     if bytes_max is not None:
         check_size(text, what, bytes_max)
+    if isinstance(text, str) and text.isascii() and "\\" not in text and _is_shallow(text):
+        try:
+            return _read(_PLAIN, text)
+        except (ValueError, BadValue):
+            pass  # it is said below, with its place
     try:
         value = _read(_DECODER, text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
@@ -100,6 +105,11 @@ def _read(decoder: json.JSONDecoder, text: str) -> Json:
         return decoder.decode(text)  # type: ignore[no-any-return]
     value, end = decoder.raw_decode(text)
     return value if end == len(text) else decoder.decode(text)  # type: ignore[no-any-return]
+
+
+def _is_shallow(text: str) -> bool:
+    """Whether there are too few brackets to go too deep, wherever they stand."""
+    return text.count("[") + text.count("{") <= DEPTH_MAX
 
 
 def _is_clean(value: object, depth: int) -> bool:
@@ -188,6 +198,14 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
+def _plain_integer(digits: str) -> int:
+    return _range(_integer(digits), "value")
+
+
+def _plain_number(digits: str) -> int | float:
+    return _number(float(digits), "value")
+
+
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
@@ -223,4 +241,8 @@ _write: Callable[[object, int], Iterable[str]] = c_make_encoder(
     None, _unknown, encode_basestring, None, ":", ",", True, False, False,
 )
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
+#: Gives clean values only, of a text in which no character and no depth can be wrong: no walk over the value is needed.
+_PLAIN = json.JSONDecoder(
+    object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_plain_integer, parse_float=_plain_number,
+)
 _STORED = json.JSONDecoder()

@@ -269,3 +269,30 @@ def test_white_space_around_a_text_does_not_matter(around: str) -> None:
 def test_a_text_with_more_or_less_than_one_value_is_refused(text: str) -> None:
     with pytest.raises(BadValue, match="not valid JSON"):
         codec.decode(text)
+
+
+_ATOMS = st.sampled_from([
+    "0", "-0", "1.0", "1.5", "-0.0", "1e400", "1e2", "9007199254740991", "9007199254740992", "-9007199254740992",
+    "99999999999999999", "12345678901234567890", "9007199254740993.0", "true", "null", "NaN", "Infinity", "01", ".5",
+    '"a.b"', '"[[{"', '"\\u0041"', '"\\ud800"', '"ü"', " 1 ", "",
+])
+_TEXTS = st.recursive(_ATOMS, lambda inner: st.one_of(
+    st.lists(inner, max_size=3).map(lambda parts: f"[{','.join(parts)}]"),
+    st.lists(st.tuples(st.sampled_from("ab"), inner), max_size=3).map(
+        lambda pairs: "{" + ",".join(f'"{key}":{part}' for key, part in pairs) + "}"),
+))
+
+
+def _read(text: str | bytes) -> tuple[str, str]:
+    try:
+        return "value", repr(codec.decode(text))
+    except KeepError as error:
+        return type(error).__name__, error.message
+
+
+@given(_TEXTS)
+@example("[" * codec.DEPTH_MAX + "]" * codec.DEPTH_MAX)
+@example("[" * (codec.DEPTH_MAX + 1) + "]" * (codec.DEPTH_MAX + 1))
+@example('{"a":' * codec.DEPTH_MAX + "[]" + "}" * codec.DEPTH_MAX)
+def test_a_text_that_looks_plain_is_read_and_refused_as_carefully_as_its_bytes(text: str) -> None:
+    assert _read(text) == _read(text.encode())
