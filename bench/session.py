@@ -25,7 +25,8 @@ HERE = Path(__file__).parent
 OTHER = HERE.parent / ".venv-bench" / "bin" / "python"
 LOCK = HERE.parent / "requirements" / "bench.lock"
 NAMES = {"keep": "Keep", "dbos": "DBOS"}
-PROGRAMS = {"keep": "keep_side.py", "dbos": "dbos_side.py", "costs": "costs.py"}
+PROGRAMS = {"keep": "keep_side.py", "dbos": "dbos_side.py", "plain": "dbos_side.py", "costs": "costs.py"}
+ARRANGED = {"dbos": "chosen", "plain": "plain"}  # where it stands how a side is arranged; Keep has one way
 LIMIT_S = 1_800  # of one measurement
 
 
@@ -67,7 +68,7 @@ class Session:
 
     def ask(self, side: str, task: str, path: Path, *, trace: Path | None = None, **params: object) -> Figures:
         """One measurement in a process of its own."""
-        program = [OTHER if side == "dbos" else sys.executable, HERE / PROGRAMS[side]]
+        program = [OTHER if side in ARRANGED else sys.executable, HERE / PROGRAMS[side]]
         before = traced(trace) if trace else []
         command = [*map(str, [*before, *program]), task, json.dumps({"path": str(path), **params})]
         began = time.time()
@@ -79,8 +80,8 @@ class Session:
         return json.loads(done.stdout.splitlines()[-1]) | {"began": began}
 
     def how(self, side: str, which: str, *, way: bool = False) -> dict[str, Any]:
-        """How the other side is arranged; Keep has one way."""
-        chosen = self.found["chosen"][which] if side == "dbos" else {}
+        """How the other side is arranged."""
+        chosen = self.found[ARRANGED[side]][which] if side in ARRANGED else {}
         return {name: value for name, value in chosen.items() if way or name != "way"}
 
     def keep(self, *names: object, **figures: Any) -> None:

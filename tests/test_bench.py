@@ -71,6 +71,17 @@ def test_a_row_has_the_median_of_the_rounds_their_spread_and_the_ratio_of_the_me
     ]
 
 
+def test_dbos_as_it_comes_has_a_row_of_its_own(bench: Any) -> None:
+    sides = {name: {"runs_per_s": [speed]} for name, speed in (("keep", 30.0), ("dbos", 15.0), ("plain", 10.0))}
+    most = {"keep": {"fsyncs_per_run": [0.1]}}
+    rows = [row.cells for row in bench("table").summary({"runs": {"one": sides, "most": most}})]
+    assert rows[:3] == [
+        ("runs/s, one at a time", "30.0", "15.0", "2.00×"),
+        ("runs/s, one at a time; DBOS as it comes", "30.0", "10.0", "3.00×"),
+        ("fsyncs per run, 64 at a time", "0.10", "–", ""),
+    ]
+
+
 def test_each_side_is_compared_in_the_way_in_which_it_is_faster(bench: Any) -> None:
     runs = {
         "one": {"keep": {"runs_per_s": [10.0]}, "dbos": {"runs_per_s": [40.0]}},
@@ -93,6 +104,7 @@ def test_dbos_gets_its_fastest_arrangement_that_survives_a_power_cut(bench: Any)
     found = {"trial": {"one": [{"how": {"journal": name}, "runs_per_s": runs} for name, runs in tried.items()]}}
     bench("compare").choose(found, "one")
     assert found["chosen"] == {"one": {"journal": "wal"}}
+    assert found["plain"] == {"one": {"journal": "default"}}
 
 
 def test_the_parts_of_a_run_are_all_of_its_cpu(bench: Any) -> None:
