@@ -8,7 +8,8 @@ reached, and which invariants the file broke then.
 The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
 `kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
 be asked, and a person answers truthfully), "blind" (it works, cannot be asked, and nobody answers), "hangs" (its first
-call never ends, it can be asked), "approves" (it works, can be asked, and a person approves every call).
+call never ends, it can be asked), "approves" (it works, can be asked, and a person approves every call). Its `way` says
+which of `SCRIPTS` is deployed, and so how a consumer's run comes to its call.
 """
 
 from __future__ import annotations
@@ -32,12 +33,24 @@ ROUNDS_MAX = 40
 EXAMPLE = Path(__file__).parents[2] / "examples" / "email-to-sheets.js"
 
 
+def scripts() -> dict[str, str]:
+    """The example as it is, and with more in `mutate` than its one call, so that its call is not known beforehand."""
+    text, call = EXAMPLE.read_text(), "await ctx.sheets.appendRow("
+    assert text.count(call) == 1, "`mutate` makes one call"
+    return {"straight": text, "apart": text.replace(call, f'ctx.log("A row is added.");\n        {call}')}
+
+
+#: Way → script. "straight": PrepareResult and call are one commit; "apart": `prepare` is one, and `send` another.
+SCRIPTS = scripts()
+
+
 class World:
     """Files that outlive every host."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.kind = (folder / "kind").read_text()
+        self.way = (folder / "way").read_text()
 
     def append(self, name: str, entry: object) -> int:
         """Add a line for good; says how many there are."""
@@ -149,7 +162,7 @@ async def live(folder: Path) -> None:
     grants = {"gmail.search": "allow", "sheets.appendRow": "ask" if world.kind == "approves" else "allow"}
     policy = Policy(call_s=0.2 if world.kind == "hangs" else 30)
     async with Keep(folder / "keep.db", connectors=[Gmail(world), sheets], clock=clock, policy=policy) as keep:
-        deployed = await keep.deploy(EXAMPLE.read_text(), grants=grants)
+        deployed = await keep.deploy(SCRIPTS[world.way], grants=grants)
         for _ in range(ROUNDS_MAX):
             await keep.run_until_idle()
             if not await go_on(keep, world, clock, deployed.workflow_id):

@@ -1,6 +1,8 @@
 """Kill the host at every named point, start it again, and judge by what really happened outside.
 
-Each test is real processes on a real file (see driver.py). KEEP_BUDGET (seconds, or "10m") buys further random cases.
+Each test is real processes on a real file (see driver.py). There are two ways to a call: straight, where one commit
+pins the PrepareResult and records the call, and apart, where `prepare` and `send` are two. Everything is killed on the
+first, and on the second what is different there. KEEP_BUDGET (seconds, or "10m") buys further random cases.
 """
 
 from __future__ import annotations
@@ -25,17 +27,19 @@ from tests.crashes.invariants import violations
 ROOT = Path(__file__).parents[2]
 PASSED_BY_TIMER = {"_touch"}  #: the flush comes after a second of real time: it may stand anywhere
 
-#: Every commit and every call of a world that loses answers. A new verb fails `test_no_point_is_forgotten`.
+#: Way → the verb that pins a PrepareResult on it, and on no other. A retry sends by `send` on both.
+PINS = {"straight": "prepare_and_send", "apart": "prepare"}
+#: Every other commit and every call of a world that loses answers. A new verb fails `test_no_point_is_forgotten`.
 COMMON = [
-    "deploy", "begin", "stop", "carry_on", "commit_producer", "prepare", "advance", "send", "call", "refuse", "doubt",
-    "apply", "commit_consumer", "_touch", "end_host",
+    "deploy", "begin", "stop", "carry_on", "commit_producer", "advance", "send", "call", "refuse", "doubt", "apply",
+    "commit_consumer", "_touch", "end_host",
 ]
 RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"], ["ask", "approve"]
-AFTER_A_CRASH = ["adopt", "grant_all"]
+AFTER_A_CRASH, AFTER_A_CUT_CALL = ["adopt", "grant_all"], ["close_dead"]
 #: Points that one life passes only once.
 ONCE = {
     "deploy", "begin", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen",
-    "adopt", "grant_all",
+    "adopt", "grant_all", "close_dead",
 }
 
 
@@ -46,11 +50,12 @@ class Story:
     folder: Path
 
     @classmethod
-    def begin(cls, folder: Path, kind: str) -> Story:
+    def begin(cls, folder: Path, kind: str, way: str = "straight") -> Story:
         folder.mkdir(exist_ok=True)
         mails = [{"id": f"m{n}", "from": f"ann{n}@example.com", "subject": f"s{n}"} for n in range(driver.MAILS)]
         (folder / "mails.json").write_text(json.dumps(mails))
         (folder / "kind").write_text(kind)
+        (folder / "way").write_text(way)
         return cls(folder)
 
     @property
@@ -136,9 +141,17 @@ def named(verbs: list[str], nths: int = 2) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("crash", named(COMMON + RECONCILED))
-def test_a_host_killed_at_any_point_leaves_nothing_lost_and_nothing_twice(tmp_path: Path, crash: str) -> None:
-    story = Story.begin(tmp_path, "reconciles")
+def on_both_ways(*points: str) -> list[tuple[str, str]]:
+    """These points on the straight way; on each way those of its own verbs and of the call that they lead to."""
+    own = [(way, point) for way, pins in PINS.items() for point in named([pins])]
+    return [*(("straight", point) for point in points), *own, *(("apart", point) for point in named(["send", "call"]))]
+
+
+@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(COMMON + RECONCILED)))
+def test_a_host_killed_at_any_point_leaves_nothing_lost_and_nothing_twice(
+    tmp_path: Path, way: str, crash: str,
+) -> None:
+    story = Story.begin(tmp_path, "reconciles", way)
     first, last = story.live(crash, "-")
     assert first["killed"] or crash.split(":")[1] in PASSED_BY_TIMER, f"{crash} was not reached"
     assert not last["killed"]
@@ -156,9 +169,9 @@ def test_a_host_killed_around_a_persons_answer_does_what_the_person_said_once(tm
     assert len(answers) == len(set(answers)), "an answer that was recorded is not asked for again"
 
 
-@pytest.mark.parametrize("crash", [*named(APPROVED), *named(["send", "call", "apply"], 1)])
-def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path: Path, crash: str) -> None:
-    story = Story.begin(tmp_path, "approves")
+@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(APPROVED), *named(["send", "call", "apply"], 1)))
+def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path: Path, way: str, crash: str) -> None:
+    story = Story.begin(tmp_path, "approves", way)
     first, last = story.live(crash, "-")
     assert first["killed"]
     assert not last["killed"]
@@ -170,13 +183,14 @@ def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path:
     assert story.rows("select count(*) from action where act = 'approve'") == [(sent,)], "no yes is asked for twice"
 
 
-@pytest.mark.parametrize("crash", [
-    *named(["send", "call", "apply"]), *named(["prepare", "commit_consumer"], 1),
-])
-def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effect(tmp_path: Path, crash: str) -> None:
-    story = Story.begin(tmp_path, "blind")
+@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(["call", "apply"]), *named(["commit_consumer"], 3)))
+def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effect(
+    tmp_path: Path, way: str, crash: str,
+) -> None:
+    # before its second and third commit the `prepare` of the run that follows is under way
+    story = Story.begin(tmp_path, "blind", way)
     point, _, nth = crash.rpartition(":")
-    doubtful = point in ("after:send", "before:call", "after:call", "before:apply")
+    doubtful = point in ("after:prepare_and_send", "after:send", "before:call", "after:call", "before:apply")
     first, *_ = story.live(crash, *["-"] * (1 + doubtful))  # a question is not answered by starting once more
     assert first["killed"]
     check_blind(story)
@@ -186,40 +200,69 @@ def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effe
         assert len(story.effects()) == int(nth) - (not happened)
 
 
-@pytest.mark.parametrize(("first", "second"), [
-    *((first, second) for first in ("after:send:2", "after:call:4") for second in named(["adopt", "doubt"], 1)),
-    ("after:send:2", "before:absent:1"), ("after:send:2", "after:absent:1"), ("after:call:4", "before:found:1"),
-    ("after:call:4", "after:found:1"),
-    *((first, second) for first in ("after:prepare:1", "after:apply:1") for second in named(["adopt", "carry_on"], 1)),
-    ("after:commit_consumer:1", "before:grant_all:1"), ("before:commit_producer:1", "after:carry_on:1"),
-    ("after:deploy:1", "before:commit_producer:1"), ("after:advance:1", "after:advance:1"),
-    ("after:apply:1", "after:commit_consumer:1"),
-])
-def test_a_host_killed_again_while_it_recovers_changes_nothing(tmp_path: Path, first: str, second: str) -> None:
-    story = Story.begin(tmp_path, "reconciles")
+def twice(firsts: list[str], verbs: list[str]) -> list[tuple[str, str]]:
+    """Each of these crashes, followed by one at each point of these verbs."""
+    return [(first, second) for first in firsts for second in named(verbs, 1)]
+
+
+#: Way → a first crash, and a second one in the life after it.
+TWICE = {
+    "straight": [
+        *twice(["after:prepare_and_send:1"], ["close_dead", "adopt", "doubt", "absent"]),
+        *twice(["after:call:4"], ["adopt", "doubt", "found"]), *twice(["after:apply:1"], ["adopt", "carry_on"]),
+        *twice(["before:prepare_and_send:1"], ["prepare_and_send"]),
+        ("after:commit_consumer:1", "before:grant_all:1"), ("before:commit_producer:1", "after:carry_on:1"),
+        ("after:deploy:1", "before:commit_producer:1"), ("after:advance:1", "after:advance:1"),
+        ("after:apply:1", "after:commit_consumer:1"), ("after:commit_consumer:1", "after:prepare_and_send:1"),
+    ],
+    "apart": [
+        *twice(["after:prepare:1"], ["adopt", "carry_on", "send"]),
+        *twice(["after:send:2"], ["adopt", "doubt", "absent"]),
+    ],
+}
+
+
+@pytest.mark.parametrize(("way", "first", "second"), [(way, *pair) for way in PINS for pair in TWICE[way]])
+def test_a_host_killed_again_while_it_recovers_changes_nothing(
+    tmp_path: Path, way: str, first: str, second: str,
+) -> None:
+    story = Story.begin(tmp_path, "reconciles", way)
     lives = story.live(first, second, "-")
     assert [life["killed"] for life in lives] == [True, True, False], lives
     check_done(story)
 
 
-def test_no_point_is_forgotten(tmp_path: Path) -> None:
-    """The lists above name every point that these worlds lead through."""
-    smooth = Story.begin(tmp_path / "reconciles", "reconciles").live("-")[0]["points"]
-    asked = Story.begin(tmp_path / "asks", "asks").live("-")[0]["points"]
-    crashed = Story.begin(tmp_path / "crashed", "reconciles").live("after:prepare:1", "-")[1]["points"]
-    assert {p.partition(":")[2] for p in smooth} | PASSED_BY_TIMER == {*COMMON, *RECONCILED}
-    assert {p.partition(":")[2] for p in asked} - set(COMMON) == set(ASKED)
-    approved = Story.begin(tmp_path / "approves", "approves").live("-")[0]["points"]
-    assert {p.partition(":")[2] for p in approved} - set(COMMON) == set(APPROVED)
-    assert {p.partition(":")[2] for p in crashed} - {*COMMON, *RECONCILED} == set(AFTER_A_CRASH)
+@pytest.mark.parametrize("way", PINS)
+def test_no_point_is_forgotten(tmp_path: Path, way: str) -> None:
+    """The lists above name every point that these worlds lead through, and each way is the one that it is called."""
+    def passed(name: str, kind: str, *crashes: str) -> set[str]:
+        """The verbs of the last life."""
+        return {p.partition(":")[2] for p in Story.begin(tmp_path / name, kind, way).live(*crashes, "-")[-1]["points"]}
+
+    common = {*COMMON, PINS[way]}
+    assert passed("reconciles", "reconciles") | PASSED_BY_TIMER == {*common, *RECONCILED}
+    assert passed("asks", "asks") - common == set(ASKED)
+    assert passed("approves", "approves") - common == set(APPROVED)
+    in_flight = {*AFTER_A_CRASH, *AFTER_A_CUT_CALL}
+    for crash, more in {
+        f"before:{PINS[way]}:1": {*AFTER_A_CRASH}, "after:send:1": in_flight,
+        f"after:{PINS[way]}:1": in_flight if way == "straight" else {*AFTER_A_CRASH},
+    }.items():
+        assert passed(crash, "reconciles", crash) - {*common, *RECONCILED} == more, crash
+    works = passed("blind", "blind")
+    assert works - common == set()
+    assert {*PINS.values(), "send"} & works == {"straight": {"prepare_and_send"}, "apart": {"prepare", "send"}}[way]
 
 
 # Often
 
 
-def test_a_run_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: Path) -> None:
-    story = Story.begin(tmp_path, "blind")
-    lives = story.live("before:prepare:1", "before:prepare:1", "before:prepare:1", "-")
+@pytest.mark.parametrize(("way", "crash"), [
+    ("straight", "before:prepare_and_send:1"), ("apart", "before:prepare:1"), ("apart", "before:send:1"),
+])
+def test_a_run_that_kills_its_host_three_times_is_stopped_and_told_of(tmp_path: Path, way: str, crash: str) -> None:
+    story = Story.begin(tmp_path, "blind", way)
+    lives = story.live(crash, crash, crash, "-")
     assert [life["killed"] for life in lives] == [True, True, True, False]
     check_whole(story)
     open_ = "select status, reason from run where status in ('active', 'paused', 'failed')"
@@ -254,16 +297,17 @@ def budget_s() -> float:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_hosts_killed_at_random_leave_nothing_lost_and_nothing_twice(tmp_path: Path, seed: int) -> None:
-    """One case each by default, and as many as KEEP_BUDGET allows on two processors."""
+    """One case each by default, on one way or the other, and as many as KEEP_BUDGET allows on two processors."""
     until, number = time.monotonic() + budget_s() / 2, 0
     while number == 0 or time.monotonic() < until:
         chance = random.Random(f"{seed}.{number}")
         own = {"reconciles": RECONCILED, "asks": ASKED, "approves": APPROVED, "blind": []}
         kind = chance.choice(list(own))
-        verbs = COMMON + own[kind] + AFTER_A_CRASH
+        way = list(PINS)[(seed + number) % 2]
+        verbs = [*COMMON, PINS[way], *own[kind], *AFTER_A_CRASH, *AFTER_A_CUT_CALL]
         points = [point for nth in (1, 2, 3, 4) for point in named(verbs, nth)]
         crashes = [chance.choice(points) for _ in range(2)]
-        story = Story.begin(tmp_path / str(number), kind)
+        story = Story.begin(tmp_path / str(number), kind, way)
         story.live(*crashes, "-", "-")
         (check_blind if kind == "blind" else check_done)(story)
         number += 1

@@ -9,7 +9,7 @@ import pytest
 
 from keepai import Keep
 from keepai.testing import CrashAt, Crashed, World
-from tests.crashes.driver import EXAMPLE
+from tests.crashes.driver import SCRIPTS
 from tests.crashes.invariants import violations
 
 
@@ -24,8 +24,8 @@ def host(path: Path, world: World) -> Keep:
     return Keep(path, connectors=world.connectors(), clock=world.clock)
 
 
-async def deploy(keep: Keep) -> str:
-    return (await keep.deploy(EXAMPLE.read_text(), grants="all")).workflow_id
+async def deploy(keep: Keep, way: str = "straight") -> str:
+    return (await keep.deploy(SCRIPTS[way], grants="all")).workflow_id
 
 
 async def drain(path: Path, world: World) -> None:
@@ -46,15 +46,16 @@ def called(world: World, operation: str) -> asyncio.Event:
     return event
 
 
+@pytest.mark.parametrize("way", SCRIPTS)
 @pytest.mark.parametrize("applied", [True, False])
 async def test_a_call_that_was_cut_off_is_in_doubt_even_if_its_host_then_closed_in_order(
-    tmp_path: Path, applied: bool,
+    tmp_path: Path, applied: bool, way: str,
 ) -> None:
     path, world = tmp_path / "keep.db", world_with(1)
     world.on("sheets.appendRow").hang(applied=applied)
     sent = called(world, "sheets.appendRow")
     async with host(path, world) as keep:
-        workflow_id = await deploy(keep)
+        workflow_id = await deploy(keep, way)
         running = asyncio.ensure_future(keep.run_until_idle())
         await asyncio.wait_for(sent.wait(), 20)
         for lane in list(keep.host._lanes.values()):
@@ -70,13 +71,14 @@ async def test_a_call_that_was_cut_off_is_in_doubt_even_if_its_host_then_closed_
         assert [event.status for event in await keep.events(workflow_id, topic="email.received")] == ["consumed"]
 
 
-async def test_closing_in_the_middle_lets_the_call_end_and_starts_nothing_more(tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", SCRIPTS)
+async def test_closing_in_the_middle_lets_the_call_end_and_starts_nothing_more(tmp_path: Path, way: str) -> None:
     path, world = tmp_path / "keep.db", world_with(3)
     world.on("sheets.appendRow").hang()
     sent = called(world, "sheets.appendRow")
     keep = host(path, world)
     await keep.__aenter__()
-    await deploy(keep)
+    await deploy(keep, way)
     running = asyncio.ensure_future(keep.run_until_idle())
     await asyncio.wait_for(sent.wait(), 20)
     closing = asyncio.ensure_future(keep.close())
@@ -100,18 +102,25 @@ async def test_hosts_that_end_in_order_do_not_count_as_crashes(tmp_path: Path) -
         assert {run.status for run in await keep.runs(workflow_id)} == {"committed"}
 
 
-@pytest.mark.parametrize("point", [
-    "before:prepare", "before:send", "after:send", "after:call", "before:commit_consumer",
-])
-async def test_a_host_whose_code_breaks_off_leaves_what_a_killed_one_leaves(tmp_path: Path, point: str) -> None:
+POINTS = {
+    "straight": ["before:prepare_and_send", "after:prepare_and_send", "after:call", "before:commit_consumer"],
+    "apart": ["before:prepare", "after:prepare", "before:send", "after:send", "after:call", "before:commit_consumer"],
+}
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize(("way", "point"), [(way, point) for way in SCRIPTS for point in POINTS[way]])
+async def test_a_host_whose_code_breaks_off_leaves_what_a_killed_one_leaves(
+    tmp_path: Path, way: str, point: str, nth: int,
+) -> None:
     """The same as with SIGKILL, in one process: what `CrashAt` promises to whoever writes tests."""
     path, world = tmp_path / "keep.db", world_with(2)
     async def live() -> None:
         async with host(path, world) as keep:
-            await deploy(keep)
+            await deploy(keep, way)
             await keep.run_until_idle()
 
-    with CrashAt(point) as crash, pytest.raises(Crashed):
+    with CrashAt(point, nth=nth) as crash, pytest.raises(Crashed):
         await live()
     assert crash.crashed
     assert crash.reached[-1] == point
