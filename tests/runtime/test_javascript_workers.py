@@ -77,6 +77,18 @@ async def test_a_worker_that_says_nothing_and_computes_nothing_is_killed_in_the_
         await running
 
 
+async def test_the_time_that_its_host_takes_over_a_publication_is_not_the_scripts(own_runtime, monkeypatch) -> None:
+    monkeypatch.setattr(session, "_PATIENCE", 1)
+    slow, limits = Stalling(), replace(LIMITS, compute_s=0.1)
+    publishing = job("ctx.publish('t', 1); return 2;", Step.NEXT, limits=limits)
+    running = asyncio.create_task(own_runtime.run(publishing, slow))
+    await asyncio.wait_for(slow.asked.wait(), 10)
+    await asyncio.sleep(1.5)  # the worker's limit, the host's grace and its patience, twice over
+    assert not running.done()
+    slow.go_on.set()
+    assert (await running).value == "2"
+
+
 async def test_a_clean_worker_is_used_again(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
     first = children(own_runtime)

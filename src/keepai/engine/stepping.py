@@ -13,7 +13,7 @@ from ..model.records import Mutation, Run
 from ..model.states import Phase
 from ..runtime.base import Ahead, Ended, Fixed, Job, Operation
 from ..script.manifest import Handler
-from .early import Early, Unbegun
+from .early import Early
 from .gate import Gate, Work
 from .parts import Loaded, Parts
 from .permission import Permissions
@@ -77,7 +77,7 @@ class Stepper:
         if early is not None:
             self.begun_ms = early.begun_ms
             if early.fits(self._job(step, args, state, fixed), gate):
-                return await early.ended(gate)
+                return await early.ended(gate), gate
             early.leave()
         self.begun_ms = self.parts.clock.now_ms()
         return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
@@ -85,19 +85,16 @@ class Stepper:
     async def start_next(self, outcome: str) -> None:
         """Have `next` run while the outcome that it is given is being written."""
         if self.handler.has_next:
-            await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state(), self._gate(Step.NEXT))
+            await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state())
 
     async def start_prepare(self, state: str | None) -> None:
         """Have the `prepare` of a run that is likely to follow run while this one is being committed."""
         if self.in_a_row:
-            seen = self.state() if state is None else state
-            await self._start(Step.PREPARE, (seen,), None, Unbegun(self._gate(Step.PREPARE)))
+            await self._start(Step.PREPARE, (self.state() if state is None else state,))
 
-    async def _start(
-        self, step: Step, args: tuple[str | None, ...], state: str | None, host: Gate | Unbegun,
-    ) -> None:
+    async def _start(self, step: Step, args: tuple[str | None, ...], state: str | None = None) -> None:
         self.begun_ms = self.parts.clock.now_ms()
-        self.early = Early(self.parts, self._job(step, args, state, None), host, self.begun_ms)
+        self.early = Early(self.parts, self._job(step, args, state, None), self._gate(step), self.begun_ms)
         await asyncio.sleep(0)  # so that it is on its way before the commit takes its time
 
     def passed_on(self) -> Before:

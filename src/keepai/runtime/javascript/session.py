@@ -65,6 +65,7 @@ class Session:
         self._since: float | None = None  # while it computes
         self._used_s = worker.used_s()
         self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
+        self._taking = False  # whether the host is at something that the worker does not wait for
         self._over = False  # from then on the worker belongs to somebody else
         self.answered = False  # whether the host has already done something for this job
         self.clean = False  # whether the worker ended the job by itself and within its limits
@@ -178,7 +179,9 @@ class Session:
 
     async def _take(self, operation: Operation) -> None:
         """Carry out what needs no answer; the worker goes on meanwhile, and many at once do not hold up the others."""
+        self._taking = True
         await self._carried_out(operation)
+        self._taking = False
         if self._calls % _IN_A_ROW_MAX == 0:
             await asyncio.sleep(0)
 
@@ -326,6 +329,8 @@ class Session:
         """The time was up a moment ago, when the clock had run `since` then: the worker has said nothing since."""
         if self._since != since:
             self._look()
+        elif self._taking:  # it may have said more: its host has not come to that
+            self._loop.call_later(_LATE_S, self._too_late, since)
         elif self._worker.used_s() - self._used_s < self._limits.compute_s and self._extended < _PATIENCE:
             self._extended += 1
             self._compute_left += self._limits.compute_s
