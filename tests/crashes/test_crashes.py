@@ -169,7 +169,10 @@ def test_a_host_killed_around_a_persons_answer_does_what_the_person_said_once(tm
     assert len(answers) == len(set(answers)), "an answer that was recorded is not asked for again"
 
 
-@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(APPROVED), *named(["send", "call", "apply"], 1)))
+@pytest.mark.parametrize(("way", "crash"), [
+    *(("straight", crash) for crash in (*named(APPROVED), *named(["prepare_and_send", "send", "call", "apply"], 1))),
+    *(("apart", crash) for crash in named(["prepare"], 1)),
+])
 def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path: Path, way: str, crash: str) -> None:
     story = Story.begin(tmp_path, "approves", way)
     first, last = story.live(crash, "-")
@@ -183,11 +186,11 @@ def test_a_host_killed_around_an_approval_sends_what_was_approved_once(tmp_path:
     assert story.rows("select count(*) from action where act = 'approve'") == [(sent,)], "no yes is asked for twice"
 
 
-@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(["call", "apply"]), *named(["commit_consumer"], 3)))
+@pytest.mark.parametrize(("way", "crash"), on_both_ways(*named(["call", "apply", "commit_consumer"])))
 def test_without_a_way_to_ask_a_killed_host_leaves_a_question_and_no_second_effect(
     tmp_path: Path, way: str, crash: str,
 ) -> None:
-    # before its second and third commit the `prepare` of the run that follows is under way
+    # around the second commit of a run the `prepare` of the one that follows is under way
     story = Story.begin(tmp_path, "blind", way)
     point, _, nth = crash.rpartition(":")
     doubtful = point in ("after:prepare_and_send", "after:send", "before:call", "after:call", "before:apply")
