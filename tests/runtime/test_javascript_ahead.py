@@ -20,7 +20,7 @@ from keepai.model.errors import HostFault, LimitExceeded, PhaseViolation, RuleBr
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript import habits as habits_module
-from keepai.runtime.javascript.frames import pack, used_frame
+from keepai.runtime.javascript.frames import missed_frame, pack, used_frame
 from keepai.runtime.javascript.habits import Habits
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call
@@ -307,6 +307,7 @@ def mutation(**changes: object) -> bytes:
 
 
 END = pack({"t": "end", "n": 7, "value": "1"})
+MISSED = missed_frame(7)
 PREPARE = job("", Step.PREPARE)
 TRYING = replace(PREPARE, ahead=AHEAD)
 
@@ -322,6 +323,9 @@ FORGED_CALLS = {
     "in a job of another step": (job(""), mutation() + END),
     "a second one": (TRYING, mutation() + mutation() + END),
     "a second one that is the same in other words": (TRYING, mutation() + mutation(id=2, name="sheets.appendRow") + END),
+    "a second one after one that cannot be read": (TRYING, mutation(args=["nonsense"]) + mutation() + END),
+    "a try that missed, twice": (TRYING, MISSED + MISSED + END),
+    "one of a try that missed": (TRYING, MISSED + mutation() + END),
     "a read by id": (replace(TRYING, ahead=replace(AHEAD, allowed=AHEAD.allowed | MUTATE_BY_ID)), mutation(name="gmail.get") + END),
     "a read that prepare may make": (TRYING, mutation(name="gmail.search") + END),
     "a peek": (TRYING, mutation(name="peek") + END),
@@ -514,8 +518,8 @@ async def test_another_call_first_gets_its_own_answer_and_so_does_the_peek_after
 
 
 @asynchronous
-@pytest.mark.parametrize("body", ["await ctx.gmail.get(1); await ctx.peek('t');", "await ctx.getByIds('t', []);", "await Promise.all([ctx.gmail.get(1), ctx.peek('t')]);"])
-async def test_a_first_call_that_is_no_peek_is_never_guessed_at(alone, body) -> None:
+@pytest.mark.parametrize("body", ["await ctx.gmail.get(1); await ctx.peek('t');", "await ctx.getByIds('t', []);", "await Promise.all([ctx.gmail.get(1), ctx.peek('t')]);", "await ctx.peek('t', {x: 'x'.repeat(1000)});"])
+async def test_a_first_call_that_is_no_peek_or_a_long_one_is_never_guessed_at(alone, body) -> None:
     made, host = await habitual(alone, body), knowing()
     await alone.run(made, host)
     await alone.run(made, host)

@@ -724,6 +724,47 @@ async def test_nothing_comes_of_a_prepare_if_another_handler_is_due_first(tmp_pa
         assert await story.ids(wf, "in", "consumed") == ["a", "b", "c"]
 
 
+async def test_a_prepare_that_nobody_wants_does_not_keep_its_worker(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(workers_max=1, script_s=60)) as story:
+        for id in "abc":
+            story.feed.put(id)
+        wf = await story.deploy(acting("if (state?.count === 2) while (true) {}" + take_first(), next=COUNT))
+        Beside(story, slow=False).on("commit_consumer", partial(paused, story, wf), nth=2)
+        await story.run()
+        other = await story.deploy(acting(name="other"))
+        async with asyncio.timeout(30):
+            await story.run()
+        assert await story.ids(other, "out") == list("abc")
+
+
+async def test_while_a_step_that_nobody_wants_is_under_way_none_is_started_before_its_time(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        for id in "abc":
+            story.feed.put(id)
+        wf = await story.deploy(acting())
+        beside, left = Beside(story), asyncio.get_running_loop().create_future()
+        story.keep.parts.left.add(left)
+        await story.run()
+        assert [beside.steps.count(step, unbegun=True) for step in ("prepare", "next")] == [0, 0]
+        assert await story.ids(wf, "out") == list("abc")
+        story.keep.parts.left.discard(left)
+
+
+async def test_an_outcome_that_is_known_is_recorded_also_if_its_run_is_cut_off_before_next_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def cut_off(_stepper: Stepper, _outcome: str | None) -> None:
+        raise asyncio.CancelledError
+
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        monkeypatch.setattr(Stepper, "start_next", cut_off)
+        await asyncio.gather(story.run(), return_exceptions=True)
+        assert [each.status for each in await story.keep.mutations(wf)] == ["applied"]
+        monkeypatch.undo()
+
+
 @pytest.mark.parametrize("prepare", [LOOKING, take_first()], ids=["looks", "peeks"])
 async def test_a_host_that_is_closed_during_a_commit_does_not_wait_for_a_run_that_will_not_begin(
     tmp_path: Path, prepare: str,

@@ -11,18 +11,22 @@ import json
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from keepai import Call, Connector, OutcomeUnknown, Policy, PreconditionFailed, Rejected, Transient, mutation
 from keepai.engine import consumer_run
 from keepai.engine.mutation import Unit
+from keepai.engine.permission import Permissions
 from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.writer import Work, Writer
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.runs import Stop
 from keepai.model.clock import parse_iso
 from keepai.model.codec import encode
+from keepai.model.errors import LedgerStopped
 from keepai.model.operations import Step
+from keepai.model.permissions import Mode
 from keepai.model.records import Mutation, Run
 from keepai.model.states import Reason, Status
 from keepai.testing import CrashAt
@@ -394,6 +398,27 @@ async def test_a_connector_that_breaks_over_a_foreseen_call_breaks_in_mutate(tmp
         await story.keep.retry(run.id)
         await story.run()
         assert (await only(story, wf)).status == "applied"
+
+
+async def test_a_disk_that_fails_while_a_foreseen_call_is_judged_is_not_the_connectors_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # I36: after a failed read inside of a commit nothing is committed any more
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(acting())
+        check = Permissions.check
+
+        def judged(self: Permissions, capability: str, *args: Any, **more: Any) -> Mode:
+            if capability == "gmail.send":
+                raise apsw.IOError("the disk is gone")
+            return check(self, capability, *args, **more)
+
+        monkeypatch.setattr(Permissions, "check", judged)
+        with pytest.raises(LedgerStopped):
+            await story.run()
+        assert [run.status for run in await story.runs(wf, "act")] == ["active"]
+        assert story.world.count("gmail.send") == 0
 
 
 async def test_a_read_in_mutate_is_not_made_ahead(tmp_path: Path) -> None:

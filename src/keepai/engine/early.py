@@ -15,6 +15,8 @@ from ..runtime.base import Ended, Job, LogLine, Operation, Reply
 from .gate import Gate
 from .parts import Parts
 
+_LEFT_S = 0.1  # that a step may go on after nobody wants it: most have ended by then, and their worker can be kept
+
 
 class Early:
     """One step under way, that may come to count."""
@@ -34,10 +36,13 @@ class Early:
         return await self._running
 
     def leave(self) -> None:
-        """Nobody wants it: it ends by itself, and nothing comes of it."""
+        """Unless it counts, nobody wants it: it ends by itself, or is cut off, and nothing comes of it."""
+        if self._host.begun or self._running in self._left:
+            return
         self._host.refuse()
         self._left.add(self._running)
         self._running.add_done_callback(self._over)
+        asyncio.get_running_loop().call_later(_LEFT_S, self._running.cancel)
 
     def _over(self, done: asyncio.Future[Ended]) -> None:
         self._left.discard(done)
@@ -92,8 +97,13 @@ class Unbegun:
             self._gate.set_exception(HostFault("What this step was to follow did not come."))
             self._gate.exception()  # nobody need wait for it
 
+    @property
+    def begun(self) -> bool:
+        """Whether it counts."""
+        return self._gate.done() and self._gate.exception() is None
+
     def _note(self, note: Callable[[Gate], None]) -> None:
-        if self._gate.done() and self._gate.exception() is None:
+        if self.begun:
             note(self._gate.result())
         else:
             self._noted.append(note)

@@ -17,7 +17,7 @@ from ..ledger.transitions.mutations import Intent, Straight
 from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, canonical, digest, stored
-from ..model.errors import KeepError, NeedsAttention, RuleBroken, Transient
+from ..model.errors import KeepError, NeedsAttention, NotGranted, RuleBroken, Transient
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation, Run
@@ -93,7 +93,7 @@ def straight(stepper: Stepper, operation: Operation, unit: Callable[[Reader], Un
             return None
         try:
             return None if _must_ask(parts, read, run, wanted) else intent
-        except KeepError:
+        except NotGranted:
             return None
     return intended
 
@@ -144,7 +144,7 @@ def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
     given = operation.args[0] if operation.args else None
-    with _At(operation):
+    with _At(operation), _Own(operation.name):
         rest, subkey = _without_subkey(given, operation.name)
         params = spec.parse(rest)
         return Wanted(
@@ -161,21 +161,31 @@ def _must_ask(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> bool:
 
 
 class _At:
-    """Errors inside name the place of the call; what is none of ours is the connector's."""
+    """Errors inside name the place of the call."""
 
     def __init__(self, operation: Operation) -> None:
-        self._at, self._name = operation.at, operation.name
+        self._at = operation.at
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, KeepError):
+            error.at = error.at or self._at
+
+
+class _Own:
+    """What a connector says of a call: an error that is none of ours is a fault of the connector."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, KeepError):
-            error = failure.as_fault(error, f"ctx.{self._name}")
-            error.at = self._at
-            raise error
-        if isinstance(error, KeepError):
-            error.at = error.at or self._at
+            raise failure.as_fault(error, f"ctx.{self._name}")
 
 
 def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
@@ -237,10 +247,11 @@ async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str |
     run, ledger, trace = stepper.run, stepper.parts.ledger, stepper.trace.take()
     if answer.result is not None:
         outcome = outcome_of(run, answer.result)
-        if outcome is not None:
+        try:
             await stepper.start_next(outcome)
-        stepper.run = await ledger.write(
-            mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
+        finally:  # whatever comes between, a known outcome is recorded
+            stepper.run = await ledger.write(
+                mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
         stepper.parts.closures.forget(mutation.id)
         return answer.result
     if answer.refused is not None:

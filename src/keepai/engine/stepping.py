@@ -28,6 +28,11 @@ class Before:
     handler: str
     early: Early | None
 
+    def leave(self) -> None:
+        """What it started for the other is not wanted, unless that has taken it."""
+        if self.early is not None:
+            self.early.leave()
+
 
 class Stepper:
     """Everything that the steps of one run share."""
@@ -82,9 +87,9 @@ class Stepper:
         self.begun_ms = self.parts.clock.now_ms()
         return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
 
-    async def start_next(self, outcome: str) -> None:
+    async def start_next(self, outcome: str | None) -> None:
         """Have `next` run while the outcome that it is given is being written."""
-        if self.handler.has_next:
+        if outcome is not None and self.handler.has_next:
             await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state())
 
     async def start_prepare(self, state: str | None) -> None:
@@ -93,6 +98,8 @@ class Stepper:
             await self._start(Step.PREPARE, (self.state() if state is None else state,))
 
     async def _start(self, step: Step, args: tuple[str | None, ...], state: str | None = None) -> None:
+        if self.parts.left:
+            return  # one that nobody wants is still under way: those that are wanted need the processor
         self.begun_ms = self.parts.clock.now_ms()
         self.early = Early(self.parts, self._job(step, args, state, None), self._gate(step), self.begun_ms)
         await asyncio.sleep(0)  # so that it is on its way before the commit takes its time

@@ -15,6 +15,7 @@ from ..base import Host, Job, Operation, Reply
 from .frames import Hand, call_text
 
 _MOST = 1000  # handlers that are remembered
+_LONGEST = 1000  # call that is: it is in the host's memory, and in every job
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Habits:
             return
         key, call = (job.source, job.handler), call_text(operation.name, args)
         known = self._first.get(key, (operation, call))
-        steady = operation.kind is Kind.PEEK and known is not None and known[1] == call
+        short = operation.kind is Kind.PEEK and len(call) <= _LONGEST
+        steady = short and known is not None and known[1] == call
         if len(self._first) >= _MOST and key not in self._first:
             self._first.clear()
         self._first[key] = known if steady else None

@@ -61,6 +61,7 @@ class Session:
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
         self._foreseen: Operation | None = None
+        self._tried = False  # whether the worker has said how its try of `mutate` went
         self._compute_left = job.limits.compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
         self._used_s = worker.used_s()
@@ -85,8 +86,10 @@ class Session:
                 elif frame["t"] == "log":
                     self._log(frame)
                 elif frame["t"] == "missed" and self._job.ahead is not None:
+                    self._try_once()
                     self._habits.missed(self._job)
                 elif frame["t"] == "mutation" and self._job.ahead is not None:
+                    self._try_once()
                     self._foresee(self._job.ahead, frame)
                 else:
                     return self._finish(frame)
@@ -284,11 +287,16 @@ class Session:
             raise Garbled("an end by something that does not end a step")
         return operation
 
+    def _try_once(self) -> None:
+        if self._tried:
+            raise Garbled("a second try of one mutate")
+        self._tried = True
+
     def _foresee(self, ahead: Ahead, frame: Frame) -> None:
         """What `mutate` calls, given the result that comes next. If it may not, that is said when the step is run."""
         name, kind, args, at = self._named(frame, Step.MUTATE, ahead.allowed)
-        if self._foreseen is not None or kind is not Kind.MUTATION:
-            raise Garbled("a second call of one mutate, or none that it may make")
+        if kind is not Kind.MUTATION:
+            raise Garbled("a call ahead that is no mutation")
         try:
             self._foreseen = Operation(name, kind, self._decoded(name, args, at), at)
         except ScriptError:
