@@ -321,10 +321,10 @@ async def test_13_the_status_of_twenty_thousand_inputs_is_known_at_once(tmp_path
         [poll, *_] = await story.runs(wf)
 
         def fill(tx: Any) -> None:
-            events.register(tx, wf, poll.id, (
-                Registration(f"inp_{n:06}", "feed", "item", f"x{n}", f"Item {n}") for n in range(many)))
-            events.publish(tx, wf, poll.id, (
-                Publication("in", f"x{n}", '{"n":1}', (f"inp_{n:06}",)) for n in range(many)))
+            events.register(tx, wf, poll.id, [
+                Registration(f"inp_{n:06}", "feed", "item", f"x{n}", f"Item {n}") for n in range(many)])
+            events.publish(tx, wf, poll.id, [
+                Publication("in", f"x{n}", '{"n":1}', (f"inp_{n:06}",)) for n in range(many)])
 
         await story.keep.skip_event((await story.event(wf, "in", "first")).id)
         await story.keep.parts.ledger.write(fill)

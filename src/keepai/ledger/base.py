@@ -50,6 +50,10 @@ class Tx(Reader, Protocol):
         """A fresh id."""
         ...
 
+    def count(self, workflow_id: str, count: int) -> Row:
+        """Take the next numbers of a workflow's own sequence: the workflow with the last of them, as `sequence`."""
+        ...
+
     def tick(self, workflow_id: str, count: int = 1) -> int:
         """The next number of a workflow's own sequence, or the last of the next `count`."""
         ...

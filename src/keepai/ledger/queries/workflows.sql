@@ -1,8 +1,8 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Count further steps of this workflow's own time.
-update workflow set sequence = sequence + :count where id = :workflow_id returning sequence;
+-- Count further steps of this workflow's own time; whoever begins a run by it sees whether it may.
+update workflow set sequence = sequence + :count where id = :workflow_id returning sequence, status, major, minor;
 
 -- name: workflow_insert
 -- A new workflow.
@@ -13,11 +13,6 @@ values (:workflow_id, :name, 'active', :major, :minor, 0, :now, :now);
 -- From now on, new runs use this version; only if the version before is still the one that it was made for.
 update workflow set major = :major, minor = :minor, updated_at = :now
 where id = :workflow_id and major = :before_major and minor = :before_minor;
-
--- name: workflow_begin
--- A run begins only while its workflow is active at its version; it is a further step of its time.
-update workflow set sequence = sequence + 1
-where id = :workflow_id and status = 'active' and major = :major and minor = :minor returning sequence;
 
 -- name: workflow_move
 -- A person changes whether a workflow runs.

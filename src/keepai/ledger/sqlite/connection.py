@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -156,17 +160,36 @@ def _first(connection: apsw.Connection, text: str) -> Any:
     return row[0] if row else None
 
 
+#: A statement as SQLite is given it, and its parameters in order.
+Bare = tuple[str, Callable[[Mapping[str, object]], tuple[object, ...]]]
+
+_COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r":(\w+)")
+
+
+@cache
+def bare(text: str) -> Bare:
+    """A statement without its comments and breaks, its parameters numbered: at every execution apsw goes through the
+    whole text, and would look up every name that stands in it."""
+    names = list(dict.fromkeys(_PARAMETER.findall(_COMMENT.sub("", text))))
+    numbered = _PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", " ".join(_COMMENT.sub("", text).split()))
+    if len(names) > 1:
+        return numbered, cast("Callable[[Mapping[str, object]], tuple[object, ...]]", itemgetter(*names))
+    return numbered, lambda params: tuple(params[name] for name in names)
+
+
 class Statements:
     """Runs named statements on one connection and gives rows as mappings."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._execute = connection.execute
         self._texts = load()
+        self._bare: dict[str, Bare] = {}
         self._columns: dict[str, list[str]] = {}  # of each statement that gave a row
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
-        cursor = self._execute(self._texts[query], params)
+        text, listed = self._bare.get(query) or self._bared(query)
+        cursor = self._execute(text, listed(params))
         names = self._columns.get(query)
         if names is not None:
             return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
@@ -181,6 +204,10 @@ class Statements:
         rows = self.all(query, **params)
         return rows[0] if rows else None
 
+    def _bared(self, query: str) -> Bare:
+        found = self._bare[query] = bare(self._texts[query])
+        return found
+
 
 class Transaction(Statements):
     """What a verb sees: statements, the moment, and who is writing."""
@@ -194,7 +221,8 @@ class Transaction(Statements):
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
-        self._execute(self._texts[query], params)
+        text, listed = self._bare.get(query) or self._bared(query)
+        self._execute(text, listed(params))
         return self._changes()
 
     def expect(self, query: str, why: str, **params: object) -> None:
@@ -213,7 +241,10 @@ class Transaction(Statements):
         """A fresh id."""
         return self._ids.new(prefix)
 
+    def count(self, workflow_id: str, count: int) -> Row:
+        """Take the next numbers of a workflow's own sequence: the workflow with the last of them."""
+        return self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
+
     def tick(self, workflow_id: str, count: int = 1) -> int:
         """The next number of a workflow's own sequence, or the last of the next `count`."""
-        row = self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
-        return int(row["sequence"])
+        return int(self.count(workflow_id, count)["sequence"])

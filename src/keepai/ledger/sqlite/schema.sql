@@ -130,8 +130,7 @@ create table event (
   constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending')
 );
 
-create index event_waiting on event (workflow_id, topic, seq) where status = 'pending' and reserved_by is null;
-create index event_pending on event (workflow_id, topic) where status = 'pending';
+create index event_pending on event (workflow_id, topic, seq) where status = 'pending';
 create index event_reserved on event (reserved_by) where reserved_by is not null;
 
 create table event_cause (
@@ -379,7 +378,8 @@ create table transition (
   chain text
 );
 
-create index transition_by_subject on transition (workflow_id, subject);
+-- By subject first: ids sort by time, so what many workflows write at one moment lies on the same few pages.
+create index transition_by_subject on transition (subject, workflow_id);
 
 -- What is put into this view is appended to the account, chained to the row before.
 create view account as

@@ -31,7 +31,7 @@ class Registration:
     title: str
 
 
-def register(tx: Tx, workflow_id: str, run_id: str, inputs: Iterable[Registration]) -> None:
+def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
     for seq, entry in _counted(tx, workflow_id, inputs):
         tx.run(
@@ -41,10 +41,14 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Iterable[Registratio
         )
 
 
-def publish(tx: Tx, workflow_id: str, run_id: str, publications: Iterable[Publication]) -> None:
-    """Put events into topics: last write wins until somebody has taken the event."""
+def publish(
+    tx: Tx, workflow_id: str, run_id: str, publications: Sequence[Publication], first: int | None = None,
+) -> None:
+    """Put events into topics: last write wins until somebody has taken the event. Their numbers may be taken already,
+    from `first` on."""
     touched: dict[str, int] = {}
-    for seq, entry in _counted(tx, workflow_id, publications):
+    numbered = _counted(tx, workflow_id, publications) if first is None else enumerate(publications, first)
+    for seq, entry in numbered:
         event_id, is_news = _put(tx, workflow_id, run_id, seq, entry)
         for input_id in entry.causes:
             tx.run("cause_insert", workflow_id=workflow_id, event_id=event_id, input_id=input_id)
@@ -57,10 +61,9 @@ def publish(tx: Tx, workflow_id: str, run_id: str, publications: Iterable[Public
 Entry = TypeVar("Entry")
 
 
-def _counted(tx: Tx, workflow_id: str, entries: Iterable[Entry]) -> Iterable[tuple[int, Entry]]:
+def _counted(tx: Tx, workflow_id: str, entries: Sequence[Entry]) -> Iterable[tuple[int, Entry]]:
     """Each with a number of the workflow's own sequence."""
-    listed = list(entries)
-    return enumerate(listed, tx.tick(workflow_id, len(listed)) - len(listed) + 1) if listed else ()
+    return enumerate(entries, tx.tick(workflow_id, len(entries)) - len(entries) + 1) if entries else ()
 
 
 def _put(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> tuple[str, bool]:

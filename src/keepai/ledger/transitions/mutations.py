@@ -83,7 +83,8 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     )
     assert earlier is not None
     mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
-    tx.run("mutation_insert", seq=tx.tick(run.workflow_id), now=tx.now, **{**vars(mutation), **vars(intent)})
+    number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
+    tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
 
