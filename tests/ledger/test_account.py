@@ -1,10 +1,11 @@
-"""The account: every move and act in one chained sequence, from which a run can be told again; tampering is found."""
+"""The account: every move and act in one sealed sequence, from which a run can be told again; tampering is found."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 
 import apsw
@@ -15,7 +16,7 @@ from keepai.ledger.account import BRIEF_MAX, COLUMNS, Verified, chain, verify
 from keepai.ledger.base import Row, Tx
 from keepai.ledger.checks import CHECKS, check
 from keepai.ledger.sqlite import triggers
-from keepai.ledger.sqlite.connection import Statements
+from keepai.ledger.sqlite.connection import Statements, teach
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, workflows
 from keepai.model.errors import Refused
@@ -24,8 +25,6 @@ from keepai.testing.crash import CrashAt, Crashed
 from tests.harness import Story, consumer, producer, take_first, workflow
 from tests.ledger import rows
 from tests.ledger.rows import raw, scalar
-
-ALL = ", ".join((*COLUMNS, "chain"))
 
 
 async def fill(ledger: SqliteLedger) -> str:
@@ -40,6 +39,12 @@ async def fill(ledger: SqliteLedger) -> str:
     return workflow_id
 
 
+def sealed(connection: apsw.Connection) -> list[tuple[int, int]]:
+    """The first and the last row of each seal."""
+    lasts = [0, *(row[0] for row in connection.execute("select last from seal order by last"))]
+    return [(before + 1, last) for before, last in pairwise(lasts)]
+
+
 def account(ledger: SqliteLedger) -> list[Row]:
     return ledger.read().all("account_page", first=0, limit=9_999)
 
@@ -47,7 +52,7 @@ def account(ledger: SqliteLedger) -> list[Row]:
 # Everything is in it
 
 
-async def test_every_verb_appends_and_every_row_is_chained(ledger: SqliteLedger) -> None:
+async def test_every_verb_appends_and_every_row_is_sealed(ledger: SqliteLedger) -> None:
     await fill(ledger)
     found = account(ledger)
     assert verify(ledger.read()) == Verified(len(found), len(found))
@@ -59,17 +64,26 @@ async def test_every_verb_appends_and_every_row_is_chained(ledger: SqliteLedger)
 
 def test_every_machine_appends_its_beginnings_and_its_moves() -> None:
     made = triggers.statements()
+    appending = {name for name, text in made.items() if "insert into transition" in text}
     for table, column, _, _ in triggers.BINDINGS.values():
-        for suffix in ("born", "moved"):
-            assert "insert into account" in made[f"{table}_{column}_{suffix}"]
+        assert {f"{table}_{column}_born", f"{table}_{column}_moved"} <= appending
     assert set(triggers.WHY) == set(MACHINES)
-    assert sum("insert into account" in text for text in made.values()) == 2 * len(MACHINES) + len(triggers.NOTED) + 1
+    assert len(appending) == 2 * len(MACHINES) + len(triggers.NOTED) + 1
+    assert all("account_brief(" in made[name] for name in appending), "a program without it cannot move anything"
 
 
-def test_nothing_is_appended_without_its_hash() -> None:
-    appending = [text for text in triggers.statements().values() if "insert into transition" in text]
-    assert len(appending) == 1
-    assert "account_chain(" in appending[0]
+async def test_each_commit_has_one_seal_behind_all_its_rows(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    deployed = len(account(ledger))
+    await ledger.write(rows.produce, workflow_id, "m1", "m2")
+    assert sealed(ledger._connection) == [(1, deployed), (deployed + 1, len(account(ledger)))]
+
+
+async def test_a_commit_that_moves_nothing_has_no_seal(ledger: SqliteLedger) -> None:
+    await fill(ledger)
+    before = sealed(ledger._connection)
+    await ledger.write(lambda tx: tx.run("host_touch", epoch=tx.epoch))
+    assert sealed(ledger._connection) == before
 
 
 async def test_an_act_stands_in_the_same_sequence_as_what_it_moved(ledger: SqliteLedger) -> None:
@@ -127,9 +141,23 @@ async def test_a_long_text_stands_in_it_as_its_hash(ledger: SqliteLedger) -> Non
 async def test_a_program_without_the_functions_cannot_write(path: Path) -> None:
     await SqliteLedger(path).close()
     connection = apsw.Connection(str(path))
-    with pytest.raises(apsw.SQLError, match="no such function: account_chain"):
+    with pytest.raises(apsw.SQLError, match="no such function: account_brief"):
         connection.execute("insert into action (act, subject, actor, detail, at) values ('a', 'b', 'c', 'd', 1)")
     connection.close()
+
+
+async def test_what_another_program_moves_with_the_function_has_no_seal(path: Path) -> None:
+    ledger = SqliteLedger(path)
+    await fill(ledger)
+    await ledger.close()
+    connection = apsw.Connection(str(path))
+    teach(connection)
+    connection.execute("insert into action (act, subject, actor, detail, at) values ('a', 'b', 'c', 'd', 1)")
+    found = verify(Statements(connection))
+    newest = scalar(connection, "select max(seq) from transition")
+    connection.close()
+    assert (found.first_broken, found.rows) == (newest, newest - 1)
+    assert found.why == f"Rows {newest} to {newest} have no seal: they were put in, or their seal was taken away."
 
 
 # Tampering
@@ -148,84 +176,101 @@ async def file(path: Path) -> AsyncIterator[apsw.Connection]:
         yield connection
 
 
+def group_of(connection: apsw.Connection, seq: int) -> tuple[int, int]:
+    """The first and the last row of the seal that a row is under."""
+    return next(each for each in sealed(connection) if each[0] <= seq <= each[1])
+
+
 #: Every column of the first, a middle and a late row.
-EDITS = [(column, seq) for column in (*COLUMNS[1:], "chain") for seq in (1, 9, 20)]
+EDITS = [(column, seq) for column in COLUMNS[1:] for seq in (1, 9, 20)]
 
 
 @pytest.mark.parametrize(("column", "seq"), EDITS)
-def test_a_changed_column_is_found_at_its_row(file: apsw.Connection, column: str, seq: int) -> None:
+def test_a_changed_column_is_found_at_its_seal(file: apsw.Connection, column: str, seq: int) -> None:
+    first, last = group_of(file, seq)
     file.execute(f"update transition set {column} = iif({column} is null, 'x', {column} || '1') where seq = ?", (seq,))
     found = verify(Statements(file))
-    assert (found.first_broken, found.rows) == (seq, seq - 1)
-    assert found.why == f"Row {seq} does not fit its hash: it, or the row before it, was changed after it was written."
+    assert (found.first_broken, found.rows) == (first, first - 1)
+    assert found.why == (
+        f"Rows {first} to {last} do not fit their seal: one of them, or the seal before, was changed after they were "
+        "written, or rows were taken out or put in."
+    )
 
 
 @pytest.mark.parametrize("column", ["why", "source", "actor"])
 def test_a_value_that_was_taken_away_is_found(file: apsw.Connection, column: str) -> None:
     seq = scalar(file, f"select max(seq) from transition where {column} is not null")
     file.execute(f"update transition set {column} = null where seq = ?", (seq,))
-    assert verify(Statements(file)).first_broken == seq
+    assert verify(Statements(file)).first_broken == group_of(file, seq)[0]
 
 
-NEW = f"insert into transition ({ALL}) select :seq, workflow_id, machine, subject, source, target, at, why, actor"
+NEW = "insert into transition select :seq, workflow_id, machine, subject, source, target, at, why, actor, chain"
 SHIFT = "update transition set seq = -seq - 1 where seq >= :seq; update transition set seq = -seq where seq < 0"
 SWAP = """
   create temp table two as select * from transition where seq in (7, 11);
-  update transition set (workflow_id, machine, subject, source, target, at, why, actor{chain}) =
-    (select workflow_id, machine, subject, source, target, at, why, actor{chain} from two
+  update transition set (workflow_id, machine, subject, source, target, at, why, actor) =
+    (select workflow_id, machine, subject, source, target, at, why, actor from two
       where two.seq = 18 - transition.seq) where seq in (7, 11)
 """
 
-#: What somebody did to the file → the statements, the first row that does not fit, and what is said of it.
+#: What somebody did to the file → the statements, and what is said of it.
 TAMPERED = {
-    "a row deleted": ("delete from transition where seq = 7", 8, "Row 7 is missing, the next is 8"),
-    "the first row deleted": ("delete from transition where seq = 1", 2, "Row 1 is missing"),
+    "a row deleted": ("delete from transition where seq = 7", "Row 7 is missing, the next is 8"),
+    "the first row deleted": ("delete from transition where seq = 1", "Row 1 is missing"),
     "a row deleted, the others renumbered": (
-        "delete from transition where seq = 7; update transition set seq = seq - 1 where seq > 7", 7, "does not fit"),
+        "delete from transition where seq = 7; update transition set seq = seq - 1 where seq > 7", "do not fit"),
     "a row put in between": (
-        f"{SHIFT.replace(':seq', '7')}; {NEW.replace(':seq', '7')}, chain from transition where seq = 6", 7,
-        "does not fit"),
-    "a row put in front": (f"{NEW.replace(':seq', '0')}, null from transition where seq = 1", 0, "Row 1 is missing"),
-    "a row put behind without a hash": (
-        f"{NEW.replace(':seq', '1 + (select max(seq) from transition)')}, null from transition where seq = 1", None,
-        "has no hash"),
-    "a row put behind with the hash of another": (
-        f"{NEW.replace(':seq', '1 + (select max(seq) from transition)')}, chain from transition where seq = 1", None,
-        "does not fit"),
-    "two rows' contents swapped": (SWAP.format(chain=""), 7, "does not fit"),
-    "two rows swapped with their hashes": (SWAP.format(chain=", chain"), 7, "does not fit"),
-    "a hash taken away": ("update transition set chain = null where seq = 7", 7, "has no hash"),
-    "the hashes of the beginning taken away": ("update transition set chain = null where seq <= 7", 8, "does not fit"),
-    "every hash but the last taken away": (
-        "update transition set chain = null where seq < (select max(seq) from transition)", None, "does not fit"),
-    "bytes": ("update transition set why = x'00ff' where seq = 7", 7, "does not fit"),
-    "bytes as text": ("update transition set why = cast(x'ff' as text) where seq = 7", 7, "follows row 6 is no text"),
-    "a number": ("update transition set seq = 1000 where seq = 7", 8, "Row 7 is missing"),
+        f"{SHIFT.replace(':seq', '7')}; {NEW.replace(':seq', '7')} from transition where seq = 6", "do not fit"),
+    "a row put in front": (f"{NEW.replace(':seq', '0')} from transition where seq = 1", "Row 1 is missing"),
+    "a row put behind": (
+        f"{NEW.replace(':seq', '1 + (select max(seq) from transition)')} from transition where seq = 1",
+        "have no seal"),
+    "a row put behind with a hash of its own": (
+        f"{NEW.replace(':seq', '1 + (select max(seq) from transition)').replace('chain', repr('x'))} "
+        "from transition where seq = 1", "has a hash of its own"),
+    "two rows' contents swapped": (SWAP, "do not fit"),
+    "a hash of its own for a row": ("update transition set chain = 'x' where seq = 7", "has a hash of its own"),
+    "a seal taken away": ("delete from seal where last = (select min(last) from seal where last > 7)", "do not fit"),
+    "the newest seal taken away": ("delete from seal where last = (select max(last) from seal)", "have no seal"),
+    "every seal taken away": ("delete from seal", "have no seal"),
+    "a seal changed": ("update seal set chain = 'x' where last > 7", "do not fit"),
+    "a seal put in": ("insert into seal select max(last) - 1, chain from seal", "do not fit"),
+    "an empty seal put in": ("insert into seal select max(last) - 1, '' from seal", "do not fit"),
+    "a seal moved": ("update seal set last = last + 1 where last = (select min(last) from seal where last > 7)",
+                     "do not fit"),
+    "a seal put in behind": ("insert into seal select max(last) + 5, 'x' from seal", "and no such row"),
+    "a seal put in front": ("insert into seal values (0, 'x')", "and no such row"),
+    "the end cut off without its seal": ("delete from transition where seq > 7", "and no such row"),
+    "bytes": ("update transition set why = x'00ff' where seq = 7", "do not fit"),
+    "bytes as text": ("update transition set why = cast(x'ff' as text) where seq = 7", "follows row 6 is no text"),
+    "a number": ("update transition set seq = 1000 where seq = 7", "Row 7 is missing"),
 }
 
 
 @pytest.mark.parametrize("how", TAMPERED)
 def test_tampering_is_found_and_named(file: apsw.Connection, how: str) -> None:
-    statements, broken, said = TAMPERED[how]
+    statements, said = TAMPERED[how]
     file.execute(statements)
     found = verify(Statements(file))
-    assert found.first_broken == (broken if broken is not None else scalar(file, "select max(seq) from transition"))
     assert found.why is not None
     assert said in found.why
+    assert found.first_broken in (found.rows + 1, 0), "everything before it was verified"
 
 
-def test_a_row_that_was_rewritten_with_its_hash_is_found_at_the_next(file: apsw.Connection) -> None:
+def test_a_row_that_was_rewritten_with_its_seal_is_found_at_the_next(file: apsw.Connection) -> None:
+    first, last = group_of(file, 7)
     file.execute("update transition set why = 'another' where seq = 7")
-    before = scalar(file, "select chain from transition where seq = 6")
-    [row] = file.execute(f"select {', '.join(COLUMNS)} from transition where seq = 7")
-    file.execute("update transition set chain = ? where seq = 7", (chain(before, *row),))
-    assert verify(Statements(file)).first_broken == 8
+    before = scalar(file, f"select coalesce(max(chain), '') from seal where last = {first - 1}")
+    rewritten = file.execute(f"select {', '.join(COLUMNS)} from transition where seq between {first} and {last}")
+    file.execute("update seal set chain = ? where last = ?", (chain(before, *rewritten), last))
+    assert verify(Statements(file)).first_broken == last + 1
 
 
-def test_that_the_end_was_cut_off_cannot_be_seen(file: apsw.Connection) -> None:
+def test_that_the_end_was_cut_off_with_its_seals_cannot_be_seen(file: apsw.Connection) -> None:
     # what the docs admit: nothing in the file says how long the account was
-    file.execute("delete from transition where seq > 7")
-    assert verify(Statements(file)) == Verified(7, 7)
+    last = group_of(file, 7)[1]
+    file.execute(f"delete from transition where seq > {last}; delete from seal where last > {last}")
+    assert verify(Statements(file)) == Verified(last, last)
 
 
 def test_no_two_rows_have_one_encoding() -> None:
@@ -239,7 +284,64 @@ def test_the_hash_is_pinned() -> None:
     assert chain(*row) == "71e69fdd254d833fd46db6e5f375e410c00a0e18680fff4569805f4b1e4fad74"
 
 
-# What is older than the chain
+def test_the_hash_of_a_seal_is_pinned() -> None:
+    row = (1, "wf_1", "status", "run_1", "active", "paused", 1_700_000_000_000, '{"message":"é"}', "hst_1")
+    assert chain("", row, row) == "e4fd8101e213d9dc40f67b7279722c8f5d5d3604abf314f5fefbd0fe648cdb93"
+
+
+# From before there were seals: a hash for each row
+
+
+@pytest.fixture
+async def chained(path: Path) -> Path:
+    """A file of the fifth schema, with what a run writes."""
+    ledger = SqliteLedger(path)
+    await fill(ledger)
+    await ledger.close()
+    with raw(path) as connection:
+        connection.execute("drop trigger transition_final; drop table seal")
+        previous = None
+        for row in connection.execute(f"select {', '.join(COLUMNS)} from transition order by seq").fetchall():
+            previous = chain(previous, *row)
+            connection.execute("update transition set chain = ? where seq = ?", (previous, row[0]))
+        connection.execute(
+            "drop index event_pending; create index event_pending on event (workflow_id); "
+            "create index event_waiting on event (workflow_id); create view account as select 1; "
+            "pragma user_version = 5")
+    return path
+
+
+async def test_the_first_seal_goes_on_from_the_last_row_that_has_its_own_hash(chained: Path) -> None:
+    ledger = SqliteLedger(chained)
+    older = verify(ledger.read())
+    assert (older.first_broken, older.rows, older.chained) == (None, older.rows, older.rows)
+    await ledger.write(workflows.note, None, "test", "x", "ann", None)
+    assert verify(ledger.read()) == Verified(older.rows + 1, older.rows + 1)
+    await ledger.close()
+
+
+@pytest.mark.parametrize(("statement", "broken", "said"), [
+    ("update transition set why = 'x' where seq = 7", 7, "Row 7 does not fit its hash"),
+    ("update transition set chain = 'x' where seq = 7", 7, "Row 7 does not fit its hash"),
+    ("update transition set chain = null where seq = 7", 7, "Row 7 has no hash"),
+    ("update transition set chain = null where seq <= 7", 1, "Row 8 does not fit its hash"),
+    ("update transition set chain = null", 1, "do not fit their seal"),
+    ("update seal set chain = 'x'", None, "do not fit their seal"),
+    ("update seal set chain = ''", None, "do not fit their seal"),
+])
+async def test_tampering_with_rows_that_have_their_own_hash_is_found(
+    chained: Path, statement: str, broken: int | None, said: str,
+) -> None:
+    await SqliteLedger(chained).close()
+    with raw(chained) as connection:
+        connection.execute(f"drop trigger transition_final; drop trigger seal_final; {statement}")
+        found, newest = verify(Statements(connection)), scalar(connection, "select max(seq) from transition")
+    assert found.why is not None
+    assert said in found.why
+    assert found.first_broken == (broken or newest)
+
+
+# What is older than any hash
 
 
 @pytest.fixture
@@ -273,10 +375,10 @@ async def test_rows_without_a_hash_are_accepted_nowhere_else(old: Path) -> None:
     await ledger.write(workflows.move, "wf", WorkflowStatus.ACTIVE, "resume", "ann")
     await ledger.close()
     with raw(old) as connection:
-        connection.execute("drop trigger transition_final; update transition set chain = null where seq = 4")
-        assert verify(Statements(connection)).first_broken == 4
+        connection.execute("drop trigger seal_stays; delete from seal where last = 4")
+        assert verify(Statements(connection)).first_broken == 3
         connection.execute("drop trigger transition_stays; delete from transition where seq = 1")
-        assert verify(Statements(connection)).first_broken == 2
+        assert verify(Statements(connection)).first_broken == 1
 
 
 async def test_what_is_older_than_the_chain_is_still_told(old: Path) -> None:

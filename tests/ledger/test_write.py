@@ -120,14 +120,14 @@ async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) ->
 async def test_readers_do_not_wait_for_a_commit_that_waits_for_the_disk(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inside, leave, seal = threading.Event(), threading.Event(), Writer._seal
+    inside, leave, seal = threading.Event(), threading.Event(), Writer._finish
 
     def hold(writer: Writer, batch: list[Work]) -> None:
         inside.set()
         assert leave.wait(10)
         seal(writer, batch)
 
-    monkeypatch.setattr(Writer, "_seal", hold)
+    monkeypatch.setattr(Writer, "_finish", hold)
     ledger.crew = 2
     held = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
     await asyncio.to_thread(inside.wait, 10)

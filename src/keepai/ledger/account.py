@@ -1,21 +1,23 @@
-"""The account: every move and every act in one sequence, each row chained to the one before by a hash.
+"""The account: every move and every act in one sequence; each commit seals its rows with a hash.
 
-The triggers of a file append to it, so that a row is in the same transaction as what it tells. Here is how a row
-is hashed, and how a whole account is verified. It proves that no row was changed, taken out, put in or moved after
-a later row was written. It cannot prove that the newest rows are still there, nor that nobody who has this code
-wrote the whole of it anew.
+The triggers of a file append to it, so that a row is in the same transaction as what it tells; whoever commits puts
+a seal behind what the transaction appended, over these rows and the seal before. Here is how they are hashed, and how a
+whole account is verified. It proves that no row was changed, taken out, put in or moved after it was sealed. It cannot
+prove that the newest seals are still there with their rows, nor that nobody who has this code wrote the whole of it
+anew. In a ledger from before there were seals each row has a hash of its own, over itself and the hash of the row
+before; the first seal goes on from it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 
-from .base import Reader, Row
+from .base import Reader, Row, Tx
 
-#: What is hashed of a row, in this order, after the hash of the row before.
+#: What is hashed of a row, in this order.
 COLUMNS = ("seq", "workflow_id", "machine", "subject", "source", "target", "at", "why", "actor")
 
 #: A longer text stands in the account as its hash.
@@ -23,11 +25,21 @@ BRIEF_MAX = 1_000
 
 _PAGE_ROWS = 5_000
 _SEQ_LEAST = -(1 << 63)
+_NONE = ""  # the hash before the first seal
 
 
 def chain(*parts: object) -> str:
-    """The hash of a row: over the hash of the row before, then every column, as one JSON list."""
+    """The hash of a seal (the hash before it, then every row since), or of an older row (the hash of the row before,
+    then every column): as one JSON list."""
     return hashlib.sha256("".join(_told(parts, 0)).encode()).hexdigest()
+
+
+def seal(tx: Tx) -> None:
+    """Put the seal behind what this transaction has appended."""
+    before = tx.one("seal_last") or {"last": 0, "chain": _NONE}
+    rows = tx.values("seal_rows", last=before["last"])
+    if rows:
+        tx.run("seal_insert", last=rows[-1][0], chain=chain(before["chain"], *rows))
 
 
 def brief(text: str | None) -> str | None:
@@ -42,7 +54,7 @@ def _odd(value: bytes) -> dict[str, str]:
     return {"bytes": value.hex()}
 
 
-#: What `json.JSONEncoder(separators=(",", ":"), default=_odd)` would make anew for every row.
+#: What `json.JSONEncoder(separators=(",", ":"), default=_odd)` would make anew for every text.
 _told = c_make_encoder(None, _odd, encode_basestring_ascii, None, ":", ",", False, False, True)
 
 
@@ -51,45 +63,100 @@ class Verified:
     """How far an account holds."""
 
     rows: int
-    chained: int  # the others are older than the chain
-    first_broken: int | None = None  # the first row that does not fit
+    chained: int  # the others are older than the first hash
+    first_broken: int | None = None  # the first row that nothing vouches for
     why: str | None = None
 
 
 def verify(read: Reader) -> Verified:
     """Walk the account from its first row to its last, or to the first that does not fit."""
-    rows = chained = seq = 0
-    previous: str | None = None
+    walk = _Walk(_pages(read, "seal_page", "last"))
     try:
-        for row in _rows(read):
-            why = _wrong(row, seq, previous)
+        for row in _pages(read, "account_page", "seq"):
+            why = walk.wrong(row)
             if why:
-                return Verified(rows, chained, row["seq"], why)
-            rows, seq, previous = rows + 1, row["seq"], row["chain"]
-            chained += previous is not None
+                return walk.broken(row["seq"], why)
     except UnicodeDecodeError:
-        return Verified(rows, chained, seq + 1, f"What follows row {seq} is no text: Keep did not write that.")
-    return Verified(rows, chained)
+        return walk.broken(walk.seq + 1, f"What follows row {walk.seq} is no text: Keep did not write that.")
+    why = walk.unfinished()
+    return walk.broken(walk.seq + 1, why) if why else Verified(walk.rows, walk.chained)
 
 
-def _wrong(row: Row, before: int, previous: str | None) -> str | None:
-    """Why a row cannot follow the row `before`, whose hash is `previous`."""
-    seq = row["seq"]
-    if seq != before + 1:
-        return f"Row {before + 1} is missing, the next is {seq}: rows were taken out, put in or renumbered."
-    if row["chain"] is None:
-        return None if previous is None else (
-            f"Row {seq} has no hash, though the row before it has one: it was put in, or its hash was taken away.")
-    if row["chain"] != chain(previous, *(row[name] for name in COLUMNS)):
-        return f"Row {seq} does not fit its hash: it, or the row before it, was changed after it was written."
-    return None
+class _Walk:
+    """Goes from row to row, and from seal to seal."""
+
+    def __init__(self, seals: Iterator[Row]) -> None:
+        self._seals, self._next = seals, next(seals, None)
+        self._before = _NONE  # the hash of the last seal
+        self._previous: str | None = None  # the hash of the last row that has its own
+        self._sealed = False  # whether a seal was passed: no row after it has a hash of its own
+        self._open: list[Sequence[object]] = []  # rows that no seal was met for yet
+        self.rows = self.chained = self.seq = 0
+
+    def wrong(self, row: Row) -> str | None:
+        """Why a row cannot follow those before it, if so."""
+        seq = row["seq"]
+        if seq != self.seq + 1:
+            return f"Row {self.seq + 1} is missing, the next is {seq}: rows were taken out, put in or renumbered."
+        why = self._unfit(row)
+        if why is None:
+            self.seq = seq
+            if self._next is not None and self._next["last"] == seq:
+                why = self._close(row, self._next)
+        return why
+
+    def _unfit(self, row: Row) -> str | None:
+        seq, values = row["seq"], tuple(row[name] for name in COLUMNS)
+        if row["chain"] is None:
+            if self._previous is not None and not self._sealed:
+                return f"Row {seq} has no hash, though the row before it has one: it was put in, or lost its hash."
+            self._open.append(values)
+            return None
+        if self._sealed:
+            return f"Row {seq} has a hash of its own, though the rows before it are sealed: it was put in."
+        if row["chain"] != chain(self._previous, *values):
+            return f"Row {seq} does not fit its hash: it, or the row before it, was changed after it was written."
+        self._count(len(self._open), 0)  # those are older than the first hash
+        self._count(1, 1)
+        self._previous = row["chain"]
+        return None
+
+    def _close(self, row: Row, seal: Row) -> str | None:
+        """A seal stands behind this row: whether it fits what it closes."""
+        older = row["chain"] is not None or (seal["chain"] == _NONE and not self._sealed)
+        fits = (row["chain"] or _NONE) if older else chain(self._before, *self._open)
+        if seal["chain"] != fits:
+            first = min(self.rows + 1, self.seq)
+            return (
+                f"Rows {first} to {self.seq} do not fit their seal: one of them, or the seal before, was changed after "
+                "they were written, or rows were taken out or put in."
+            )
+        self._count(len(self._open), 0 if older else len(self._open))
+        self._before, self._sealed, self._next = seal["chain"], True, next(self._seals, None)
+        return None
+
+    def _count(self, rows: int, chained: int) -> None:
+        self._open.clear()
+        self.rows, self.chained = self.rows + rows, self.chained + chained
+
+    def unfinished(self) -> str | None:
+        """Why the account cannot end here, if so."""
+        if self._next is not None:
+            return f"There is a seal behind row {self._next['last']}, and no such row: rows were taken out."
+        if self._open and (self._sealed or self._previous is None):
+            return f"Rows {self.rows + 1} to {self.seq} have no seal: they were put in, or their seal was taken away."
+        return None
+
+    def broken(self, seq: int, why: str) -> Verified:
+        """What is known when it does not hold from there on, or from the first row that no seal vouches for."""
+        return Verified(self.rows, self.chained, min(seq, self.rows + 1), why)
 
 
-def _rows(read: Reader) -> Iterator[Row]:
+def _pages(read: Reader, query: str, key: str) -> Iterator[Row]:
     first, limit = _SEQ_LEAST, _PAGE_ROWS
     while True:
         try:
-            page = read.all("account_page", first=first, limit=limit)
+            page = read.all(query, first=first, limit=limit)
         except UnicodeDecodeError:
             if limit == 1:
                 raise
@@ -98,4 +165,4 @@ def _rows(read: Reader) -> Iterator[Row]:
         if not page:
             return
         yield from page
-        first = page[-1]["seq"] + 1
+        first = page[-1][key] + 1

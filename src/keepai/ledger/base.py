@@ -46,6 +46,10 @@ class Tx(Reader, Protocol):
         """The first row of a statement that must give one; otherwise `Conflict` with `why`."""
         ...
 
+    def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
+        """Every row, as its columns in order."""
+        ...
+
     def new_id(self, prefix: str) -> str:
         """A fresh id."""
         ...

@@ -15,13 +15,10 @@ from typing import Any
 
 import apsw
 
-from keepai.ledger import account
 from keepai.ledger.sqlite import connection as opening
 from keepai.ledger.sqlite import store
 from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.writer import Writer
-
-_chain = account.chain
 
 _NAME = "/ledger"
 _CHANGES_MAX = 1 << 13  # that are made before older bytes come back: SQLite must not take its own count for theirs
@@ -55,14 +52,9 @@ class Memory:
         self.connection = apsw.Connection(_NAME, vfs="memdb", statementcachesize=1000)
         opening.settle(self.connection)
         self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
-        self.has_power_cuts = self.is_chained = True
-        with replaced([(account, "chain", self._chain)]):
-            opening.teach(self.connection)
+        self.has_power_cuts = True
+        opening.teach(self.connection)
         self.synced = image
-
-    def _chain(self, *parts: object) -> str:
-        """The hash of a row of the account, or none, to save time where nobody verifies it."""
-        return _chain(*parts) if self.is_chained else ""
 
     def cut(self) -> None:
         """The power fails: what was not synced is gone."""
@@ -77,9 +69,9 @@ class Memory:
         if self.connection.in_transaction:
             self.connection.execute("rollback")
 
-    def reset(self, *, has_power_cuts: bool, is_chained: bool) -> None:
+    def reset(self, *, has_power_cuts: bool) -> None:
         """An empty ledger again."""
-        self.has_power_cuts, self.is_chained = has_power_cuts, is_chained
+        self.has_power_cuts = has_power_cuts
         self.synced = _empty()
         self.cut()
 

@@ -1,4 +1,4 @@
--- Whether a ledger is what it should be. None of these changes anything.
+-- The account's seals, and whether a ledger is what it should be.
 
 -- name: check_pages
 -- What is wrong with the pages, indexes and constraints of the file; one row that says ok if nothing is.
@@ -16,3 +16,20 @@ select at from transition order by seq desc limit 1;
 -- The account from one row on, in its order.
 select seq, workflow_id, machine, subject, source, target, at, why, actor, chain from transition
 where seq >= :first order by seq limit :limit;
+
+-- name: seal_last
+-- The newest seal of the account.
+select last, chain from seal order by last desc limit 1;
+
+-- name: seal_rows
+-- What was appended to the account after a seal.
+select seq, workflow_id, machine, subject, source, target, at, why, actor from transition
+where seq > :last order by seq;
+
+-- name: seal_insert
+-- Close what one transaction appended to the account.
+insert into seal (last, chain) values (:last, :chain);
+
+-- name: seal_page
+-- The seals of the account from one row on, in their order.
+select last, chain from seal where last >= :first order by last limit :limit;

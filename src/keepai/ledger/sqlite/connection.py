@@ -80,10 +80,8 @@ def _make_private(path: Path) -> None:
 
 
 def teach(connection: apsw.Connection) -> None:
-    """Give a connection the functions that the triggers call; they see nothing but what they are given."""
+    """Give a connection the function that the triggers call; it sees nothing but what it is given."""
     kind = apsw.SQLITE_INNOCUOUS  # so that triggers may call them however the library was built
-    arguments = 1 + len(account.COLUMNS)
-    connection.create_scalar_function("account_chain", account.chain, arguments, deterministic=True, flags=kind)
     brief = cast("apsw.ScalarProtocol", account.brief)  # its type knows only functions of any number of arguments
     connection.create_scalar_function("account_brief", brief, 1, deterministic=True, flags=kind)
 
@@ -236,6 +234,11 @@ class Transaction(Statements):
         if not rows:
             raise Conflict(f"Nothing was changed: {why}.")
         return rows[0]
+
+    def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
+        """Every row, as its columns in order."""
+        text, listed = self._bare.get(query) or self._bared(query)
+        return self._execute(text, listed(params)).fetchall()
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""

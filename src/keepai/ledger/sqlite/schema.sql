@@ -13,7 +13,8 @@
 --   A question that was put to a person is in notice, once for each channel by which it was told; channel
 --   says how each of these does. Both are about telling only: nothing that runs depends on them.
 --   Every act of a person is in action. Triggers copy every move of a state, and every act, into
---   transition: the account, one sequence for all, each row chained to the one before by a hash.
+--   transition: the account, one sequence for all. Each commit puts a seal behind its rows: a hash over them and the
+--   seal before; rows from before there were seals have a hash each, in chain.
 --
 -- Every table but host, channel and notice is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
 -- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
@@ -381,9 +382,10 @@ create table transition (
 -- By subject first: ids sort by time, so what many workflows write at one moment lies on the same few pages.
 create index transition_by_subject on transition (subject, workflow_id);
 
--- What is put into this view is appended to the account, chained to the row before.
-create view account as
-select t.*, (select p.chain from transition p where p.seq = t.seq - 1) as previous from transition t;
+create table seal (
+  last integer primary key,
+  chain text not null
+);
 
 create table channel (
   name text not null primary key,

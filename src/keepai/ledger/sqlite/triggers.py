@@ -2,9 +2,8 @@
 
 They are derived when a file is opened, so the file and the code cannot disagree. They also append every move,
 every act and what else was decided to `transition`, which is the account (see ledger/account.py), keep committed
-runs, reservations and applied mutations as they are but for what retention empties, and forbid deleting. Two functions
-that they call are given to a connection by `connection.teach`: a program that has not got them cannot write what the
-account would not tell.
+runs, reservations and applied mutations as they are but for what retention empties, and forbid deleting. The function
+that they name is given to a connection by `connection.teach`: a program that has not got it can move nothing.
 """
 
 from __future__ import annotations
@@ -101,8 +100,8 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
 _HOST = "(select id from host order by epoch desc limit 1)"
 
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
-                  "mutation", "approval", "repair", "transition", "action")
-_NEVER_CHANGED = ("transition", "action", "script")
+                  "mutation", "approval", "repair", "transition", "seal", "action")
+_NEVER_CHANGED = ("transition", "seal", "action", "script")
 
 
 def statements() -> dict[str, str]:
@@ -111,7 +110,6 @@ def statements() -> dict[str, str]:
     for name, (table, column, subject, workflow) in BINDINGS.items():
         found.update(moves(MACHINES[name], table, column))
         found.update(_history(name, table, column, subject, workflow))
-    found.update(_appended())
     found.update(_noted())
     found.update(_frozen())
     return found
@@ -160,18 +158,13 @@ def _noted() -> Iterator[tuple[str, str]]:
 
 
 def _append(*values: str) -> str:
-    """Put one row into the account, by the view whose trigger is given every value worked out, and once.
+    """Put one row into the account, its actor last; whoever commits seals it.
 
-    A row that is made by a query of the very table it goes to is put into a table of SQLite's own before."""
-    row = ", ".join(("(select coalesce(max(seq), 0) + 1 from transition)", *values))
-    previous = "(select chain from transition order by seq desc limit 1)"
-    return " ".join(("insert into account (", ", ".join(COLUMNS), ", previous) values (", row, ",", previous, ")"))
-
-
-def _appended() -> Iterator[tuple[str, str]]:
-    names, row = ", ".join(COLUMNS), ", ".join(f"new.{name}" for name in COLUMNS)
-    insert = " ".join(("insert into transition (", names, ", chain) values (", row, ","))
-    yield "account_appended", f"instead of insert on account begin {insert} account_chain(new.previous, {row})); end"
+    It gets the next number, for none is ever deleted. A function of ours stands where it is never called: a program
+    without it cannot even ask for a move."""
+    *told, actor = values
+    row = ", ".join((*told, f"coalesce({actor}, account_brief(null))"))
+    return " ".join(("insert into transition (", ", ".join(COLUMNS[1:]), ") values (", row, ")"))
 
 
 #: Table → all its columns but the one whose content retention may throw away.

@@ -27,6 +27,7 @@ from ...model import points
 from ...model.clock import Clock
 from ...model.errors import Conflict, LedgerStopped
 from ...model.states import IllegalMove
+from .. import account
 from .connection import Transaction, unusable
 
 _FLUSH_S = 1.0
@@ -159,7 +160,7 @@ class Writer:
             return
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         loop = asyncio.get_running_loop()
-        self._group, self._syncing = batch, self._thread.submit(self._seal, batch)
+        self._group, self._syncing = batch, self._thread.submit(self._finish, batch)
         self._syncing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._synced_by, done))
 
     def _synced_by(self, done: Future[None]) -> None:
@@ -204,7 +205,7 @@ class Writer:
 
     def _transact(self, batch: list[Work]) -> None:
         if self._perform(batch):
-            self._seal(batch)
+            self._finish(batch)
 
     def _perform(self, batch: list[Work]) -> bool:
         """Run the verbs, and leave the transaction open; False if nothing is left to commit."""
@@ -217,13 +218,14 @@ class Writer:
         if not done:
             self._connection.execute("rollback")
             return False
+        account.seal(self._tx)
         if self._full and self._dirty and self._connection.total_changes() == before:
             _touch(self._tx)  # a barrier that changes nothing must still sync what came before it
         for work in done:
             points.reach(f"before:{work.verb.__name__}")
         return True
 
-    def _seal(self, batch: list[Work]) -> None:
+    def _finish(self, batch: list[Work]) -> None:
         """Commit what is open."""
         self._connection.execute("commit")
         self._dirty = not self._full
