@@ -25,7 +25,7 @@ def test_a_good_file_is_said_to_be_good(worked: Place) -> None:
 
 
 @pytest.mark.parametrize(("statement", "said"), [
-    ("update transition set why = 'I was asked to' where seq = 9", "Row 9 does not fit its hash"),
+    ("update transition set why = 'I was asked to' where seq = 9", "Rows 7 to "),
     ("delete from transition where seq = 9", "Row 9 is missing"),
 ])
 def test_a_tampered_account_is_named_and_fails(worked: Place, statement: str, said: str) -> None:
@@ -35,7 +35,7 @@ def test_a_tampered_account_is_named_and_fails(worked: Place, statement: str, sa
     assert f"  account      BROKEN: {said}" in worked.type("db", "check", code=1).stdout
     found = worked.json("db", "check", code=1)
     assert (found["sound"], [each["sound"] for each in found["checks"]][:3]) == (False, [True, True, False])
-    assert found["checks"][2]["facts"]["first_broken"] in (9, 10)
+    assert found["checks"][2]["facts"]["first_broken"] == 7
 
 
 def test_without_a_file_it_says_so(place: Place) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from keepai.ledger.base import Tx
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.sqlite.writer import Work, Writer
+from keepai.ledger.sqlite.writer import Writer
 from keepai.ledger.transitions import workflows
 from keepai.model import points
 from keepai.model.errors import Conflict, Refused
@@ -120,14 +120,14 @@ async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) ->
 async def test_readers_do_not_wait_for_a_commit_that_waits_for_the_disk(
     ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    inside, leave, seal = threading.Event(), threading.Event(), Writer._finish
+    inside, leave, end = threading.Event(), threading.Event(), Writer._end
 
-    def hold(writer: Writer, batch: list[Work]) -> None:
+    def hold(writer: Writer) -> None:
         inside.set()
         assert leave.wait(10)
-        seal(writer, batch)
+        end(writer)
 
-    monkeypatch.setattr(Writer, "_finish", hold)
+    monkeypatch.setattr(Writer, "_end", hold)
     ledger.crew = 2
     held = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
     await asyncio.to_thread(inside.wait, 10)

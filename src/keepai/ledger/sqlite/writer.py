@@ -160,15 +160,18 @@ class Writer:
             return
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         loop = asyncio.get_running_loop()
-        self._group, self._syncing = batch, self._thread.submit(self._finish, batch)
+        self._group, self._syncing = batch, self._thread.submit(self._end)
         self._syncing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._synced_by, done))
 
     def _synced_by(self, done: Future[None]) -> None:
         """That commit has ended: whoever asked for it is told, and the next group's turn has come."""
         if done is not self._syncing:
             return  # `close` was quicker
+        def end(batch: list[Work]) -> None:
+            done.result()
+            self._committed(batch)
         batch, self._group = self._group, []
-        self._guarded(batch, lambda _batch: done.result())
+        self._guarded(batch, end)
         self._syncing = None
         _deliver(batch)
         if self._queue and not self._closing:
@@ -205,7 +208,8 @@ class Writer:
 
     def _transact(self, batch: list[Work]) -> None:
         if self._perform(batch):
-            self._finish(batch)
+            self._end()
+            self._committed(batch)
 
     def _perform(self, batch: list[Work]) -> bool:
         """Run the verbs, and leave the transaction open; False if nothing is left to commit."""
@@ -225,16 +229,20 @@ class Writer:
             points.reach(f"before:{work.verb.__name__}")
         return True
 
-    def _finish(self, batch: list[Work]) -> None:
-        """Commit what is open."""
+    def _end(self) -> None:
+        """Commit what is open. In another thread this waits for the disk and for nothing else: whatever of Python ran
+        there would take the interpreter from the loop, several times in a row."""
         self._connection.execute("commit")
+        self._checkpoint()
+
+    def _committed(self, batch: list[Work]) -> None:
+        """What was open is committed: others may rely on it."""
         self._dirty = not self._full
         for work in batch:
             if work.error is None:
                 points.reach(f"after:{work.verb.__name__}")
         if self._full:
             self._synced()
-        self._checkpoint()
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
