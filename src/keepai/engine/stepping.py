@@ -102,7 +102,8 @@ class Stepper:
             return  # one that nobody wants is still under way: those that are wanted need the processor
         self.begun_ms = self.parts.clock.now_ms()
         self.early = Early(self.parts, self._job(step, args, state, None), self._gate(step), self.begun_ms)
-        await asyncio.sleep(0)  # so that it is on its way before the commit takes its time
+        if self.parts.ledger.crew <= 1:  # a commit by itself is made at once, and is not to take its time before
+            await asyncio.sleep(0)  # the step is on its way; one of a group is made in a later turn of the loop
 
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
