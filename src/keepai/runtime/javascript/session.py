@@ -77,18 +77,20 @@ class Session:
             self._hand = self._habits.foresee(self._job, self._host)
             self._worker.give(self._job, self._number, self._hand.hand if self._hand else None)
             self._start_clock()
+            link, most = self._worker.link, self._frame_bytes_max
             while True:
-                frame = self._own(await self._worker.link.receive(self._frame_bytes_max))
-                if frame["t"] == "call":
+                frame = self._own(link.next(most) or await link.receive(most))
+                kind = frame["t"]
+                if kind == "call":
                     await self._call(frame)
-                elif frame["t"] == "used":
+                elif kind == "used":
                     self._used()
-                elif frame["t"] == "log":
+                elif kind == "log":
                     self._log(frame)
-                elif frame["t"] == "missed" and self._job.ahead is not None:
+                elif kind == "missed" and self._job.ahead is not None:
                     self._try_once()
                     self._habits.missed(self._job)
-                elif frame["t"] == "mutation" and self._job.ahead is not None:
+                elif kind == "mutation" and self._job.ahead is not None:
                     self._try_once()
                     self._foresee(self._job.ahead, frame)
                 else:
