@@ -275,7 +275,8 @@ class Session:
             return Ended(mutation=self._terminal(frame))
         if self._answers:
             raise Garbled("an end while calls are under way")
-        return Ended(value=self._result(frame.get("value")), ahead=self._foreseen)
+        value, said = self._result(frame.get("value"))
+        return Ended(value, ahead=self._foreseen, said=said)
 
     def _failure(self, frame: Frame) -> ScriptError:
         error = _ERRORS.get(str(frame.get("code")))
@@ -304,15 +305,17 @@ class Session:
         except ScriptError:
             self._habits.missed(self._job)
 
-    def _result(self, value: object) -> str | None:
+    def _result(self, value: object) -> tuple[str | None, Json]:
+        """The canonical text of what the step returned, and what it says."""
         if value is None:
-            return None
+            return None, None
         if not isinstance(value, str):
             raise Garbled("a result that is no text")
         try:
-            return canonical(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
+            said = decode(value, what="The result", bytes_max=self._limits.message_bytes_max)
         except ScriptError as error:
             raise self._refused(error) from None
+        return canonical(said), said
 
     # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
     # not touched when the clock stops: whoever hears it looks at the clock.
