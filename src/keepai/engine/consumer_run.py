@@ -43,7 +43,7 @@ async def execute(stepper: Stepper) -> Run | None:
 async def _prepare(stepper: Stepper) -> None:
     ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
-    result = prepare_result.parse(ended.value, stepper.handler, stepper.parts.policy, warnings)
+    result = prepare_result.parse(ended, stepper.handler, stepper.parts.policy, warnings)
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen = result.wishes, ended.ahead

@@ -24,7 +24,7 @@ class Early:
     def __init__(self, parts: Parts, job: Job, view: Gate, begun_ms: int) -> None:
         self.begun_ms = begun_ms
         self._job, self._host, self._left = job, Unbegun(view), parts.left
-        self._running = asyncio.ensure_future(parts.runtime.run(job, self._host))
+        self._running = asyncio.get_running_loop().create_task(parts.runtime.run(job, self._host))
 
     def fits(self, job: Job, gate: Gate) -> bool:
         """Whether it is the step that is wanted now, and was told what is true now."""
@@ -55,13 +55,22 @@ class Unbegun:
 
     def __init__(self, view: Gate) -> None:
         self._view = view  # of the same handler, before the commit
-        self._gate: asyncio.Future[Gate] = asyncio.get_running_loop().create_future()
+        self._gate: Gate | None = None  # from when it counts
+        self._refused = False  # it never will
+        self._waiting: asyncio.Future[Gate] | None = None  # of calls that came before it counts
         self._foreseen: tuple[Operation, Reply] | None = None
         self._noted: list[Callable[[Gate], None]] = []
 
     async def answer(self, operation: Operation) -> Reply:
         """Wait for the gate, then ask it."""
-        return await (await asyncio.shield(self._gate)).answer(operation)
+        return await (self._gate or await self._counts()).answer(operation)
+
+    async def _counts(self) -> Gate:
+        if self._refused:
+            raise _not_wanted()
+        if self._waiting is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+        return await asyncio.shield(self._waiting)  # several may wait for it, and one may be cut off
 
     def foresee(self, operation: Operation) -> Reply | None:
         """What a gate would answer now."""
@@ -87,23 +96,31 @@ class Unbegun:
 
     def begin(self, gate: Gate) -> None:
         """It counts, from here on with its own gate."""
+        assert not self._refused, "nobody wanted it"
         for note in self._noted:
             note(gate)
-        self._gate.set_result(gate)
+        self._gate = gate
+        if self._waiting is not None:
+            self._waiting.set_result(gate)
 
     def refuse(self) -> None:
         """It never will."""
-        if not self._gate.done():
-            self._gate.set_exception(HostFault("What this step was to follow did not come."))
-            self._gate.exception()  # nobody need wait for it
+        self._refused = True
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(_not_wanted())
+            self._waiting.exception()  # nobody need wait for it
 
     @property
     def begun(self) -> bool:
         """Whether it counts."""
-        return self._gate.done() and self._gate.exception() is None
+        return self._gate is not None
 
     def _note(self, note: Callable[[Gate], None]) -> None:
-        if self.begun:
-            note(self._gate.result())
+        if self._gate is not None:
+            note(self._gate)
         else:
             self._noted.append(note)
+
+
+def _not_wanted() -> HostFault:
+    return HostFault("What this step was to follow did not come.")

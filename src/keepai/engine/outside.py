@@ -8,7 +8,7 @@ system, or a person, can tell.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar, cast
 
@@ -53,18 +53,45 @@ DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, Preco
 _PASSED_ON = (ConnectorError, ConnectorBroke, ScriptError)
 
 
-async def _contained(method: Callable[[Json, Call], Awaitable[T]], params: Json, call: Call) -> T:
+def _made(
+    method: Callable[[Json, Call], Coroutine[object, object, T]], params: Json, call: Call,
+) -> tuple[asyncio.Task[T], asyncio.Future[None]]:
+    """A call under way in a task of its own, and what tells of its end a turn of the loop before the task does."""
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    return loop.create_task(_contained(method, params, call, over)), over
+
+
+async def _contained(
+    method: Callable[[Json, Call], Coroutine[object, object, T]], params: Json, call: Call, over: asyncio.Future[None],
+) -> T:
     """A connector's own `sys.exit` must not end the host, as it would out of a task."""
     try:
         return await method(params, call)
     except SystemExit as error:
         raise RuntimeError(f"it wanted to end the process ({in_words(error)})") from error
+    finally:
+        _tell(over)  # whoever waits looks when this task has made its last step, which is this one
+
+
+def _tell(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
+
+
+async def _ended(over: asyncio.Future[None], seconds: float) -> None:
+    """Wait until a call has ended, or its time."""
+    timer = asyncio.get_running_loop().call_later(seconds, _tell, over)
+    try:
+        await over
+    finally:
+        timer.cancel()
 
 
 async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
     """Ask the outside world; a failure is raised as what it means."""
-    task = asyncio.ensure_future(_contained(spec.invoke, params, call))
-    if not await _in_time(task, seconds):
+    task, over = _made(spec.invoke, params, call)
+    if not await _in_time(task, over, seconds):
         raise Transient(f"{name} did not answer within {seconds:g} s.")
     error = _error_of(task)
     if isinstance(error, OutcomeUnknown):
@@ -79,17 +106,18 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
     return Reply.of(answer)
 
 
-async def _in_time(task: asyncio.Future[T], seconds: float) -> bool:
+async def _in_time(task: asyncio.Task[T], over: asyncio.Future[None], seconds: float) -> bool:
     """Wait for a call of ours; one that does not end, not even when it is told to, is left behind."""
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
+        await _ended(over, seconds)
     except asyncio.CancelledError:
         task.cancel()
         raise
-    if not done:
-        task.cancel()
-        task.add_done_callback(lambda t: t.cancelled() or t.exception())
-    return bool(done)
+    if task.done():
+        return True
+    task.cancel()
+    task.add_done_callback(lambda t: t.cancelled() or t.exception())
+    return False
 
 
 def _error_of(task: asyncio.Future[T]) -> BaseException | None:
@@ -115,14 +143,14 @@ async def mutate(
     spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Pending], None],
 ) -> Answer:
     """Make the call. `given_up` gets a call that did not end even when it was told to."""
-    task = asyncio.ensure_future(_contained(spec.invoke, params, call))
+    task, over = _made(spec.invoke, params, call)
     try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
+        await _ended(over, seconds)
     except asyncio.CancelledError:
         task.cancel()
         given_up(task)  # whoever cuts this off must not take the call for ended
         raise
-    if not done:
+    if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=_GRACE_S)
     if task.done() and not task.cancelled():
@@ -170,8 +198,8 @@ async def reconcile(
     """Ask what became of a mutation; whatever goes wrong with asking means: ask again later.
 
     `given_up` gets a question that did not end in time."""
-    task = asyncio.ensure_future(_contained(spec.reconcile, params, call))
-    if not await _in_time(task, seconds):
+    task, over = _made(spec.reconcile, params, call)
+    if not await _in_time(task, over, seconds):
         given_up(task)
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
     error = _error_of(task)

@@ -8,6 +8,7 @@ from ..model.clock import parse_iso
 from ..model.codec import Json, check_id, check_size, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
 from ..model.policy import Policy
+from ..runtime.base import Ended
 from ..script.manifest import Handler
 
 _SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wakeAt?}."
@@ -30,12 +31,13 @@ class PrepareResult:
     wishes: Wishes
 
 
-def parse(returned: str | None, handler: Handler, policy: Policy, warn: list[str]) -> PrepareResult:
+def parse(ended: Ended, handler: Handler, policy: Policy, warn: list[str]) -> PrepareResult:
     """Check the shape; a wakeAt that is no date is ignored with a warning."""
+    returned = ended.value
     if returned is None:
         raise RuleBroken(f"prepare of {handler.name} returned nothing. {_SHAPE}")
     check_size(returned, "the PrepareResult", policy.prepare_bytes_max)
-    value = stored(returned)
+    value = ended.read()
     if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
         raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
     wanted = _wanted(value["reservations"], handler, policy)

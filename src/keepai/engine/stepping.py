@@ -27,6 +27,7 @@ class Before:
 
     handler: str
     early: Early | None
+    state: tuple[str | None] | None = None  # of that handler, as the commit left it; None: ask the ledger
 
     def leave(self) -> None:
         """What it started for the other is not wanted, unless that has taken it."""
@@ -43,6 +44,8 @@ class Stepper:
         self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
         self.early = before.early if before else None  # a step that was started beside a commit
         self.in_a_row = before is not None and before.handler == handler.name
+        self._state = before.state if before is not None and self.in_a_row else None
+        self._left: tuple[str | None] | None = None  # the state that the run's commit leaves, if that is known
         self.begun_ms = 0  # when the last step began
         self.permissions = Permissions(parts, run)
         self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
@@ -93,21 +96,25 @@ class Stepper:
             await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state())
 
     async def start_prepare(self, state: str | None) -> None:
-        """Have the `prepare` of a run that is likely to follow run while this one is being committed."""
+        """Have the `prepare` of a run that is likely to follow run while this one is being committed, with `state`.
+
+        Without one the state stays as it is."""
+        self._left = (self.state() if state is None else state,)
         if self.in_a_row:
-            await self._start(Step.PREPARE, (self.state() if state is None else state,))
+            await self._start(Step.PREPARE, self._left)
 
     async def _start(self, step: Step, args: tuple[str | None, ...], state: str | None = None) -> None:
         if self.parts.left:
             return  # one that nobody wants is still under way: those that are wanted need the processor
         self.begun_ms = self.parts.clock.now_ms()
         self.early = Early(self.parts, self._job(step, args, state, None), self._gate(step), self.begun_ms)
-        await asyncio.sleep(0)  # so that it is on its way before the commit takes its time
+        if self.parts.ledger.crew <= 1:  # a commit by itself is made at once, and is not to take its time before
+            await asyncio.sleep(0)  # the step is on its way; one of a group is made in a later turn of the loop
 
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
         early, self.early = self.early, None
-        return Before(self.handler.name, early)
+        return Before(self.handler.name, early, self._left)
 
     def leave(self) -> None:
         """What was started is not wanted."""
@@ -126,16 +133,14 @@ class Stepper:
     def _gate(self, step: Step, items: Work | None = None) -> Gate:
         return Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
 
-    @cached_property
-    def _state(self) -> str | None:
-        row = self.parts.ledger.read().one(
-            "handler_get", workflow_id=self.run.workflow_id, handler=self.handler.name,
-        )
-        return row["state"] if row else None
-
     def state(self) -> str | None:
         """The handler's durable state; nobody but a run of it changes that, when it commits."""
-        return self._state
+        if self._state is None:
+            row = self.parts.ledger.read().one(
+                "handler_get", workflow_id=self.run.workflow_id, handler=self.handler.name,
+            )
+            self._state = (row["state"] if row else None,)
+        return self._state[0]
 
     def _allowed(self, step: Step) -> frozenset[Kind]:
         if step is Step.MUTATE and self.parts.policy.mutate_reads == "by_id":

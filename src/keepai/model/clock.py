@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,14 +45,18 @@ class Ids:
         self._clock = clock
 
     def new(self, prefix: str) -> str:
-        """A fresh id: `run_` + 10 characters of time + 13 of chance."""
-        chance = int.from_bytes(os.urandom(8), "big")
-        time_part, chance_part = _ten(self._clock.now_ms()), _ten(chance >> 10)
-        return f"{prefix}_{time_part}{_ALPHABET[chance >> 60]}{chance_part}{_PAIRS[chance & 1023]}"
+        """A fresh id: `run_` + 10 characters of time + 13 of chance; every row of the ledger has one."""
+        chance, pairs = int.from_bytes(os.urandom(8), "big"), _PAIRS
+        return (
+            f"{prefix}_{_ten(self._clock.now_ms())}{_ALPHABET[chance >> 60]}{pairs[chance >> 50 & 1023]}"
+            f"{pairs[chance >> 40 & 1023]}{pairs[chance >> 30 & 1023]}{pairs[chance >> 20 & 1023]}"
+            f"{pairs[chance >> 10 & 1023]}{pairs[chance & 1023]}"
+        )
 
 
+@lru_cache(maxsize=8)
 def _ten(value: int) -> str:
-    """The last ten digits of a number, two at a time: every row of the ledger has such an id."""
+    """The last ten digits of a number, two at a time. Rows that are written together share their millisecond."""
     return (
         f"{_PAIRS[value >> 40 & 1023]}{_PAIRS[value >> 30 & 1023]}{_PAIRS[value >> 20 & 1023]}"
         f"{_PAIRS[value >> 10 & 1023]}{_PAIRS[value & 1023]}"

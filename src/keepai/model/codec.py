@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
-from typing import NoReturn, TypeAlias, cast
+from typing import NoReturn, TypeAlias
 
 from .errors import BadValue, LimitExceeded
 
@@ -24,7 +24,7 @@ DEPTH_MAX = 64
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = "".join(_write(clean(value, what=what), 0))
+    text = "".join(_write(value if _is_clean(value, 0) else _clean(value, what, 0), 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -34,7 +34,7 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
     """The value of a JSON text under the same rules; duplicate keys are refused too."""
     if bytes_max is not None:
         check_size(text, what, bytes_max)
-    if isinstance(text, str) and text.isascii() and "\\" not in text and _is_shallow(text):
+    if type(text) is str and text.isascii() and "\\" not in text and _is_shallow(text):
         try:
             return _read(_PLAIN, text)
         except (ValueError, BadValue):
@@ -50,12 +50,12 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
 
 def clean(value: object, *, what: str = "value") -> Json:
     """The value as it would come back from its text: itself, if that is the same, or `BadValue` naming the place."""
-    return cast("Json", value) if _is_clean(value, 0) else _clean(value, what, 0)
+    return value if _is_clean(value, 0) else _clean(value, what, 0)  # type: ignore[return-value]
 
 
 def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
-    text = "".join(_write(value, 0))
+    text = encode_basestring(value) if type(value) is str else "".join(_write(value, 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -101,15 +101,16 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
 
 def _read(decoder: json.JSONDecoder, text: str) -> Json:
     """The value of a whole text; one without white space around it, as most are, needs no search for that."""
-    if text[:1] in _WHITE:
-        return decoder.decode(text)  # type: ignore[no-any-return]
-    value, end = decoder.raw_decode(text)
+    try:
+        value, end = decoder.scan_once(text, 0)  # type: ignore[attr-defined]
+    except StopIteration:  # there is white space before it, or no value at all
+        end = -1
     return value if end == len(text) else decoder.decode(text)  # type: ignore[no-any-return]
 
 
 def _is_shallow(text: str) -> bool:
     """Whether there are too few brackets to go too deep, wherever they stand."""
-    return text.count("[") + text.count("{") <= DEPTH_MAX
+    return len(text) <= DEPTH_MAX or text.count("[") + text.count("{") <= DEPTH_MAX
 
 
 def _is_clean(value: object, depth: int) -> bool:
@@ -229,7 +230,6 @@ def _named(value: object) -> str:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_WHITE = " \t\n\r"
 
 
 def _unknown(value: object) -> NoReturn:

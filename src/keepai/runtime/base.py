@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..model.codec import Json, encode, stored
@@ -111,6 +111,12 @@ class Ended:
     value: str | None = None  # what it returned, as canonical JSON; None is undefined
     mutation: Operation | None = None
     ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
+    said: Json = field(default=None, compare=False, repr=False)  # what the text of `value` says, if it was read already
+
+    def read(self) -> Json:
+        """What it returned; ask when it returned something."""
+        assert self.value is not None, self
+        return stored(self.value) if self.said is None else self.said
 
 
 class Host(Protocol):

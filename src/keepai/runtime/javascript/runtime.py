@@ -19,6 +19,7 @@ from .habits import Habits
 from .harden import Protection
 from .link import Lost
 from .session import Session
+from .slots import Slots
 from .worker import EXIT_OUT_OF_MEMORY
 
 _JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
@@ -29,7 +30,7 @@ class JavaScriptRuntime:
     """Runs steps of JavaScript handlers in at most `workers_max` processes."""
 
     def __init__(self, workers_max: int | None = None) -> None:
-        self._slots = asyncio.Semaphore(workers_max or min(8, (os.cpu_count() or 1) + 1))
+        self._slots = Slots(workers_max or min(8, (os.cpu_count() or 1) + 1))
         self._free: list[Worker] = []
         self._busy: set[Worker] = set()
         self._server: ForkServer | None = None
@@ -40,18 +41,25 @@ class JavaScriptRuntime:
 
     async def run(self, job: Job, host: Host) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, or a `ScriptError`."""
-        async with self._slots:
-            try:
-                return await self._attempt(job, host, again=True)
-            except Lost:
-                return await self._attempt(job, host, again=False)
+        if not self._slots.take():
+            await self._slots.wait()
+        try:
+            return await self._attempt(job, host, again=True)
+        except Lost:
+            return await self._attempt(job, host, again=False)
+        finally:
+            self._slots.leave()
 
     async def protections(self) -> tuple[Protection, ...]:
         """The locks that hold a worker on this machine, and those that are missing."""
-        async with self._slots:
+        if not self._slots.take():
+            await self._slots.wait()
+        try:
             worker = self._take_free() or await self._take_new()
             self._give_back(worker)
             return worker.protections
+        finally:
+            self._slots.leave()
 
     async def close(self) -> None:
         """End every worker and the fork server."""

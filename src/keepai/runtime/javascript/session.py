@@ -77,18 +77,20 @@ class Session:
             self._hand = self._habits.foresee(self._job, self._host)
             self._worker.give(self._job, self._number, self._hand.hand if self._hand else None)
             self._start_clock()
+            link, most = self._worker.link, self._frame_bytes_max
             while True:
-                frame = self._own(await self._worker.link.receive(self._frame_bytes_max))
-                if frame["t"] == "call":
+                frame = self._own(link.next(most) or await link.receive(most))
+                kind = frame["t"]
+                if kind == "call":
                     await self._call(frame)
-                elif frame["t"] == "used":
+                elif kind == "used":
                     self._used()
-                elif frame["t"] == "log":
+                elif kind == "log":
                     self._log(frame)
-                elif frame["t"] == "missed" and self._job.ahead is not None:
+                elif kind == "missed" and self._job.ahead is not None:
                     self._try_once()
                     self._habits.missed(self._job)
-                elif frame["t"] == "mutation" and self._job.ahead is not None:
+                elif kind == "mutation" and self._job.ahead is not None:
                     self._try_once()
                     self._foresee(self._job.ahead, frame)
                 else:
@@ -273,7 +275,8 @@ class Session:
             return Ended(mutation=self._terminal(frame))
         if self._answers:
             raise Garbled("an end while calls are under way")
-        return Ended(value=self._result(frame.get("value")), ahead=self._foreseen)
+        value, said = self._result(frame.get("value"))
+        return Ended(value, ahead=self._foreseen, said=said)
 
     def _failure(self, frame: Frame) -> ScriptError:
         error = _ERRORS.get(str(frame.get("code")))
@@ -302,15 +305,17 @@ class Session:
         except ScriptError:
             self._habits.missed(self._job)
 
-    def _result(self, value: object) -> str | None:
+    def _result(self, value: object) -> tuple[str | None, Json]:
+        """The canonical text of what the step returned, and what it says."""
         if value is None:
-            return None
+            return None, None
         if not isinstance(value, str):
             raise Garbled("a result that is no text")
         try:
-            return canonical(decode(value, what="The result", bytes_max=self._limits.message_bytes_max))
+            said = decode(value, what="The result", bytes_max=self._limits.message_bytes_max)
         except ScriptError as error:
             raise self._refused(error) from None
+        return canonical(said), said
 
     # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
     # not touched when the clock stops: whoever hears it looks at the clock.
