@@ -19,6 +19,7 @@ from .guest import Guest, GuestCrashed
 
 _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
+_STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -92,12 +93,13 @@ class Cell:
 
 
 def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
-    """The memory above the stack, cut into pieces of something and long gaps of zeros; the stack is one gap."""
+    """The memory, cut into pieces of something and long gaps of zeros; all of the stack is zero, most of it a gap."""
     if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
-    memory, empty = guest.read(0, guest.memory_size()), bytes(_PAGE_BYTES)
+    memory = bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
+    kept, empty = range(stack_pointer - _STACK_KEPT_BYTES, stack_pointer), bytes(_PAGE_BYTES)
     pages = range(0, len(memory), _PAGE_BYTES)
-    marks = "".join("0" if at < stack_pointer or memory[at : at + _PAGE_BYTES] == empty else "1" for at in pages)
+    marks = "".join("1" if at in kept or memory[at : at + _PAGE_BYTES] != empty else "0" for at in pages)
     found = [match.span() for match in re.finditer(f"0{{{_GAP_PAGES_MIN},}}", marks)]
     gaps = tuple((start * _PAGE_BYTES, end * _PAGE_BYTES) for start, end in found)
     borders = [0, *(border for gap in gaps for border in gap), len(memory)]
