@@ -86,7 +86,6 @@ class StepRun:
     def run(self, compute_s: float) -> bytes:
         """Run the step and give the frame that ends it; whoever has that sent says `tell`."""
         self._deadline.begin(compute_s)
-        self._deadline.resume()
         try:
             frame = self._run()
             self.returned = self._result
@@ -97,7 +96,7 @@ class StepRun:
         except (OutOfTime, OutOfMemory, OutOfStack, GuestCrashed) as error:
             frame = self._fail(self._broken(error))
         finally:
-            self._deadline.pause()
+            self._deadline.end()
             self._vms.end(self._scripts.base)
         return frame
 
