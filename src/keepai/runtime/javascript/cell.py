@@ -34,13 +34,14 @@ class Image:
     entries: Mapping[str, int]  # handles of bootstrap's functions
     desk: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
+    spare: int  # another, which a step may give away once
 
     @classmethod
-    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int) -> Image:
+    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int, spare: int) -> Image:
         """The image of a guest that is at rest now."""
         stack_pointer = guest.stack_pointer()
         pieces, gaps = _parts(guest, stack_pointer)
-        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined)
+        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined, spare)
 
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""

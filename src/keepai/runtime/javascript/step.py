@@ -110,7 +110,7 @@ class StepRun:
         try:
             if self._script.image is None:
                 self._load()
-            vm.enter("start", _start_text(job))
+            vm.start(_start_text(job))
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
