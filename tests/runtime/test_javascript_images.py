@@ -287,4 +287,31 @@ def test_a_reset_leaves_no_byte_of_what_was_in_the_memory(inside) -> None:
     cell.reset(inside.base, Size())
     assert cell.guest.read(0, inside.base.size) == clean
     assert clean.count(0) < len(clean)
+    assert not any(clean[: inside.base.stack_pointer])
+
+
+# ---- strings on their way out -----------------------------------------------------------------------------
+
+STRINGS = {
+    "plain": ("'abc'", "abc"), "empty": ("''", ""), "with a NUL": ("'a\\0b'", "a\0b"), "of Latin 1": ("'caf\\xe9\\xff'", "café\xff"),
+    "wide": ("'5 \\u20ac, \\u{1f600}'", "5 €, 😀"), "a part of a longer one": ("'0123456789'.repeat(1000).slice(3, 9003)", ("0123456789" * 1000)[3:9003]),
+    "a part of a wide one": ("'\\u20ac123456789'.repeat(1000).slice(3, 9003)", ("€123456789" * 1000)[3:9003]),
+    "two put together": ("'a'.repeat(20000) + 'b'.repeat(20000)", "a" * 20000 + "b" * 20000),
+    "a plain and a wide one put together": ("'a'.repeat(20000) + '\\u20ac'.repeat(20000)", "a" * 20000 + "€" * 20000),
+}
+
+
+@asynchronous
+@pytest.mark.parametrize(("expression", "text"), STRINGS.values(), ids=STRINGS.keys())
+async def test_a_string_of_every_kind_comes_out_as_it_is(alone, expression, text) -> None:
+    host, made = FakeHost(), job(f"const s = {expression}; await ctx.gmail.get(s); console.log(s.slice(0, 100)); ctx.log(s.length); return s;")
+    assert value((await alone.run(made, host)).value) == text
+    assert [operation.args for operation in host.operations] == [(text,)]
+    assert host.texts == [text[:100], str(len(text.encode("utf-16-le")) // 2)]
+
+
+@asynchronous
+async def test_what_a_step_was_given_can_be_as_long_as_a_message_may_be(alone) -> None:
+    for length in (7_900, 8_100, 1 << 20):
+        assert await values(alone, job("return one.length;", args=(f'"{"x" * length}"',)), 2) == [length, length]
 

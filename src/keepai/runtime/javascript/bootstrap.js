@@ -44,7 +44,9 @@
     defineProperty(owner, name, { __proto__: null, value, writable: false, enumerable: true, configurable: false });
   const cut = (text, max) => (text.length > max ? slice(text, 0, max) + "…" : text);
   const FRAMES_MAX = 24;
-  const limitFrames = uncurry(Object.getOwnPropertyDescriptor(Error, "stackTraceLimit").set);
+  const { set: limitFrames } = Object.getOwnPropertyDescriptor(Error, "stackTraceLimit");
+  const traceOne = limitFrames.bind(Error, 1);
+  const traceMany = limitFrames.bind(Error, FRAMES_MAX);
   const here = () => cut(stackOf(new Error()), 4000);
 
   // ---- values out ----------------------------------------------------------------------------------------
@@ -54,7 +56,9 @@
   // `trail`, by depth the keys to the present value. It is a list, which costs a quarter of an object. The trail is
   // made once; only what is written while something else is (by a getter, say) has its own.
   const TRAIL = zeros(DEPTH_MAX + 1);
-  const quoted = create(null); // the names that the script's own text gives to members
+  // How a member begins: the first of its object, and those after it; by the names that the script's own text has.
+  const first = create(null);
+  const after = create(null);
   let isWriting = false;
   const encode = (value, name, index, count, read) => {
     if (typeof value === "string") return quote(value);
@@ -79,17 +83,25 @@
   };
   const compound = (v, depth, out) => {
     if (depth >= DEPTH_MAX) refuse(depth, out, "is nested deeper than " + DEPTH_MAX + " levels (or contains itself). Flatten it.");
-    const toJSON = ownToJSON(v);
-    if (toJSON) return write(apply(toJSON, v, [""]), depth + 1, out);
+    const parent = getPrototypeOf(v);
+    if ((parent !== ObjectPrototype && parent !== ArrayPrototype) || hasOwn(v, "toJSON")) { // few
+      const toJSON = ownToJSON(v);
+      if (toJSON) return write(apply(toJSON, v, [""]), depth + 1, out);
+    }
     return isArray(v) ? list(v, depth, out) : object(v, depth, out);
   };
   const list = (v, depth, out) => {
     const trail = out[4];
     let text = "[";
     for (let i = 0; i < v.length; i++) {
-      trail[depth] = i;
       const item = v[i];
-      text += (i ? "," : "") + (typeof item === "string" ? quote(item) : write(item, depth + 1, out) ?? "null");
+      if (i) text += ",";
+      if (typeof item === "string") {
+        text += quote(item);
+      } else {
+        trail[depth] = i;
+        text += write(item, depth + 1, out) ?? "null";
+      }
       if (text.length > messageMax) tooLarge(out);
     }
     return text + "]";
@@ -99,14 +111,22 @@
     const trail = out[4];
     let text = "";
     for (let i = 0; i < names.length; i++) {
-      const name = trail[depth] = names[i];
+      const name = names[i];
       const value = v[name];
-      const member = typeof value === "string" ? quote(value) : write(value, depth + 1, out);
-      if (member === undefined) continue;
-      text += (text && ",") + (quoted[name] ?? quote(name)) + ":" + member;
+      let member;
+      if (typeof value === "string") {
+        member = quote(value);
+      } else {
+        trail[depth] = name;
+        member = write(value, depth + 1, out);
+        if (member === undefined) continue;
+      }
+      if (text) text += after[name] ?? "," + quote(name) + ":";
+      else text = first[name] ?? "{" + quote(name) + ":";
+      text += member;
       if (text.length > messageMax) tooLarge(out);
     }
-    return "{" + text + "}";
+    return text ? text + "}" : "{}";
   };
   const number = (v, depth, out) => {
     if ((v | 0) === v) return "" + v;
@@ -123,8 +143,6 @@
 
   // A class's toJSON (Date's, say) counts; one that was hung on all objects or arrays does not.
   const ownToJSON = (v) => {
-    const parent = getPrototypeOf(v);
-    if ((parent === ObjectPrototype || parent === ArrayPrototype) && !hasOwn(v, "toJSON")) return undefined; // most
     for (let p = v; p !== null && p !== ObjectPrototype && p !== ArrayPrototype; p = getPrototypeOf(p)) {
       if (hasOwn(p, "toJSON")) return typeof v.toJSON === "function" ? v.toJSON : undefined;
     }
@@ -176,22 +194,13 @@
     return "?";
   };
 
-  const request = (name, args, id) => {
+  const request = (name, args) => {
     const read = readOf(name);
     let text = "";
     for (let i = 0; i < args.length; i++) {
       text += (i ? "\n" : "") + (encode(args[i], name, i, args.length, read) ?? "null");
     }
-    return host(id + "\n" + name + "\n" + text + "\0" + read);
-  };
-  const ask = (name, args) => {
-    const id = ++calls;
-    const answer = request(name, args, id);
-    if (answer !== undefined) {
-      const value = decode(answer);
-      return resolved(value);
-    }
-    return new Promise((resolve) => { waiting[id] = resolve; });
+    return host(++calls + "\n" + name + "\n" + text + "\0" + read);
   };
   const settle = (text) => {
     const border = indexOf(text, "\n");
@@ -211,9 +220,9 @@
         if (typeof member === "function") {
           if (readsTop === READS_MAX) readsTop = 0;
           const place = {};
-          limitFrames(Error, 1); // who reads: every frame costs
+          traceOne(); // who reads: every frame costs
           captureStackTrace(place, get);
-          limitFrames(Error, FRAMES_MAX);
+          traceMany();
           reads[readsTop++] = [path ? path + "." + key : key, key + "\n" + cut(place.stack, 4000)];
         }
         return member;
@@ -225,7 +234,10 @@
   };
   const builtIn = (name, scope) => freeze((...args) => {
     if (scope?.over) host("wrong", "ctx." + name + " belongs to an item that has ended; use the ctx of the item at work.", here());
-    return ask(name, args);
+    const answer = request(name, args);
+    if (answer !== undefined) return resolved(decode(answer));
+    const id = calls;
+    return new Promise((resolve) => { waiting[id] = resolve; });
   });
   const connector = (name, operations, scope) => {
     const made = {};
@@ -236,7 +248,7 @@
   // What fails inside an item ends the routine on the spot: nothing outside of the item's function can catch it.
   const within = (members) => freeze(async (id, title, work) => {
     if (typeof work !== "function") host("wrong", "ctx.withItem takes an id, a title and a function.", here());
-    const state = deepFreeze(decode(request("withItem", [id, title, "begin"], ++calls)));
+    const state = deepFreeze(decode(request("withItem", [id, title, "begin"])));
     const scope = create(null);
     let result;
     try {
@@ -245,7 +257,7 @@
       describe(e);
     }
     scope.over = true;
-    request("withItem", [id, title, "end"], ++calls);
+    request("withItem", [id, title, "end"]);
     return result;
   });
   // What `closed` makes a ctx of, once it is frozen.
@@ -273,7 +285,7 @@
     members.peek = builtIn("peek");
     members.getByIds = builtIn("getByIds");
     members.publish = builtIn("publish");
-    members.registerInput = freeze((...args) => decode(request("registerInput", args, ++calls)));
+    members.registerInput = freeze((...args) => decode(request("registerInput", args)));
     members.log = speak("info");
     return members;
   };
@@ -323,7 +335,7 @@
   const describe = (e) => host("threw", cut(textOf(e), TEXT_MAX), isError(e) ? cut(stackOf(e), 4000) : "");
 
   // Stack traces are ours: locations in messages must not be the script's to write or to run code in.
-  limitFrames(Error, FRAMES_MAX);
+  traceMany();
   const inert = (value) => record({ get: () => value, set: () => {}, enumerable: false, configurable: false });
   defineProperty(Error, "prepareStackTrace", inert(undefined));
   defineProperty(Error, "stackTraceLimit", inert(FRAMES_MAX));
@@ -361,31 +373,35 @@
 
   // ---- Keep ----------------------------------------------------------------------------------------------
 
-  const workflow = (declaration) => {
+  const declared = (declaration) => {
     if (typeof declaration !== "object" || declaration === null) throw new TypeError("Keep.workflow takes an object.");
     mark(marked, declaration);
     return declaration;
   };
-  fixed(globalThis, "Keep", freeze({ workflow, consumer: (declaration) => declaration }));
+  fixed(globalThis, "Keep", freeze({ workflow: declared, consumer: (declaration) => declaration }));
 
   const own = (owner, key) =>
     (typeof owner === "object" && owner !== null && hasOwn(owner, key) ? owner[key] : undefined);
-  const find = (group, method, name) => {
-    const exported = own(namespace, "default");
-    if (typeof exported !== "object" || exported === null || !isMarked(marked, exported)) {
+  // Step → the member of the workflow and that of the handler, by the numbers that the worker gives them.
+  const GROUPS = ["producers", "consumers", "consumers", "consumers", "routines"];
+  const METHODS = ["handler", "prepare", "mutate", "next", "handler"];
+  const begin = (step, name, args) => {
+    if (workflow === undefined) {
       host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.", "");
     }
-    const handler = own(own(exported, group), name);
+    const group = GROUPS[step];
+    const method = METHODS[step];
+    const handler = own(own(workflow, group), name);
     if (handler === undefined) host("wrong", "The script has no " + group + "." + name + ".", "");
     const bare = typeof handler === "function" && method === "handler";
     const work = bare ? handler : own(handler, method);
     if (typeof work !== "function") host("wrong", group + "." + name + "." + method + " is not a function.", "");
-    return { __proto__: null, work, owner: bare ? undefined : handler };
+    drive(work, bare ? undefined : handler, args);
   };
-  const drive = async (found, args) => {
+  const drive = async (work, owner, args) => {
     let result;
     try {
-      result = await apply(found.work, found.owner, args);
+      result = await apply(work, owner, args);
     } catch (e) {
       describe(e);
     }
@@ -393,30 +409,34 @@
   };
 
   // A step: `ready` after the script was loaded, possibly in the image; `start` in every step.
-  let namespace, members, ctx, given;
-  const ready = (loaded, text) => {
+  let workflow, members, ctx, given; // no workflow: the script exports none
+  const ready = (namespace, text) => {
     const setting = parse(text);
-    namespace = loaded;
+    const exported = own(namespace, "default");
+    if (typeof exported === "object" && exported !== null && isMarked(marked, exported)) workflow = exported;
     operations = setting.operations;
     messageMax = setting.messageMax;
-    for (let i = 0; i < setting.names.length; i++) quoted[setting.names[i]] = quote(setting.names[i]);
+    for (let i = 0; i < setting.names.length; i++) {
+      const name = setting.names[i];
+      first[name] = "{" + quote(name) + ":";
+      after[name] = "," + quote(name) + ":";
+    }
     members = allMembers();
     ctx = contents(members);
     given = closed(ctx, "");
   };
-  // The text is a list: where the function is (three names), whether there is a state (0, 1: it is undefined, 2), the
+  // The text is a list: the step's number, the handler's name, whether there is a state (0, 1: it is undefined, 2), the
   // state, the arguments with a place for ctx before them, and the places of those that are undefined. What is
   // written here are own members that the lists have, so that no setter on a prototype is met.
   const start = (text) => {
     const told = parse(text);
-    const found = find(told[0], told[1], told[2]);
-    if (told[3]) fixed(ctx, "state", members.state = told[3] === 2 ? deepFreeze(told[4]) : undefined);
+    if (told[2]) fixed(ctx, "state", members.state = told[2] === 2 ? deepFreeze(told[3]) : undefined);
     preventExtensions(ctx); // its members are fixed, so it is frozen now
-    const args = told[5];
-    const absent = told[6];
+    const args = told[4];
+    const absent = told[5];
     args[0] = given;
     for (let i = 0; i < absent.length; i++) args[absent[i]] = undefined;
-    drive(found, args);
+    begin(told[0], told[1], args);
   };
 
   return { ready, start, settle, describe, trace: here };

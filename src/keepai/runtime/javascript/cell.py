@@ -19,6 +19,7 @@ from .guest import Guest, GuestCrashed
 
 _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
+_STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -33,13 +34,14 @@ class Image:
     entries: Mapping[str, int]  # handles of bootstrap's functions
     desk: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
+    spare: int  # another, which a step may give away once
 
     @classmethod
-    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int) -> Image:
+    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int, spare: int) -> Image:
         """The image of a guest that is at rest now."""
         stack_pointer = guest.stack_pointer()
         pieces, gaps = _parts(guest, stack_pointer)
-        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined)
+        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined, spare)
 
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""
@@ -92,12 +94,13 @@ class Cell:
 
 
 def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
-    """The memory above the stack, cut into pieces of something and long gaps of zeros; the stack is one gap."""
+    """The memory, cut into pieces of something and long gaps of zeros; all of the stack is zero, most of it a gap."""
     if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
-    memory, empty = guest.read(0, guest.memory_size()), bytes(_PAGE_BYTES)
+    memory = bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
+    kept, empty = range(stack_pointer - _STACK_KEPT_BYTES, stack_pointer), bytes(_PAGE_BYTES)
     pages = range(0, len(memory), _PAGE_BYTES)
-    marks = "".join("0" if at < stack_pointer or memory[at : at + _PAGE_BYTES] == empty else "1" for at in pages)
+    marks = "".join("1" if at in kept or memory[at : at + _PAGE_BYTES] != empty else "0" for at in pages)
     found = [match.span() for match in re.finditer(f"0{{{_GAP_PAGES_MIN},}}", marks)]
     gaps = tuple((start * _PAGE_BYTES, end * _PAGE_BYTES) for start, end in found)
     borders = [0, *(border for gap in gaps for border in gap), len(memory)]

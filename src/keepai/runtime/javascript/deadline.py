@@ -1,7 +1,8 @@
 """The clock of a step's compute limit: the processor time of the guest, not of its waiting for host or processor.
 
-A thread looks at it every few milliseconds and interrupts the guest when the time is used up. It sleeps
-without waking while nothing computes, so an idle worker costs nothing.
+A thread looks at it now and then and interrupts the guest when the time is used up. While one step follows
+another it goes on looking by itself, because waking it for each would cost more than most steps' own watching; when
+nothing computes any more it sleeps without waking, so an idle worker costs nothing.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
-_TICK_S = 0.01
+_TICK_S = 0.05  # between looks at most: by so much a limit can be overstepped
+_TICK_S_MIN = 0.005
 
 
 class Deadline:
@@ -23,6 +26,7 @@ class Deadline:
         self._awake = threading.Event()
         self._due: float | None = None
         self._left = 0.0
+        self._busy = False  # whether anything has computed since the last look
         self._now = time.monotonic
 
     def watch(self) -> None:
@@ -31,13 +35,19 @@ class Deadline:
         threading.Thread(target=self._watch, name="deadline", daemon=True).start()
 
     def begin(self, seconds: float) -> None:
-        """A new step with its own time."""
+        """A new step, with its own time, computes."""
         self._left = seconds
+        self.resume()
+
+    def end(self) -> None:
+        """The step is over."""
+        with self._lock:
+            self._due = None
 
     def resume(self) -> None:
-        """The guest computes."""
+        """The guest computes again."""
         with self._lock:
-            self._due = self._now() + self._left
+            self._due, self._busy = self._now() + self._left, True
         if not self._awake.is_set():
             self._awake.set()
 
@@ -56,16 +66,23 @@ class Deadline:
     def _watch(self) -> None:
         while True:
             self._awake.wait()
-            time.sleep(_TICK_S)
+            time.sleep(self._pause_s())
             with self._lock:
                 self._look()
 
+    def _pause_s(self) -> float:
+        """How long nothing can be due, as the processor's time does not pass faster than that on the wall."""
+        due = self._due
+        return _TICK_S if due is None else min(max(due - self._now(), _TICK_S_MIN), _TICK_S)
+
     def _look(self) -> None:
-        if self._due is None:
+        if self._due is not None:
+            if self._now() >= self._due:
+                self._left, self._due = 0.0, None
+                self._interrupt()
+        elif not self._busy:
             self._awake.clear()
-        elif self._now() >= self._due:
-            self._left, self._due = 0.0, None
-            self._interrupt()
+        self._busy = False
 
 
 def _processor_time() -> Callable[[], float]:
@@ -73,4 +90,4 @@ def _processor_time() -> Callable[[], float]:
     if sys.platform != "linux":
         return time.monotonic
     clock = time.pthread_getcpuclockid(threading.get_ident())
-    return lambda: time.clock_gettime(clock)
+    return partial(time.clock_gettime, clock)

@@ -59,7 +59,7 @@ class Engine:
 
     def _define_host(self) -> None:
         define = self.callbacks.define
-        define("env", "host_call", "iiiii", 1, self._host_call)
+        define("env", "host_call", "___ii", 1, self._host_call)
         define("env", "host_promise_rejection", "iii", 0, self._rejection)
         define("env", "host_interrupt", "", 1, _zero)
         # A null module name or source is the refusal: every import fails, static and dynamic.
@@ -76,8 +76,9 @@ class Engine:
         define(wasi, "fd_seek", "ilii", 1, _bad_file)
         define(wasi, "fd_write", "iiii", 1, _bad_file)
 
-    def _host_call(self, _context: int, _this: int, _number: int, argc: int, argv: int) -> int:
-        return self._vm().host_call(argc, argv)
+    def _host_call(self, argc: int, argv: int) -> int:
+        assert self.running is not None
+        return self.running.host_call(argc, argv)
 
     def _rejection(self, promise: int, reason: int, handled: int) -> None:
         self._vm().rejected(promise, reason, handled != 0)

@@ -24,6 +24,13 @@ Function = Callable[..., int]
 _VALUES_MAX = 8
 _KIND_I32 = 0  # WASMTIME_I32
 _WORDS = 4  # i32s in a raw wasm value
+_PARAMETERS = {"i": "i12x", "l": "q8x", "_": "16x"}  # by letter, how a raw value is read: an i32, an i64, not at all
+#: How QuickJS keeps things, checked when the image is built: a value is a payload and a tag; a string is its length,
+#: whose highest bit says that a character takes two bytes, flags, two of which say that it is a part of another
+#: string, and 16 bytes later its characters.
+_VALUE, _STRING = struct.Struct("<Ii").unpack_from, struct.Struct("<II").unpack_from
+_EXCEPTION, _TEXT = 6, -7
+_WIDE, _PARTIAL, _CHARACTERS_AT = 1 << 31, 3 << 28, 24
 _address = ctypes.c_void_p
 # The generated bindings make an object of every pointer; plain addresses are several times cheaper to use.
 _CallbackType = ctypes.CFUNCTYPE(ctypes.c_size_t, _address, _address, _address, ctypes.c_size_t)
@@ -70,10 +77,10 @@ class Callbacks:
         self.raised: BaseException | None = None
 
     def define(self, module: str, name: str, params: str, results: int, function: HostFunction) -> None:
-        """Define `module.name`; `params` has one letter per parameter, `i` for i32 and `l` for i64."""
+        """Define `module.name`; `params` has a letter per parameter, `l` for i64, `i` for i32, `_` for one not looked at."""
         callback = _CallbackType(self._guarded(function, params, results))
         i32 = wasmtime.ValType.i32
-        kinds = [i32() if letter == "i" else wasmtime.ValType.i64() for letter in params]
+        kinds = [wasmtime.ValType.i64() if letter == "l" else i32() for letter in params]
         kind = wasmtime.FuncType(kinds, [i32()] * results)
         self._alive += [callback, kind]
         where, what = module.encode(), name.encode()
@@ -86,14 +93,16 @@ class Callbacks:
             raise wasmtime.WasmtimeError._from_ptr(error)
 
     def _guarded(self, function: HostFunction, params: str, results: int) -> Callable[..., int]:
-        values = struct.Struct("<" + "".join("i12x" if letter == "i" else "q8x" for letter in params))
-        unpack, size, read, word = values.unpack, values.size, ctypes.string_at, ctypes.c_int32.from_address
+        values, answered = struct.Struct("<" + "".join([_PARAMETERS[letter] for letter in params])), struct.Struct("<i")
+        unpack, pack_into = values.unpack_from, answered.pack_into
+        held_at = (ctypes.c_char * max(values.size, answered.size)).from_address
 
         def call(_env: object, _caller: object, raw: int, _count: int) -> int:
             try:
-                answer = function(*unpack(read(raw, size)))
+                held = held_at(raw)
+                answer = function(*unpack(held))
                 if results:
-                    word(raw).value = answer  # type: ignore[assignment]
+                    pack_into(held, 0, answer)
                 return 0
             except BaseException as error:  # anything: a trap carries it out, past all of the script's code
                 self.raised = error
@@ -154,6 +163,23 @@ class Guest:
         """Text in the guest's memory, in QuickJS's UTF-8, which knows lone surrogates."""
         return str(self._part(pointer, length), "utf-8", "surrogatepass")
 
+    def read_string(self, handle: int) -> str | None:
+        """The text of a handle, if it is a string in one piece and of one byte per character, as most are."""
+        view = self._view
+        try:
+            pointer, tag = _VALUE(view, handle & 0xFFFFFFFF)
+            length, flags = _STRING(view, pointer)
+        except struct.error:
+            return None
+        start = pointer + _CHARACTERS_AT
+        if tag != _TEXT or length & _WIDE or flags & _PARTIAL or start + length > self._size:
+            return None
+        return str(view[start : start + length], "latin-1")
+
+    def is_exception(self, handle: int) -> bool:
+        """Whether a handle is that of a value which says that something was thrown."""
+        return bool(_VALUE(self._part(handle, 8))[1] == _EXCEPTION)
+
     def read_words(self, pointer: int, count: int) -> tuple[int, ...]:
         """Some i32s of the guest's memory."""
         return struct.unpack(f"<{count}i", self._part(pointer, 4 * count))
@@ -175,7 +201,7 @@ class Guest:
 
     def grow_to(self, size: int) -> None:
         """Make the memory at least `size` bytes."""
-        missing = size - self.memory_size()
+        missing = size - self._size
         if missing > 0:
             memory = wasmtime.Memory._from_raw(self._export("memory").of.memory)
             memory.grow(self._store, -(-missing // 65536))

@@ -23,16 +23,29 @@ def build_image(engine: Engine) -> Image:
     guest.call("_initialize")
     if guest.call("qjs_init"):
         raise GuestCrashed("QuickJS did not start")
+    _check_layout(guest)
     guest.call("qjs_set_promise_rejection_handler", 1)
     _give_host_function(guest)
     own = vm.evaluate(_source("bootstrap.js"), _OWN_NAME, 0)
     vm.evaluate(_source("globals.js"), _OWN_NAME, 0)
     entries = {name: guest.call("qjs_get_prop_string", own, _text(guest, name)) for name in _ENTRY_POINTS}
-    desk, undefined = guest.call("wasm_malloc", DESK_BYTES), guest.call("qjs_get_undefined")
+    desk, undefined, spare = (
+        guest.call("wasm_malloc", DESK_BYTES), guest.call("qjs_get_undefined"), guest.call("qjs_get_undefined"),
+    )
     guest.call("wasm_free", guest.call("wasm_malloc", _ROOM_BYTES))
-    image = Image.of(guest, entries, desk, undefined)
+    image = Image.of(guest, entries, desk, undefined, spare)
     cell.store.close()
     return image
+
+
+def _check_layout(guest: Guest) -> None:
+    """See that this QuickJS keeps strings and exceptions as `guest.py` reads them."""
+    handles = [guest.call("qjs_new_string", _text(guest, text), len(text.encode())) for text in ("plain \xe9", "€")]
+    thrown = guest.call("qjs_eval", _text(guest, "throw 0"), len("throw 0"), _text(guest, _OWN_NAME), 0)
+    values = [*handles, guest.call("qjs_get_undefined"), guest.call("qjs_get_exception"), thrown]
+    texts, exceptions = [guest.read_string(value) for value in values], [guest.is_exception(value) for value in values]
+    if texts != ["plain \xe9", None, None, None, None] or exceptions != [False, False, False, False, True]:
+        raise GuestCrashed("QuickJS keeps its values in another way than is known here")
 
 
 def _give_host_function(guest: Guest) -> None:
@@ -41,8 +54,9 @@ def _give_host_function(guest: Guest) -> None:
 
 
 def _text(guest: Guest, text: str) -> int:
-    pointer = guest.call("wasm_malloc", len(text) + 1)
-    guest.write(pointer, text.encode() + b"\0")
+    data = text.encode() + b"\0"
+    pointer = guest.call("wasm_malloc", len(data))
+    guest.write(pointer, data)
     return pointer
 
 

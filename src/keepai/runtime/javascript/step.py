@@ -30,14 +30,8 @@ _CLOCK = SystemClock()
 _STACK_MESSAGE = "RangeError: Maximum call stack size exceeded"
 _MEMORY_MESSAGE = "InternalError: out of memory"
 
-#: Step → (member of the workflow, member of the handler).
-_PLACES: Mapping[Step, tuple[str, str]] = {
-    Step.PRODUCER: ("producers", "handler"),
-    Step.PREPARE: ("consumers", "prepare"),
-    Step.MUTATE: ("consumers", "mutate"),
-    Step.NEXT: ("consumers", "next"),
-    Step.ROUTINE: ("routines", "handler"),
-}
+#: Step → the number by which bootstrap knows where its function is.
+_PLACES: Mapping[Step, int] = {Step.PRODUCER: 0, Step.PREPARE: 1, Step.MUTATE: 2, Step.NEXT: 3, Step.ROUTINE: 4}
 
 
 class TerminalCall(Exception):
@@ -86,7 +80,6 @@ class StepRun:
     def run(self, compute_s: float) -> bytes:
         """Run the step and give the frame that ends it; whoever has that sent says `tell`."""
         self._deadline.begin(compute_s)
-        self._deadline.resume()
         try:
             frame = self._run()
             self.returned = self._result
@@ -97,7 +90,7 @@ class StepRun:
         except (OutOfTime, OutOfMemory, OutOfStack, GuestCrashed) as error:
             frame = self._fail(self._broken(error))
         finally:
-            self._deadline.pause()
+            self._deadline.end()
             self._vms.end(self._scripts.base)
         return frame
 
@@ -111,7 +104,7 @@ class StepRun:
         try:
             if self._script.image is None:
                 self._load()
-            vm.enter("start", _start_text(job))
+            vm.start(_start_text(job))
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
@@ -333,11 +326,10 @@ _HANDLERS: Mapping[str, Callable[..., str | None]] = {
 
 def _start_text(job: Job) -> str:
     """What bootstrap's `start` takes."""
-    group, method = _PLACES[job.step]
     state = 2 if job.state else 1 if job.step is Step.NEXT else 0
     args = ",".join(["null", *[arg or "null" for arg in job.args]])
-    absent = [place for place, arg in enumerate(job.args, 1) if arg is None]
-    return f'["{group}","{method}",{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
+    absent = [place for place, arg in enumerate(job.args, 1) if arg is None] if None in job.args else "[]"
+    return f'[{_PLACES[job.step]},{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
 
 
 def _texts(joined: str) -> list[str]:

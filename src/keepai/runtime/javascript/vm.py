@@ -8,7 +8,6 @@ as strings; whatever that raises ends the script as a trap.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from typing import Protocol
 
 from .cell import Cell, Image, Size
@@ -22,7 +21,7 @@ _REJECTIONS_MAX = 1000
 #: The desk: a length, then pointers to arguments, then a short string.
 _ARGUMENTS_AT, _STRING_AT, _STRING_MAX = 16, 32, 8000
 DESK_BYTES = 8192
-_POINTERS = [struct.Struct(f"<{count}i") for count in range(3)]  # by number; there are at most two
+_POINTERS = [struct.Struct(f"<{count}i").pack for count in range(3)]  # by number; there are at most two
 
 
 class Thrown(Exception):
@@ -63,21 +62,20 @@ class Vm:
         self._image: Image | None = None
         self._size = Size()
         self._unhandled: dict[int, int] = {}
-        self._desk = 0
+        self._desk = self._spare = 0
         #: Whether the script has met anything of this one step since it began: time, chance, its host.
         self.consulted = False
         function = cell.guest.function
         self._qjs_call, self._qjs_new_string = function("qjs_call"), function("qjs_new_string")
         self._qjs_get_string_len, self._qjs_free_cstring = function("qjs_get_string_len"), function("qjs_free_cstring")
-        self._qjs_is_exception, self._qjs_free_value = function("qjs_is_exception"), function("qjs_free_value")
+        self._qjs_free_value, self._qjs_get_undefined = function("qjs_free_value"), function("qjs_get_undefined")
         self._qjs_execute_pending_job = function("qjs_execute_pending_job")
-        self._qjs_get_undefined = function("qjs_get_undefined")
         self._call = cell.guest.call
 
     def begin(self, image: Image, size: Size, asked: Asked) -> None:
         """Be as the image says, for one step."""
         self.cell.reset(image, size)
-        self._image, self._size, self._asked, self._desk = image, size, asked, image.desk
+        self._image, self._size, self._asked, self._desk, self._spare = image, size, asked, image.desk, image.spare
         self._unhandled.clear()
         self.consulted = False
         self.cell.engine.running = self
@@ -110,13 +108,23 @@ class Vm:
             raise Thrown(result)
         return result
 
+    def start(self, text: str) -> None:
+        """Call bootstrap's `start`; a short text stays until the step is over, as it is cheaper to leave than to free."""
+        handle = self._string(text)
+        self._entered("start", handle)
+        if len(text) > _STRING_MAX:
+            self._qjs_free_value(handle)
+
     def enter(self, name: str, *args: str | int) -> None:
         """Call one of bootstrap's functions with a few strings and handles, which are gone then."""
-        self._qjs_free_value(self._entered(name, args))
+        handles = [self._string(arg) if isinstance(arg, str) else arg for arg in args]
+        self._qjs_free_value(self._entered(name, *handles))
+        for handle in handles:
+            self._qjs_free_value(handle)
 
     def ask(self, name: str) -> str:
         """The text that one of bootstrap's functions returns."""
-        return self._text(self._entered(name, ()))
+        return self._text(self._entered(name))
 
     def run_jobs(self) -> None:
         """Run microtasks until none is left."""
@@ -134,7 +142,10 @@ class Vm:
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
         answer = self._asked.host(*map(self._text, self.guest.read_words(argv, argc)))
-        return self._qjs_get_undefined() if answer is None else self._string(answer)
+        if answer is not None:
+            return self._string(answer)
+        spare, self._spare = self._spare, 0  # the guest frees it
+        return spare or self._qjs_get_undefined()
 
     def rejected(self, promise: int, reason: int, handled: bool) -> None:
         self.consulted = True  # who is told of it is this step's matter
@@ -169,19 +180,16 @@ class Vm:
         self._call("wasm_free", where)
         return self._checked(handle)
 
-    def _entered(self, name: str, args: Sequence[str | int]) -> int:
-        image = self._image
+    def _entered(self, name: str, *handles: int) -> int:
+        image, at = self._image, self._desk + _ARGUMENTS_AT
         assert image is not None
-        handles = [self._string(arg) if isinstance(arg, str) else arg for arg in args]
-        at = self._desk + _ARGUMENTS_AT
-        self.guest.write(at, _POINTERS[len(handles)].pack(*handles))
-        result = self._checked(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
-        for handle in handles:
-            self._qjs_free_value(handle)
-        return result
+        self.guest.write(at, _POINTERS[len(handles)](*handles))
+        return self._checked(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
 
     def _checked(self, handle: int) -> int:
-        if self._qjs_is_exception(self._handle(handle)):
+        if not handle:
+            raise OutOfMemory
+        if self.guest.is_exception(handle):
             raise Thrown(self._handle(self._call("qjs_get_exception")))
         return handle
 
@@ -203,12 +211,15 @@ class Vm:
             return self._handle(self._qjs_new_string(at, len(data)))
         pointer = self._allocate(data)
         handle = self._handle(self._qjs_new_string(pointer, len(data)))
-        if self._qjs_is_exception(handle):
+        if self.guest.is_exception(handle):
             raise OutOfMemory
         self._call("wasm_free", pointer)
         return handle
 
     def _text(self, handle: int) -> str:
+        plain = self.guest.read_string(handle)
+        if plain is not None:
+            return plain
         pointer = self._handle(self._qjs_get_string_len(handle, self._desk))
         (length,) = self.guest.read_words(self._desk, 1)
         text = self.guest.read_text(pointer, length)
