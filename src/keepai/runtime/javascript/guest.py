@@ -77,7 +77,7 @@ class Callbacks:
         self.raised: BaseException | None = None
 
     def define(self, module: str, name: str, params: str, results: int, function: HostFunction) -> None:
-        """Define `module.name`; `params` has a letter per parameter, `l` for i64, `i` for i32, `_` for one not looked at."""
+        """Define `module.name`; `params` has a letter each: `l` for i64, `i` for i32, `_` for one not looked at."""
         callback = _CallbackType(self._guarded(function, params, results))
         i32 = wasmtime.ValType.i32
         kinds = [wasmtime.ValType.i64() if letter == "l" else i32() for letter in params]

@@ -109,7 +109,7 @@ class Vm:
         return result
 
     def start(self, text: str) -> None:
-        """Call bootstrap's `start`; a short text stays until the step is over, as it is cheaper to leave than to free."""
+        """Call bootstrap's `start`; a short text stays until the step is over: to free it would cost more."""
         handle = self._string(text)
         self._entered("start", handle)
         if len(text) > _STRING_MAX:
