@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from ..ledger.base import Ledger, Reader, Row
@@ -319,8 +319,8 @@ class Host:
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
-        def follow(read: Reader) -> Begin | None:
-            now = self._free(run.workflow_id, read)
+        def follow(read: Reader, workflow: Row) -> Begin | None:
+            now = Now(workflow, read.all("handler_due", workflow_id=run.workflow_id), None)  # no run holds it any more
             step = self._next(now) if now.active == run.number and not self._closing else None
             return step.new if isinstance(step, Beginning) else None
         return follow
@@ -354,14 +354,10 @@ class Host:
 
     def _now(self, workflow_id: str) -> Now:
         read = self._parts.ledger.read()
-        now, open_run = self._free(workflow_id, read), read.one("run_open", workflow_id=workflow_id)
-        return replace(now, run=run_record(open_run)) if open_run else now
-
-    def _free(self, workflow_id: str, read: Reader) -> Now:
-        """A workflow that no run holds, as when the only one that could has just ended."""
-        row = read.one("workflow_by_id", workflow_id=workflow_id)
+        row, open_run = (read.one(query, workflow_id=workflow_id) for query in ("workflow_by_id", "run_open"))
         assert row is not None, f"workflow {workflow_id} was just listed"
-        return Now(row, read.all("handler_due", workflow_id=workflow_id), None)
+        run = run_record(open_run) if open_run else None
+        return Now(row, read.all("handler_due", workflow_id=workflow_id), run)
 
     def _far(self, now: Now) -> list[scheduler.Nearer]:
         """Due times that lie too far ahead, because the clock was set back."""

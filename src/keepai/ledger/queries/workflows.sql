@@ -2,7 +2,7 @@
 
 -- name: workflow_tick
 -- Count further steps of this workflow's own time; whoever begins a run by it sees whether it may.
-update workflow set sequence = sequence + :count where id = :workflow_id returning sequence, status, major, minor;
+update workflow set sequence = sequence + :count where id = :workflow_id returning id, sequence, status, major, minor;
 
 -- name: workflow_insert
 -- A new workflow.

@@ -225,7 +225,9 @@ class Transaction(Statements):
 
     def expect(self, query: str, why: str, **params: object) -> None:
         """Execute a guarded change that must hit a row."""
-        if not self.run(query, **params):
+        text, listed = self._bare.get(query) or self._bared(query)
+        self._execute(text, listed(params))
+        if not self._changes():
             raise Conflict(f"Nothing was changed: {why}.")
 
     def row(self, query: str, why: str, **params: object) -> Row:

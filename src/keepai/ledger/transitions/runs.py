@@ -74,11 +74,11 @@ class ConsumerEnd:
     trace: Sequence[Traced] = field(default=())
 
 
-#: What begins in the same commit in which a run ends, as the ledger stands by then; it only looks.
-Follow = Callable[[Reader], Begin | None]
+#: What begins in the same commit in which a run ends, as the ledger and the workflow stand by then; it only looks.
+Follow = Callable[[Reader, Row], Begin | None]
 
 
-def nothing_follows(read: Reader) -> None:
+def nothing_follows(read: Reader, workflow: Row) -> None:
     """The workflow is looked at again before anything begins."""
 
 
@@ -308,11 +308,11 @@ def commit_routine(
     items.pass_over(tx, run)
     keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase)
-    return _followed(tx, follow)
+    return _followed(tx, follow, tx.count(run.workflow_id, NUMBERS))
 
 
-def _followed(tx: Tx, follow: Follow, counted: Row | None = None) -> Run | None:
-    new = follow(tx)
+def _followed(tx: Tx, follow: Follow, counted: Row) -> Run | None:
+    new = follow(tx, counted)
     return begin(tx, new, counted) if new else None
 
 

@@ -29,6 +29,7 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
     """Run jobs until the host goes away; never returns."""
     code = EXIT_UNEXPECTED
     try:
+        _give_way()
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
         channel, vms, scripts = Channel(sock), Vms(engine), Scripts(image)
@@ -44,6 +45,13 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         code = EXIT_OUT_OF_MEMORY
     finally:  # this is a forked process: nothing may run on into the server's code
         os._exit(code)
+
+
+def _give_way() -> None:
+    """Have as much of a processor as others, but do not interrupt who has it: that is mostly the host, which has just
+    woken this worker by a message and is about to go on."""
+    if hasattr(os, "SCHED_BATCH"):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -> bool:
