@@ -18,6 +18,7 @@ from keepai.ledger.checks import CHECKS, check
 from keepai.ledger.sqlite import triggers
 from keepai.ledger.sqlite.connection import Statements, teach
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.sqlite.writer import Work
 from keepai.ledger.transitions import mutations, workflows
 from keepai.model.errors import Refused
 from keepai.model.states import MACHINES, WorkflowStatus
@@ -158,6 +159,34 @@ async def test_what_another_program_moves_with_the_function_has_no_seal(path: Pa
     connection.close()
     assert (found.first_broken, found.rows) == (newest, newest - 1)
     assert found.why == f"Rows {newest} to {newest} have no seal: they were put in, or their seal was taken away."
+
+
+class AtWork:
+    """A reader beside a host that commits once more after some of the looks."""
+
+    def __init__(self, ledger: SqliteLedger, after: set[int]) -> None:
+        self._ledger, self._after, self._read, self._looks = ledger, after, ledger.read(), 0
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        found = self._read.all(query, **params)
+        self._looks += 1
+        if self._looks in self._after:
+            work = Work(workflows.note, (None, "test", "x", "ann", None), {}, barrier=False, asked=0.0)
+            self._ledger._writer._commit([work])
+            assert work.error is None
+        return found
+
+    def one(self, query: str, **params: object) -> Row | None:
+        return next(iter(self.all(query, **params)), None)
+
+
+@pytest.mark.parametrize("after", [{1}, {2}, {3}, {4}, {1, 2}, {2, 3}, {3, 4}, {1, 2, 3, 4, 5, 6}])
+async def test_what_a_host_commits_while_it_is_verified_is_no_tampering(ledger: SqliteLedger, after: set[int]) -> None:
+    await fill(ledger)
+    before = len(account(ledger))
+    found = verify(AtWork(ledger, after))
+    assert (found.why, found.rows) == (None, found.chained)
+    assert before <= found.rows <= len(account(ledger))
 
 
 # Tampering

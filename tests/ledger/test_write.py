@@ -11,7 +11,7 @@ import pytest
 from keepai.ledger.base import Tx
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Writer
-from keepai.ledger.transitions import workflows
+from keepai.ledger.transitions import mutations, workflows
 from keepai.model import points
 from keepai.model.errors import Conflict, Refused
 from tests.ledger import rows
@@ -177,3 +177,17 @@ async def test_points_are_named_after_their_verbs(ledger: SqliteLedger) -> None:
     finally:
         points.listen(None)
     assert heard == ["before:note", "after:note"], "a verb that was undone has no points"
+
+
+async def test_a_run_its_mutation_and_what_comes_of_it_have_numbers_in_this_order(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1", "m2")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await ledger.write(rows.send, run)
+    run = await ledger.write(mutations.apply, run, mutation, '{"rowId":1}', '{"status":"applied"}', [])
+    await ledger.write(rows.finish, run, "o1")
+    after = await ledger.write(rows.mutating, workflow_id, "m2")
+    [(number,)] = ledger._connection.execute("select seq from mutation")
+    [(event,)] = ledger._connection.execute("select seq from event where message_id = 'o1'")
+    numbers = [run.seq, number, event, after.seq]
+    assert numbers == sorted(set(numbers))

@@ -99,6 +99,12 @@ async def test_a_clean_worker_is_used_again(own_runtime, host) -> None:
     assert len(first) == 1
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="only Linux has it")
+async def test_a_worker_does_not_interrupt_its_host(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    assert {os.sched_getscheduler(pid) for pid in children(own_runtime)} == {os.SCHED_BATCH}
+
+
 async def test_a_worker_that_met_a_limit_is_thrown_away(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
     first = children(own_runtime)

@@ -70,9 +70,9 @@ class Verified:
 
 def verify(read: Reader) -> Verified:
     """Walk the account from its first row to its last, or to the first that does not fit."""
-    walk = _Walk(_pages(read, "seal_page", "last"))
+    walk = _Walk(read)
     try:
-        for row in _pages(read, "account_page", "seq"):
+        for row in _pages(read, "account_page", "seq", _SEQ_LEAST):
             why = walk.wrong(row)
             if why:
                 return walk.broken(row["seq"], why)
@@ -85,8 +85,9 @@ def verify(read: Reader) -> Verified:
 class _Walk:
     """Goes from row to row, and from seal to seal."""
 
-    def __init__(self, seals: Iterator[Row]) -> None:
-        self._seals, self._next = seals, next(seals, None)
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+        self._next = self._ask(_SEQ_LEAST)
         self._before = _NONE  # the hash of the last seal
         self._previous: str | None = None  # the hash of the last row that has its own
         self._sealed = False  # whether a seal was passed: no row after it has a hash of its own
@@ -101,9 +102,14 @@ class _Walk:
         why = self._unfit(row)
         if why is None:
             self.seq = seq
+            self._next = self._next or self._ask(seq)  # a host at work may have put further ones there
             if self._next is not None and self._next["last"] == seq:
                 why = self._close(row, self._next)
         return why
+
+    def _ask(self, first: int) -> Row | None:
+        self._seals = _pages(self._read, "seal_page", "last", first)
+        return next(self._seals, None)
 
     def _unfit(self, row: Row) -> str | None:
         seq, values = row["seq"], tuple(row[name] for name in COLUMNS)
@@ -143,7 +149,7 @@ class _Walk:
         """Why the account cannot end here, if so."""
         if self._next is not None:
             return f"There is a seal behind row {self._next['last']}, and no such row: rows were taken out."
-        if self._open and (self._sealed or self._previous is None):
+        if self._open:
             return f"Rows {self.rows + 1} to {self.seq} have no seal: they were put in, or their seal was taken away."
         return None
 
@@ -152,8 +158,8 @@ class _Walk:
         return Verified(self.rows, self.chained, min(seq, self.rows + 1), why)
 
 
-def _pages(read: Reader, query: str, key: str) -> Iterator[Row]:
-    first, limit = _SEQ_LEAST, _PAGE_ROWS
+def _pages(read: Reader, query: str, key: str, first: int) -> Iterator[Row]:
+    limit = _PAGE_ROWS
     while True:
         try:
             page = read.all(query, first=first, limit=limit)

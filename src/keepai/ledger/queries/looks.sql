@@ -162,7 +162,7 @@ select seq, machine, subject, source, target, at, why, actor from transition
 where workflow_id = :workflow_id and subject = :subject and machine <> 'act' order by seq;
 
 -- name: look_acts
--- What people did to a workflow, oldest first, with its place in the account; one older than the chain has none.
+-- What people did to a workflow, oldest first, with its place in the account; one from before acts were in it has none.
 select a.*, (select max(t.seq) from transition t where t.workflow_id = a.workflow_id and t.subject = a.subject
     and t.machine = 'act' and t.target = a.act and t.at = a.at) as place
 from action a where a.workflow_id = :workflow_id order by a.seq;

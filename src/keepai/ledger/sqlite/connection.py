@@ -81,7 +81,7 @@ def _make_private(path: Path) -> None:
 
 def teach(connection: apsw.Connection) -> None:
     """Give a connection the function that the triggers call; it sees nothing but what it is given."""
-    kind = apsw.SQLITE_INNOCUOUS  # so that triggers may call them however the library was built
+    kind = apsw.SQLITE_INNOCUOUS  # so that triggers may call it however the library was built
     brief = cast("apsw.ScalarProtocol", account.brief)  # its type knows only functions of any number of arguments
     connection.create_scalar_function("account_brief", brief, 1, deterministic=True, flags=kind)
 
