@@ -25,14 +25,14 @@ from tests.crashes import driver
 from tests.crashes.invariants import violations
 
 ROOT = Path(__file__).parents[2]
-PASSED_BY_TIMER = {"_touch"}  #: the flush comes after a second of real time: it may stand anywhere
+PASSED_BY_TIMER = {"nothing"}  #: the flush comes after a second of real time: it may stand anywhere
 
 #: Way → the verb that pins a PrepareResult on it, and on no other. A retry sends by `send` on both.
 PINS = {"straight": "prepare_and_send", "apart": "prepare"}
 #: Every other commit and every call of a world that loses answers. A new verb fails `test_no_point_is_forgotten`.
 COMMON = [
     "deploy", "begin", "stop", "carry_on", "commit_producer", "advance", "send", "call", "refuse", "doubt", "apply",
-    "commit_consumer", "_touch", "end_host",
+    "commit_consumer", "nothing", "end_host",
 ]
 RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"], ["ask", "approve"]
 AFTER_A_CRASH, AFTER_A_CUT_CALL = ["adopt", "grant_all"], ["close_dead"]

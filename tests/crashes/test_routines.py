@@ -123,7 +123,7 @@ def numbered(reached: list[str]) -> list[tuple[str, int]]:
     found = []
     for point in reached:
         seen[point] += 1
-        if not point.endswith(":_touch"):
+        if not point.endswith(":nothing"):
             found.append((point, seen[point]))
     return found
 

@@ -81,9 +81,9 @@ async def test_each_commit_has_one_seal_behind_all_its_rows(ledger: SqliteLedger
 
 
 async def test_a_commit_that_moves_nothing_has_no_seal(ledger: SqliteLedger) -> None:
-    await fill(ledger)
+    workflow_id = await fill(ledger)
     before = sealed(ledger._connection)
-    await ledger.write(lambda tx: tx.run("host_touch", epoch=tx.epoch))
+    await ledger.write(lambda tx: tx.run("topic_touch", workflow_id=workflow_id, topic="in", sequence=1_000))
     assert sealed(ledger._connection) == before
 
 
@@ -336,6 +336,7 @@ async def chained(path: Path) -> Path:
         connection.execute(
             "drop index event_pending; create index event_pending on event (workflow_id); "
             "create index event_waiting on event (workflow_id); create view account as select 1; "
+            "alter table host add column flushes integer not null default 0; "
             "pragma user_version = 5")
     return path
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from keepai.ledger.base import Tx
+from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.sqlite.writer import Writer
 from keepai.ledger.transitions import mutations, workflows
 from keepai.model import points
 from keepai.model.errors import Conflict, Refused
@@ -117,24 +118,59 @@ async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) ->
     assert len(ledger.read().all("workflow_all")) == 1
 
 
-async def test_readers_do_not_wait_for_a_commit_that_waits_for_the_disk(
-    ledger: SqliteLedger, monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    inside, leave, end = threading.Event(), threading.Event(), Writer._end
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[threading.Event, threading.Event]]:
+    """A disk that answers when it is let: (it was asked, let it)."""
+    asked, leave, sync = threading.Event(), threading.Event(), Log.sync
 
-    def hold(writer: Writer) -> None:
-        inside.set()
+    def hold(log: Log) -> None:
+        asked.set()
         assert leave.wait(10)
-        end(writer)
+        sync(log)
 
-    monkeypatch.setattr(Writer, "_end", hold)
-    ledger.crew = 2
-    held = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
-    await asyncio.to_thread(inside.wait, 10)
-    assert ledger.read().all("workflow_all") == []
+    monkeypatch.setattr(Log, "sync", hold)
+    yield asked, leave
     leave.set()
-    await held
+
+
+async def test_a_barrier_waits_for_the_disk_and_nobody_else_does(
+    ledger: SqliteLedger, held: tuple[threading.Event, threading.Event],
+) -> None:
+    asked, leave = held
+    ledger.crew = 2
+    barrier = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
+    await asyncio.to_thread(asked.wait, 10)
+    async with asyncio.timeout(5):
+        await ledger.write(note, "plain")
     assert len(ledger.read().all("workflow_all")) == 1
+    assert not barrier.done()
+    leave.set()
+    await barrier
+
+
+async def test_a_barrier_that_comes_during_a_sync_is_committed_and_waits_for_the_next(
+    ledger: SqliteLedger, path: Path, held: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, leave = held
+    ledger.crew = 2
+    first = asyncio.ensure_future(ledger.write(note, "first", barrier=True))
+    await asyncio.to_thread(asked.wait, 10)
+    second = asyncio.ensure_future(ledger.write(note, "second", barrier=True))
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await ledger.write(note, "plain")
+    assert noted(path) == ["first", "second", "plain"]
+    syncs: list[bool] = []
+    hold = Log.sync
+
+    def sync(log: Log) -> None:
+        syncs.append(second.done())
+        hold(log)
+
+    monkeypatch.setattr(Log, "sync", sync)
+    leave.set()
+    await asyncio.gather(first, second)
+    assert syncs == [False], "one more sync, and before it nobody was told"
 
 
 async def test_what_is_asked_for_while_a_commit_waits_for_the_disk_comes_after_it(

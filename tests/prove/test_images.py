@@ -13,6 +13,7 @@ from unittest.mock import patch
 import apsw
 import pytest
 
+from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Work, Writer
 from tests.prove import images
@@ -41,13 +42,14 @@ def test_a_barrier_that_writes_nothing_still_makes_durable_what_was_committed_be
 
 
 @contextmanager
-def always(level: str) -> Iterator[None]:
-    """Every commit at this level, barriers too."""
-    def synchronous(writer: Writer, full: bool) -> None:
+def never_synced(level: str) -> Iterator[None]:
+    """Barriers do not wait for the disk; SQLite's own syncs are at this level."""
+    def start(writer: Writer, *args: Any) -> None:
+        started(writer, *args)
         writer._connection.execute(f"pragma synchronous = {level}")
-        writer._full = full
 
-    with patch.object(Writer, "_synchronous", synchronous):
+    started = Writer.__init__
+    with patch.object(Log, "sync", lambda log: None), patch.object(Writer, "__init__", start):
         yield
 
 
@@ -57,11 +59,11 @@ def told_before_committed() -> Iterator[None]:
     def transact(writer: Writer, batch: list[Work]) -> None:
         if writer._connection.in_transaction:
             writer._connection.execute("commit")
-        writer._synchronous(True)
         writer._connection.execute("begin immediate")
         writer._tx.now = writer._clock.now_ms()
         for work in batch:
             writer._attempt(work)
+        writer._commits += 1
 
     async def close(ledger: SqliteLedger, **options: Any) -> None:
         if ledger._connection.in_transaction:
@@ -71,14 +73,28 @@ def told_before_committed() -> Iterator[None]:
     closed = SqliteLedger.close
     with (
         patch.object(Writer, "_transact", transact), patch.object(SqliteLedger, "close", close),
-        patch.object(Writer, "_checkpoint", lambda writer: None),  # not while a transaction is open
+        patch.object(Writer, "_bring_in", lambda writer: None),  # not while a transaction is open
     ):
         yield
 
 
+@contextmanager
+def synced_before_committed() -> Iterator[None]:
+    """The log is synced when a barrier is asked for, and not after its commit."""
+    def transact(writer: Writer, batch: list[Work]) -> None:
+        if any(work.barrier for work in batch):
+            sync(writer._log)
+        transacted(writer, batch)
+
+    sync, transacted = Log.sync, Writer._transact
+    with patch.object(Writer, "_transact", transact), patch.object(Log, "sync", lambda log: None):
+        yield
+
+
 PLANTED = {
-    "barriers commit as plain ones": Plan(planted=lambda: always("normal")),
-    "nothing is synced": Plan(planted=lambda: always("off")),
+    "barriers commit as plain ones": Plan(planted=lambda: never_synced("normal")),
+    "nothing is synced": Plan(planted=lambda: never_synced("off")),
+    "barriers sync too early": Plan(planted=synced_before_committed),
     "callers are told before the commit": Plan(planted=told_before_committed),
     "the disk does not sync the log": Plan(lies=frozenset({"keep.db-wal"})),
     "the disk does not sync the file": Plan(lies=frozenset({"keep.db"})),

@@ -50,7 +50,9 @@ _OFTEN = (
     "begin", "carry_on", "commit_producer", "prepare", "prepare_and_send", "advance", "send", "call", "apply",
     "commit_consumer", "begin_item", "end_item", "commit_routine", "adopt", "doubt", "still_doubt", "found", "stop",
 )
-_SELDOM = ("close_dead", "refuse", "absent", "happened", "did_not_happen", "retry_run", "grant_all", "deploy", "_touch")
+_SELDOM = (
+    "close_dead", "refuse", "absent", "happened", "did_not_happen", "retry_run", "grant_all", "deploy", "nothing",
+)
 POINTS = [f"{side}:{verb}" for verb in 3 * _OFTEN + _SELDOM for side in ("before", "after")]
 
 #: Rules of `violations` that hold for producers and consumers alone → what holds with routines, too.

@@ -37,7 +37,7 @@ from tests.prove.tape import Acknowledged, Committed, Tape
 LOG_PAGES = 40
 
 #: Statements after which nothing new can be committed.
-_NO_STATE = ("pragma synchronous", "rollback")
+_NO_STATE = ("pragma synchronous", "pragma page_size", "rollback")
 
 
 #: What a run that stopped keeps as its reason.

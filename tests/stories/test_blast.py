@@ -197,7 +197,7 @@ async def test_one_version_is_found_through_indexes(tmp_path: Path) -> None:
     ours = ("chosen", "worked", "reached", "touched", "counted", "p", "w", "(subquery")
     assert [line for line in plan if line.startswith("SCAN") and not line.split()[1].startswith(ours)] == []
     for alias, index in {"e": "workflow_id=? AND seq>? AND seq<?", "i": "workflow_id=? AND seq>? AND seq<?",
-                         "m": "workflow_id=? AND run_id=?", "v": "workflow_id=? AND run_id=?"}.items():
+                         "m": "run_id=? AND workflow_id=?", "v": "run_id=? AND workflow_id=?"}.items():
         assert any(line.startswith(f"SEARCH {alias} ") and index in line for line in plan), (alias, plan)
     assert not any("AUTOMATIC" in line for line in plan)
 

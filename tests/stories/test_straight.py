@@ -57,7 +57,7 @@ async def commits(story: Story, **span: float) -> list[str]:
     with CrashAt(None) as heard:
         await story.run(**span)
     done = [point.removeprefix("after:") for point in heard.reached if point.startswith("after:")]
-    return [verb for verb in done if verb not in ("begin", "commit_producer", "_touch")]
+    return [verb for verb in done if verb not in ("begin", "commit_producer", "nothing")]
 
 
 async def only(story: Story, wf: str) -> Mutation:

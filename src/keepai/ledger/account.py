@@ -34,12 +34,28 @@ def chain(*parts: object) -> str:
     return hashlib.sha256("".join(_told(parts, 0)).encode()).hexdigest()
 
 
-def seal(tx: Tx) -> None:
-    """Put the seal behind what this transaction has appended."""
-    before = tx.one("seal_last") or {"last": 0, "chain": _NONE}
-    rows = tx.values("seal_rows", last=before["last"])
-    if rows:
-        tx.run("seal_insert", last=rows[-1][0], chain=chain(before["chain"], *rows))
+@dataclass(frozen=True)
+class Seal:
+    """Vouches for every row up to `last`."""
+
+    last: int
+    chain: str
+
+
+def newest(read: Reader) -> Seal:
+    """The seal behind all that is committed."""
+    row = read.one("seal_last")
+    return Seal(row["last"], row["chain"]) if row else Seal(0, _NONE)
+
+
+def seal(tx: Tx, before: Seal) -> Seal:
+    """Put the seal behind what this transaction has appended; `before` is the newest so far."""
+    rows = tx.values("seal_rows", last=before.last)
+    if not rows:
+        return before
+    made = Seal(rows[-1][0], chain(before.chain, *rows))
+    tx.run("seal_insert", last=made.last, chain=made.chain)
+    return made
 
 
 def brief(text: str | None) -> str | None:

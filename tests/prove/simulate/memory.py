@@ -17,8 +17,8 @@ import apsw
 
 from keepai.ledger.sqlite import connection as opening
 from keepai.ledger.sqlite import store
+from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.migrate import migrate
-from keepai.ledger.sqlite.writer import Writer
 
 _NAME = "/ledger"
 _CHANGES_MAX = 1 << 13  # that are made before older bytes come back: SQLite must not take its own count for theirs
@@ -80,16 +80,6 @@ class Memory:
             return
         self.synced = self._file.xRead(self._file.xFileSize(), 0)
 
-    def _transacting(self, transact: Callable[..., None]) -> Callable[..., None]:
-        def transacted(writer: Any, batch: Any) -> None:
-            try:
-                transact(writer, batch)
-            finally:  # also if the host died right after its commit
-                if writer._full and not writer._dirty and not self.connection.in_transaction:
-                    self._sync()
-
-        return transacted
-
     def _beginning(self, begin: Callable[..., int]) -> Callable[..., int]:
         def begun(ledger: Any, accept_older: bool) -> int:
             epoch = begin(ledger, accept_older)
@@ -107,7 +97,7 @@ class Memory:
             (store, "close_untouched", lambda connection: None),
             (store.SqliteLedger, "_let_go", lambda ledger: None),
             (store.SqliteLedger, "_begin", self._beginning(store.SqliteLedger._begin)),
-            (Writer, "_transact", self._transacting(Writer._transact)),
+            (Log, "sync", lambda log: self._sync()),
         ]
 
 

@@ -190,10 +190,6 @@ update host set ended_at = :now where epoch = :epoch;
 -- One host.
 select * from host where epoch = :epoch;
 
--- name: host_touch
--- Change one number, so that a barrier has something to sync: SQLite writes no page that stays the same.
-update host set flushes = flushes + 1 where epoch = :epoch;
-
 -- name: handler_reschedule
 -- The wall clock was set back: no due time may lie further ahead than its own interval.
 update handler_state set next_run_at = :next_run_at, wake_at = :wake_at, recheck_at = :recheck_at, updated_at = :now

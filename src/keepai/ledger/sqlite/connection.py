@@ -25,6 +25,7 @@ APPLICATION_ID = 0x4B454550
 
 _CHECKED_BYTES_MAX = 64 << 20
 _BUSY_MS = 10_000
+_PAGE_BYTES = 2048  # most of a run's pages change in a few places, and each goes into the log whole
 _PREPARED_MAX = 400  # statements; more than there are, so that each is prepared once
 
 
@@ -51,6 +52,7 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     try:
         settle(connection)
         _check_ours(connection, path)
+        connection.execute(f"pragma page_size = {_PAGE_BYTES}")  # of a file that is made now; another keeps its own
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
         connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 0; pragma synchronous = full")

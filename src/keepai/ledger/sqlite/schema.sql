@@ -16,8 +16,9 @@
 --   transition: the account, one sequence for all. Each commit puts a seal behind its rows: a hash over them and the
 --   seal before; rows from before there were seals have a hash each, in chain.
 --
--- Every table but host, channel and notice is keyed by workflow_id first. Order is by sequence numbers that each workflow counts
--- itself, never by time. Times are milliseconds since 1970 UTC. The checks on states are derived from
+-- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
+-- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
+-- sort by time: what many workflows write at one moment lies on the same few pages. Times are milliseconds since 1970 UTC. The checks on states are derived from
 -- model/states.py and compared with it by a test; the triggers are derived when the file is opened. In tables that
 -- every run writes they compare: for a list of more than two SQLite would fill a table of its own at every check.
 
@@ -27,8 +28,7 @@ create table host (
   machine text not null,
   pid integer not null,
   started_at integer not null,
-  ended_at integer,
-  flushes integer not null default 0
+  ended_at integer
 );
 
 create table workflow (
@@ -138,10 +138,10 @@ create table event_cause (
   workflow_id text not null,
   event_id text not null references event (id),
   input_id text not null references input (id),
-  primary key (workflow_id, event_id, input_id)
+  primary key (event_id, workflow_id, input_id)
 ) without rowid;
 
-create index event_cause_by_input on event_cause (workflow_id, input_id, event_id);
+create index event_cause_by_input on event_cause (input_id, workflow_id, event_id);
 
 create table event_revision (
   workflow_id text not null,
@@ -198,7 +198,7 @@ create table run (
 
 create unique index run_one_open on run (workflow_id)
   where status = 'active' or status = 'paused' or status = 'failed';
-create index run_by_lineage on run (workflow_id, lineage);
+create index run_by_lineage on run (lineage, workflow_id);
 
 create table reservation (
   workflow_id text not null,
@@ -209,10 +209,10 @@ create table reservation (
   message_id text not null,
   attempt integer not null,
   payload text not null,
-  primary key (workflow_id, run_id, event_id)
+  primary key (run_id, workflow_id, event_id)
 ) without rowid;
 
-create index reservation_by_event on reservation (workflow_id, event_id);
+create index reservation_by_event on reservation (event_id, workflow_id);
 
 create table item (
   workflow_id text not null references workflow (id),
@@ -287,19 +287,19 @@ create table mutation (
   kept text,
   contradicted_at integer,
   primary key (workflow_id, seq),
-  unique (workflow_id, run_id, ordinal),
+  unique (run_id, workflow_id, ordinal),
   constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
 );
 
 create unique index mutation_one_open on mutation (workflow_id)
   where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
-create unique index mutation_applied_once on mutation (workflow_id, mutation_key) where status = 'applied';
-create index mutation_by_key on mutation (workflow_id, mutation_key);
+create unique index mutation_applied_once on mutation (mutation_key, workflow_id) where status = 'applied';
+create index mutation_by_key on mutation (mutation_key, workflow_id);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
 create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;
-create index mutation_by_lineage on mutation (workflow_id, lineage, seq);
+create index mutation_by_lineage on mutation (lineage, workflow_id, seq);
 create index mutation_ended on mutation (workflow_id, connector, status) where status in ('failed', 'skipped');
-create index mutation_by_time on mutation (workflow_id, connector, operation, first_sent_at);
+create index mutation_by_time on mutation (workflow_id, first_sent_at, connector, operation);
 
 create table approval (
   workflow_id text not null references workflow (id),
@@ -352,7 +352,7 @@ create table trace (
   error text,
   duration_ms integer,
   at integer not null,
-  primary key (workflow_id, run_id, position)
+  primary key (run_id, workflow_id, position)
 ) without rowid;
 
 create table action (
@@ -379,8 +379,7 @@ create table transition (
   chain text
 );
 
--- By subject first: ids sort by time, so what many workflows write at one moment lies on the same few pages.
-create index transition_by_subject on transition (subject, workflow_id);
+create index transition_by_subject on transition (subject);
 
 create table seal (
   last integer primary key,

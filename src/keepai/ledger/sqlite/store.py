@@ -111,21 +111,20 @@ class SqliteLedger:
                 _refuse_older(self.path, self._lock.left(), statements)
             now = self._clock.now_ms()
             row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
-            self._since, self._own, self._origin = iso(now), statements, statements.one("ledger_reached")
-            self._acknowledge()
+            self._since, reached = iso(now), statements.one("ledger_reached")
+            assert reached is not None
+            self._origin = {name: reached[name] for name in ("ledger", "epoch")}
+            self._acknowledge(reached["moves"])
         except apsw.Error as error:
             raise unusable(error, self.path) from None
         assert row is not None
         return int(row["epoch"])
 
-    def _acknowledge(self) -> None:
-        """What is synced now must still be there when the file is opened again."""
+    def _acknowledge(self, moves: int) -> None:
+        """What is synced now, so many rows of the account, must still be there when the file is opened again."""
         if self._lock:
-            reached = self._own.one("transition_newest")
-            assert reached is not None
-            assert self._origin is not None
-            mark = {**self._origin, "moves": reached["seq"] or 0, "at": iso(self._clock.now_ms())}
-            self._lock.tell(self.host, self._since, Mark(**mark))
+            mark = Mark(**self._origin, moves=moves, at=iso(self._clock.now_ms()))
+            self._lock.tell(self.host, self._since, mark)
 
 
 class Looks(Statements):

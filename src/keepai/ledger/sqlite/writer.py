@@ -1,11 +1,10 @@
 """The one writer: runs verbs in transactions, alone or as a group, and knows which commits are on disk.
 
-A barrier commits with synchronous=FULL, so that its caller goes on only when the write-ahead log is
-synced; any other commit is NORMAL and becomes durable with the next barrier, at most a second later.
-When a single run is under way its verbs are committed at once. When several are, those that ask in the same
-turn of the loop share a transaction; barriers wait until a quarter of the runs under way has joined, or for half a
-millisecond per such run. Verbs always run in the loop's own thread, where nobody competes for the interpreter; only a
-commit that waits for the disk is left to another thread, and meanwhile the next group gathers.
+No commit waits for the disk by itself. A barrier's caller goes on when the write-ahead log was synced after its commit;
+any other commit becomes durable with the next barrier, at most a second later. When a single run is under way its verbs
+are committed, and synced, at once. When several are, those that ask in the same turn of the loop share a transaction;
+barriers wait until a quarter of the runs under way has joined, or for half a millisecond per such run. Then they are
+committed, and synced together by another thread, while the loop goes on and may commit the next group.
 
 After a failed write, commit or sync nothing is written any more: what reached the disk is unknown until
 the file is opened again.
@@ -29,13 +28,14 @@ from ...model.errors import Conflict, LedgerStopped
 from ...model.states import IllegalMove
 from .. import account
 from .connection import Transaction, unusable
+from .log import Log
 
 _FLUSH_S = 1.0
 _GATHER_S = 0.0005  # per run under way
 _GATHERED = 4  # a group of barriers is complete with one of so many runs under way
 
 
-@dataclass
+@dataclass(eq=False)
 class Work:
     """One verb that somebody wants committed."""
 
@@ -53,33 +53,40 @@ class Writer:
     """Owns the connection that writes."""
 
     def __init__(
-        self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path, synced: Callable[[], None],
+        self, connection: apsw.Connection, tx: Transaction, clock: Clock, path: Path, synced: Callable[[int], None],
     ) -> None:
         self.crew = 0
         self.log_pages_max = 8000  # of the write-ahead log, before it is brought into the file
         self.stopped: LedgerStopped | None = None
         self._connection, self._tx, self._clock, self._path, self._synced = connection, tx, clock, path, synced
         self._queue: list[Work] = []
-        self._syncing: Future[None] | None = None  # of the commit that waits for the disk
-        self._group: list[Work] = []  # whose commit that is
+        self._due: list[Work] = []  # barriers that are committed, and wait for the next sync
+        self._group: list[Work] = []  # those that wait for the one under way
+        self._apart: Future[object] | None = None  # what another thread does: sync the log, or bring it into the file
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._thread: ThreadPoolExecutor | None = None
-        self._closing = False
-        self._full: bool | None = None
-        self._dirty = False
+        self._closing = self._bringing = False
+        self._seal = account.newest(tx)  # behind all that is committed
+        self._commits = self._on_disk = 0  # made, and of these known to be on disk
+        self._syncing = (0, 0)  # the commits that the last sync is about, and how far the account had come with them
         self._flush: asyncio.TimerHandle | None = None
         self._log_pages = 0
+        self._log = Log(connection)
         connection.set_wal_hook(self._count_pages)
+        connection.execute("pragma synchronous = normal")  # the log is synced here, not inside a commit
 
     @property
     def at_rest(self) -> bool:
         """Whether the connection shows what is committed, and nobody else uses it."""
-        return self._syncing is None and not self._connection.in_transaction
+        return not self._bringing and not self._connection.in_transaction
 
     async def write(self, work: Work) -> Any:
         """Commit one verb and give its result."""
-        if self._alone() and self._syncing is None:
+        if self._alone():
             self._commit([work])
+            if work.barrier and work.error is None:
+                self._sync_now(work)
+            self._bring_in_now()
         else:
             work.future = asyncio.get_running_loop().create_future()
             self._queue.append(work)
@@ -93,7 +100,7 @@ class Writer:
     async def flush(self) -> None:
         """Wait until everything committed so far is on disk."""
         if self._dirty and not self.stopped:
-            await self.write(Work(_touch, (), {}, barrier=True, asked=time.monotonic()))
+            await self.write(Work(nothing, (), {}, barrier=True, asked=time.monotonic()))
 
     def close(self) -> None:
         """Everything asked for before is done."""
@@ -101,19 +108,25 @@ class Writer:
         for timer in (self._flush, self._timer):
             if timer:
                 timer.cancel()
-        if self._syncing is not None:
-            self._synced_by(self._syncing)
-        if self._queue:
-            batch, self._queue = self._queue, []
-            self._commit(batch)
-            _deliver(batch)
+        if self._apart is not None:
+            self._done_apart(self._apart)
+        batch, self._queue = self._queue, []
+        self._commit_group(batch)
+        self._due, due = [], self._due
+        for work in due:
+            self._sync_now(work)
+        _deliver(due)
         if self._thread:
             self._thread.shutdown()
 
     # -- who commits, and when ---------------------------------------------------------------------
 
     def _alone(self) -> bool:
-        return self.crew <= 1 and not self._queue
+        return self.crew <= 1 and not self._queue and self._apart is None
+
+    @property
+    def _dirty(self) -> bool:
+        return self._commits > self._on_disk
 
     def _plan(self, wait: float) -> None:
         """Have the queue looked at: when everybody who is ready has asked, or when the oldest has waited enough."""
@@ -126,16 +139,21 @@ class Writer:
 
     def _look(self) -> None:
         self._timer = None
-        if self._syncing is not None or self._closing:
+        if self._bringing or self._closing:
             return  # the queue is looked at again when that has ended
         batch, wait = self._take()
-        if batch and any(work.barrier for work in batch):
-            self._commit_apart(batch)
-        elif batch:
-            self._commit(batch)
-            _deliver(batch)
-        if self._queue and self._syncing is None:
+        self._commit_group(batch)
+        self._go_on_apart()
+        if self._queue and not self._bringing:
             self._plan(wait)
+
+    def _commit_group(self, batch: list[Work]) -> None:
+        """Commit a group. Whoever asked for no barrier is told; the others when the log is synced."""
+        if not batch:
+            return
+        self._commit(batch)
+        self._due += [work for work in batch if work.barrier and work.error is None]
+        _deliver([work for work in batch if not work.barrier or work.error is not None])
 
     def _take(self) -> tuple[list[Work], float]:
         """The next group, plain commits at once and barriers when complete; and how long those left may wait."""
@@ -153,29 +171,64 @@ class Writer:
             return 0.0
         return barriers[0].asked + self.crew * _GATHER_S - time.monotonic()
 
-    def _commit_apart(self, batch: list[Work]) -> None:
-        """Run a group here, and leave the commit, which waits for the disk, to another thread."""
-        if not self._guarded(batch, self._perform):
-            _deliver(batch)
+    # -- the disk ----------------------------------------------------------------------------------
+
+    def _sync_now(self, work: Work) -> None:
+        """Wait for the disk here."""
+        def sync(batch: list[Work]) -> None:
+            if self._dirty:
+                self._syncing = self._commits, self._seal.last
+                self._log.sync()
+            self._durable(batch)
+        self._guarded([work], sync)
+
+    def _go_on_apart(self) -> None:
+        """Have another thread do what is due: a sync that somebody waits for, or bringing a long log into the file."""
+        if self._apart is not None or self._closing:
             return
+        if self._due:
+            self._group, self._due, self._syncing = self._due, [], (self._commits, self._seal.last)
+            self._do_apart(self._log.sync)
+        elif self._log_is_long():
+            self._bringing = True
+            self._do_apart(self._bring_in)
+
+    def _do_apart(self, act: Callable[[], object]) -> None:
+        """It waits for the disk and for nothing else: whatever of Python ran there would take the interpreter from the
+        loop, several times in a row."""
         self._thread = self._thread or ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         loop = asyncio.get_running_loop()
-        self._group, self._syncing = batch, self._thread.submit(self._end)
-        self._syncing.add_done_callback(lambda done: loop.call_soon_threadsafe(self._synced_by, done))
+        self._apart = self._thread.submit(act)
+        self._apart.add_done_callback(lambda done: loop.call_soon_threadsafe(self._done_apart, done))
 
-    def _synced_by(self, done: Future[None]) -> None:
-        """That commit has ended: whoever asked for it is told, and the next group's turn has come."""
-        if done is not self._syncing:
+    def _done_apart(self, done: Future[object]) -> None:
+        """The disk has answered: whoever waited for it is told, and the next in line has its turn."""
+        if done is not self._apart:
             return  # `close` was quicker
+        brought, self._bringing, self._apart = self._bringing, False, None
+        group, self._group = self._group, []
         def end(batch: list[Work]) -> None:
             done.result()
-            self._committed(batch)
-        batch, self._group = self._group, []
-        self._guarded(batch, end)
-        self._syncing = None
-        _deliver(batch)
-        if self._queue and not self._closing:
+            if not brought:
+                self._durable(batch)
+        self._guarded(group, end)
+        if self.stopped:  # what was committed since is as doubtful
+            group, self._due = group + self._due, []
+            for work in group:
+                work.error = self.stopped
+        _deliver(group)
+        self._go_on_apart()
+        if self._queue and not self._closing and not self._bringing:
             self._plan(0.0)
+
+    def _durable(self, batch: list[Work]) -> None:
+        """What was committed before the last sync began is on disk: others may rely on it."""
+        commits, moves = self._syncing
+        if self._on_disk < commits:
+            self._on_disk = commits
+            self._synced(moves)
+        for work in batch:
+            points.reach(f"after:{work.verb.__name__}")
 
     # -- committing --------------------------------------------------------------------------------
 
@@ -200,20 +253,14 @@ class Writer:
             return False
         except BaseException as error:
             _roll_back(self._connection)
-            if batch[0].future is None:
+            if not batch or batch[0].future is None:
                 raise
             for work in batch:  # whoever waits for them must not wait for ever
                 work.error = error
             return False
 
     def _transact(self, batch: list[Work]) -> None:
-        if self._perform(batch):
-            self._end()
-            self._committed(batch)
-
-    def _perform(self, batch: list[Work]) -> bool:
-        """Run the verbs, and leave the transaction open; False if nothing is left to commit."""
-        self._synchronous(any(w.barrier for w in batch))
+        """Run the verbs and commit what they did."""
         self._connection.execute("begin immediate")
         self._tx.now, before = self._clock.now_ms(), self._connection.total_changes()
         if not all(map(self._attempt, batch)) and len(batch) > 1:
@@ -221,37 +268,30 @@ class Writer:
         done = [w for w in batch if w.error is None]
         if not done:
             self._connection.execute("rollback")
-            return False
-        account.seal(self._tx)
-        if self._full and self._dirty and self._connection.total_changes() == before:
-            _touch(self._tx)  # a barrier that changes nothing must still sync what came before it
+            return
+        seal = account.seal(self._tx, self._seal)
         for work in done:
             points.reach(f"before:{work.verb.__name__}")
-        return True
-
-    def _end(self) -> None:
-        """Commit what is open. In another thread this waits for the disk and for nothing else: whatever of Python ran
-        there would take the interpreter from the loop, several times in a row."""
         self._connection.execute("commit")
-        self._checkpoint()
-
-    def _committed(self, batch: list[Work]) -> None:
-        """What was open is committed: others may rely on it."""
-        self._dirty = not self._full
-        for work in batch:
-            if work.error is None:
+        self._seal = seal
+        self._commits += self._connection.total_changes() > before
+        for work in done:
+            if not work.barrier:
                 points.reach(f"after:{work.verb.__name__}")
-        if self._full:
-            self._synced()
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
         return apsw.SQLITE_OK
 
-    def _checkpoint(self) -> None:
+    def _log_is_long(self) -> bool:
+        return self._log_pages >= self.log_pages_max and not self.stopped
+
+    def _bring_in_now(self) -> None:
+        if self._log_is_long():
+            self._guarded([], lambda _: self._bring_in())
+
+    def _bring_in(self) -> None:
         """Bring a long log into the file. SQLite would do it by itself, and keep to itself that it failed."""
-        if self._log_pages < self.log_pages_max:
-            return
         self._log_pages = 0  # also if a reader is in the way: then it is tried after as many pages again
         try:
             self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
@@ -279,11 +319,6 @@ class Writer:
                 self._connection.execute("rollback to verb")
             self._connection.execute("release verb")
 
-    def _synchronous(self, full: bool) -> None:
-        if self._full is not full:
-            self._connection.execute(f"pragma synchronous = {'full' if full else 'normal'}")
-            self._full = full
-
     def _plan_flush(self) -> None:
         if self._dirty and self._flush is None and not self.stopped:
             self._flush = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_now)
@@ -302,8 +337,8 @@ def _deliver(batch: list[Work]) -> None:
             work.future.set_result(None)
 
 
-def _touch(tx: Transaction) -> None:
-    tx.run("host_touch", epoch=tx.epoch)
+def nothing(_tx: Transaction) -> None:
+    """A verb for who only waits for the disk."""
 
 
 def _translated(error: BaseException) -> BaseException:
