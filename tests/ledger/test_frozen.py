@@ -166,7 +166,7 @@ async def test_a_deed_is_applied_once(file: apsw.Connection) -> None:
         subject = rows.insert(file, "mutation", mutation_key="same")
         act = "update mutation set status = 'applied', result = '{}' where id = ?"
         if expected:
-            with pytest.raises(expected, match="UNIQUE"):
+            with pytest.raises(expected, match="the same thing was applied before"):
                 file.execute(act, (subject,))
         else:
             file.execute(act, (subject,))

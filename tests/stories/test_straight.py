@@ -606,8 +606,8 @@ async def test_a_refused_neighbour_in_the_same_commit_neither_stops_a_call_nor_d
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, order: tuple[str, str],
 ) -> None:
     # I2, I8: the group is done over from the start without the refused one, and each looks at the ledger anew
-    monkeypatch.setattr("keepai.ledger.sqlite.writer._GATHERED", 1)  # a group waits for all runs under way
-    monkeypatch.setattr("keepai.ledger.sqlite.writer._GATHER_S", 0.5)
+    monkeypatch.setattr("keepai.ledger.sqlite.writer._BARRIERS", 1)  # a group waits for all runs under way
+    monkeypatch.setattr("keepai.ledger.sqlite.writer._BARRIERS_S", 0.5)
     over: list[list[str]] = []
     each = Writer._attempt_each
 

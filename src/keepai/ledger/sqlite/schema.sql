@@ -293,7 +293,6 @@ create table mutation (
 
 create unique index mutation_one_open on mutation (workflow_id)
   where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
-create unique index mutation_applied_once on mutation (mutation_key, workflow_id) where status = 'applied';
 create index mutation_by_key on mutation (mutation_key, workflow_id);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
 create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;

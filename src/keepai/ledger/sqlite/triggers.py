@@ -205,6 +205,12 @@ def _frozen() -> Iterator[tuple[str, str]]:
         "before update of run_id, capability, account, intent, digest on approval "
         "begin select raise(abort, 'what was shown for approval never changes'); end"
     )
+    # A unique index of what is applied would be a second one over the same keys, written by every run.
+    yield "mutation_applied_once", (
+        "before update of status on mutation when new.status = 'applied' and exists (select 1 from mutation m where "
+        "m.mutation_key = new.mutation_key and m.workflow_id = new.workflow_id and m.status = 'applied' "
+        "and m.id <> new.id) begin select raise(abort, 'the same thing was applied before'); end"
+    )
     yield "mutation_applied_final", (
         "before update of status, result on mutation when old.status = 'applied' "
         "begin select raise(abort, 'an applied mutation never changes'); end"

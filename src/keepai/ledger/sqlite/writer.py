@@ -2,9 +2,9 @@
 
 No commit waits for the disk by itself. A barrier's caller goes on when the write-ahead log was synced after its commit;
 any other commit becomes durable with the next barrier, at most a second later. When a single run is under way its verbs
-are committed, and synced, at once. When several are, those that ask in the same turn of the loop share a transaction;
-barriers wait until a quarter of the runs under way has joined, or for half a millisecond per such run. Then they are
-committed, and synced together by another thread, while the loop goes on and may commit the next group.
+are committed, and synced, at once. When several are, they share transactions: barriers wait until a quarter of the runs
+under way has joined, or for half a millisecond per such run, the others until an eighth has, or for two milliseconds.
+Barriers are then synced together by another thread, while the loop goes on and may commit the next group.
 
 After a failed write, commit or sync nothing is written any more: what reached the disk is unknown until
 the file is opened again.
@@ -13,6 +13,7 @@ the file is opened again.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -31,8 +32,9 @@ from .connection import Transaction, unusable
 from .log import Log
 
 _FLUSH_S = 1.0
-_GATHER_S = 0.0005  # per run under way
-_GATHERED = 4  # a group of barriers is complete with one of so many runs under way
+#: A group is complete with one of so many runs under way, or after so many seconds: barriers per run under way.
+_BARRIERS, _BARRIERS_S = 4, 0.0005
+_PLAIN, _PLAIN_S = 8, 0.002
 
 
 @dataclass(eq=False)
@@ -156,20 +158,25 @@ class Writer:
         _deliver([work for work in batch if not work.barrier or work.error is not None])
 
     def _take(self) -> tuple[list[Work], float]:
-        """The next group, plain commits at once and barriers when complete; and how long those left may wait."""
+        """The next group: everybody, if enough barriers are there, or else the others, if they are enough; and how long
+        those left may wait."""
         barriers = [work for work in self._queue if work.barrier]
-        wait = self._wait_for(barriers)
-        if wait <= 0:
+        plain = [work for work in self._queue if not work.barrier]
+        wait = self._wait_for(barriers, _BARRIERS, self.crew * _BARRIERS_S)
+        if barriers and wait <= 0:
             batch, self._queue = self._queue, []
             return batch, 0.0
-        batch = [work for work in self._queue if not work.barrier]
+        sooner = self._wait_for(plain, _PLAIN, _PLAIN_S)
+        if plain and sooner > 0:
+            return [], min(wait, sooner)
         self._queue = barriers
-        return batch, wait
+        return plain, wait
 
-    def _wait_for(self, barriers: list[Work]) -> float:
-        if not barriers or len(barriers) * _GATHERED >= self.crew:
-            return 0.0
-        return barriers[0].asked + self.crew * _GATHER_S - time.monotonic()
+    def _wait_for(self, works: list[Work], part: int, longest: float) -> float:
+        """How long these may wait for others: until there is one for so many runs under way, or as long as that."""
+        if not works:
+            return math.inf
+        return 0.0 if len(works) * part >= self.crew else works[0].asked + longest - time.monotonic()
 
     # -- the disk ----------------------------------------------------------------------------------
 
