@@ -119,7 +119,7 @@ async def _next(stepper: Stepper) -> Run | None:
         publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
         trace=stepper.trace.take(),
     )
-    await stepper.start_prepare(state)
+    await stepper.start_prepare(state, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
 
 

@@ -2,7 +2,8 @@
 
 `next` runs while the outcome is written, and the `prepare` of the run that follows while the one before is committed.
 It is given what could be foreseen; whatever else it asks for or says waits until the commit is there and has led to
-this very step, on the same inputs. Otherwise nobody hears of it.
+this very step, on the same inputs. Otherwise nobody hears of it. With many runs under way such a `prepare` is tried in
+the same breath as the `next` before it, and has ended when its run begins.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 
 from ..model.errors import HostFault
-from ..runtime.base import Ended, Job, LogLine, Operation, Reply
+from ..runtime.base import Ended, Followed, Job, LogLine, Operation, Reply
 from .gate import Gate
 from .parts import Parts
 
@@ -48,6 +49,33 @@ class Early:
         self._left.discard(done)
         if not done.cancelled():
             done.exception()  # whatever it was, it belongs to no run
+
+
+class Tried:
+    """A `prepare` that has ended already: it was tried in the same breath as the `next` before it."""
+
+    def __init__(self, followed: Followed, number: int | None) -> None:
+        self.begun_ms = followed.job.begun_ms or 0
+        self._followed, self._number = followed, number
+
+    def fits(self, job: Job, gate: Gate) -> bool:
+        """Whether it is the step that is wanted now, and was told what is true now.
+
+        What waits for a handler changes only with its workflow's count, so a run that has the very next number need not
+        look."""
+        if job != self._followed.job:
+            return False
+        used = self._followed.used
+        return used is None or gate.number == self._number or gate.foresee(used[0]) == used[1]
+
+    async def ended(self, gate: Gate) -> Ended:
+        """It counts: what came of it."""
+        if self._followed.used is not None:
+            gate.used(*self._followed.used)
+        return self._followed.ended
+
+    def leave(self) -> None:
+        """Unless it counts, nobody hears of it."""
 
 
 class Unbegun:

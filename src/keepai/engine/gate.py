@@ -58,6 +58,11 @@ class Gate:
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
 
+    @property
+    def number(self) -> int:
+        """Of its run, in the workflow's own sequence."""
+        return self._run.seq
+
     async def answer(self, operation: Operation) -> Reply:
         """Check an operation, carry it out, and keep it with the run."""
         started = time.monotonic()

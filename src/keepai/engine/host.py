@@ -13,6 +13,7 @@ from ..ledger.rows import run_record
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin, Follow
 from ..model.errors import Conflict, LedgerStopped, Refused
+from ..model.light import light
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
 from . import approval, permission, reconcile, repair, retention, runner, scheduler
@@ -26,6 +27,7 @@ _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
 
 
+@light
 @dataclass(frozen=True)
 class Now:
     """A workflow as the ledger has it at one moment."""
@@ -49,6 +51,7 @@ class Now:
 Step = Callable[[], Awaitable[Run | None]]
 
 
+@light
 @dataclass(frozen=True)
 class Beginning:
     """The step that begins a handler's run."""

@@ -18,6 +18,7 @@ from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, canonical, digest, stored
 from ..model.errors import KeepError, NeedsAttention, NotGranted, RuleBroken, Transient
+from ..model.light import light
 from ..model.operations import Step
 from ..model.permissions import Mode
 from ..model.records import Approval, Mutation, Run
@@ -32,6 +33,7 @@ from .permission import Permissions
 from .stepping import Stepper
 
 
+@light
 @dataclass(frozen=True)
 class Unit:
     """What a mutation is for, so that the same thing for the same unit is found again in the ledger."""
@@ -42,6 +44,7 @@ class Unit:
     item_id: str | None = None
 
 
+@light
 @dataclass(frozen=True)
 class Wanted:
     """A call that a script made, checked, in the words of its operation."""

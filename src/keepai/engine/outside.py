@@ -27,6 +27,7 @@ from ..model.errors import (
     Transient,
     in_words,
 )
+from ..model.light import light
 from ..model.records import Run
 from ..runtime.base import Reply
 from .failure import as_fault
@@ -129,6 +130,7 @@ Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
 Question: TypeAlias = "asyncio.Future[Verdict]"
 
 
+@light
 @dataclass(frozen=True)
 class Answer:
     """What is known after a mutation's call: its result, a definite refusal, or nothing."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..model.clock import parse_iso
 from ..model.codec import Json, check_id, check_size, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
+from ..model.light import light
 from ..model.policy import Policy
 from ..runtime.base import Ended
 from ..script.manifest import Handler
@@ -14,6 +15,7 @@ from ..script.manifest import Handler
 _SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wakeAt?}."
 
 
+@light
 @dataclass(frozen=True)
 class Wishes:
     """What a script says to its host beside the data."""
@@ -22,6 +24,7 @@ class Wishes:
     wake_at: int | None  # in ms
 
 
+@light
 @dataclass(frozen=True)
 class PrepareResult:
     """The text that is pinned, and what the host reads out of it."""

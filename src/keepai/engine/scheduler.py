@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ledger.base import Row
+from ..model.light import light
 from ..model.policy import Policy
 from ..model.records import Run
 from ..model.states import Reason, Status
@@ -13,6 +14,7 @@ from ..script.manifest import Handler, Manifest
 from ..script.schedule import next_time
 
 
+@light
 @dataclass(frozen=True)
 class Due:
     """A handler that should run now, and why."""

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
 
+from ..model.light import light
 from .base import Reader, Row, Tx
 
 #: What is hashed of a row, in this order.
@@ -34,6 +35,7 @@ def chain(*parts: object) -> str:
     return hashlib.sha256("".join(_told(parts, 0)).encode()).hexdigest()
 
 
+@light
 @dataclass(frozen=True)
 class Seal:
     """Vouches for every row up to `last`."""

@@ -42,6 +42,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
+from .light import light
 from .states import ItemStatus, Reason, Status
 
 
@@ -63,6 +64,7 @@ OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
 })
 
 
+@light
 @dataclass(frozen=True)
 class Location:
     """A place in the script, counted from one."""

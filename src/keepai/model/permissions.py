@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from .codec import Json, encode, stored
 from .errors import ConfigError, NotGranted
+from .light import light
 
 
 class Mode(StrEnum):
@@ -52,6 +53,7 @@ def from_text(text: str) -> Grant:
     return grant_of(stored(text), "a stored capability")
 
 
+@light
 @dataclass(frozen=True)
 class Use:
     """How often a capability was used already."""

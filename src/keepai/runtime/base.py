@@ -14,6 +14,7 @@ from typing import Protocol
 
 from ..model.codec import Json, encode, stored
 from ..model.errors import Location
+from ..model.light import light
 from ..model.operations import Kind, Step, Surface
 
 
@@ -30,6 +31,7 @@ class Limits:
     concurrent_max: int = 64  # reads under way at once
 
 
+@light
 @dataclass(frozen=True)
 class Fixed:
     """Time and chance as `mutate` sees them: the same on every execution."""
@@ -43,6 +45,7 @@ class Fixed:
         return cls(prepared_ms, hashlib.sha256(prepare_result.encode()).digest())
 
 
+@light
 @dataclass(frozen=True)
 class Ahead:
     """What `mutate` would see and may call, if it followed at once on a `prepare` that reserved something."""
@@ -51,6 +54,7 @@ class Ahead:
     now_ms: int
 
 
+@light
 @dataclass(frozen=True)
 class Job:
     """One step of one handler, with everything it may see."""
@@ -66,8 +70,20 @@ class Job:
     fixed: Fixed | None = None
     begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
     ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
+    then: Then | None = field(default=None, compare=False)  # for `next`: the `prepare` to try right after it
 
 
+@light
+@dataclass(frozen=True)
+class Then:
+    """The `prepare` of a run that is likely to follow on a `next`; its state is what that returns, if it does."""
+
+    job: Job
+    host: Host  # of which nothing is asked but what it foresees
+    asked: Job | None = None  # the job that was asked for, if a runtime gives another to the same end
+
+
+@light
 @dataclass(frozen=True)
 class Operation:
     """Something that the script asked for: `publish`, `peek`, `gmail.search`, …"""
@@ -78,6 +94,7 @@ class Operation:
     at: Location | None
 
 
+@light
 @dataclass(frozen=True)
 class Reply:
     """The host's answer, as canonical JSON. With `fields`, it is a list that also carries these members (a Page)."""
@@ -104,6 +121,7 @@ class LogLine:
     text: str
 
 
+@light
 @dataclass(frozen=True)
 class Ended:
     """How the step ended without an error: it returned, or it made its terminal mutation call."""
@@ -112,11 +130,22 @@ class Ended:
     mutation: Operation | None = None
     ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
     said: Json = field(default=None, compare=False, repr=False)  # what the text of `value` says, if it was read already
+    followed: Followed | None = field(default=None, compare=False)  # by the step that was to be tried after it
 
     def read(self) -> Json:
         """What it returned; ask when it returned something."""
         assert self.value is not None, self
         return stored(self.value) if self.said is None else self.said
+
+
+@light
+@dataclass(frozen=True)
+class Followed:
+    """What came of a step that was tried right after another, and needed nothing of its host but what was foreseen."""
+
+    job: Job  # as it was run
+    ended: Ended
+    used: tuple[Operation, Reply] | None  # the call that it made, and what it was given
 
 
 class Host(Protocol):

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ...model.errors import Refused, RuleBroken
+from ...model.light import light
 from ..base import Row, Tx
 
 
+@light
 @dataclass(frozen=True)
 class Publication:
     """An event that a handler wants in a topic."""
@@ -20,6 +22,7 @@ class Publication:
     causes: tuple[str, ...] = ()
 
 
+@light
 @dataclass(frozen=True)
 class Registration:
     """An input that a producer tells of."""
@@ -107,6 +110,15 @@ def _hold(tx: Tx, event: Row, run_id: str, payload: str) -> None:
 def touch(tx: Tx, workflow_id: str, topic: str) -> None:
     """Tell a topic's consumer that there is something to look at."""
     tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=tx.tick(workflow_id))
+
+
+def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
+    """Nothing shall come of a waiting event; False if it does not wait. It is counted: whoever knows what waits at one
+    number of the workflow knows that it is the same as long as nothing was."""
+    if not tx.run("event_skip", event_id=event_id, now=tx.now):
+        return False
+    tx.tick(workflow_id)
+    return True
 
 
 def reserve(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...model.codec import stored
+from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..base import Reader, Tx
@@ -14,6 +15,7 @@ from . import items, runs
 from .runs import Prepared, Stop
 
 
+@light
 @dataclass(frozen=True)
 class Intent:
     """Exactly what is about to be sent."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...model.codec import stored
 from ...model.errors import Conflict
+from ...model.light import light
 from ...model.records import Run, Traced
 from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status, WorkflowStatus
 from ..base import Reader, Row, Tx
@@ -16,6 +17,7 @@ from . import events, items
 from .events import Publication, Registration
 
 
+@light
 @dataclass(frozen=True)
 class Begin:
     """A first attempt at a handler."""
@@ -29,6 +31,7 @@ class Begin:
     gap: tuple[int, int] | None = None
 
 
+@light
 @dataclass(frozen=True)
 class Prepared:
     """What prepare decided."""
@@ -63,6 +66,7 @@ class Carry:
     failures: int = 0
 
 
+@light
 @dataclass(frozen=True)
 class ConsumerEnd:
     """What a consumer's committed run leaves behind."""

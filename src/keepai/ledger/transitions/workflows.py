@@ -132,7 +132,7 @@ def _queue(tx: Tx, workflow_id: str, handler: str | None = None) -> list[str]:
 
 def skip_event(tx: Tx, workflow_id: str, event_id: str, actor: str) -> None:
     """A person decides that nothing shall come of a waiting event."""
-    if not tx.run("event_skip", event_id=event_id, now=tx.now):
+    if not events.skip(tx, workflow_id, event_id):
         event = tx.one("event_by_id", event_id=event_id)
         assert event is not None
         raise Refused(f"Event {event_id} cannot be skipped: {_held(event)}")
@@ -174,7 +174,7 @@ def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]
         for row in tx.all("event_of_skipped_inputs", workflow_id=workflow_id, input_id=input_id)
     ]
     for event_id in skipped:
-        tx.run("event_skip", event_id=event_id, now=tx.now)
+        events.skip(tx, workflow_id, event_id)
     _skip_item_of(tx, input_id)
     note(tx, workflow_id, "skip_input", input_id, actor, {"events": list(skipped)})
     return skipped

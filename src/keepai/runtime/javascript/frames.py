@@ -2,7 +2,8 @@
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
-                fail; of a job with `ahead`, before its end: mutation (what `mutate` calls, given that result) or missed
+                fail; of a job with `ahead`, before its end: mutation (what `mutate` calls, given that result) or
+                missed; of a job with `then`, after its end: left (that is to be run by itself), or all that it says
 
 Every frame from `job` on carries the number of its job. Both sides check sizes before they read; the host
 trusts nothing that a worker says.
@@ -19,6 +20,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
+from ...model.light import light
 from ...model.operations import Kind, Step, Surface
 from ..base import Ahead, Fixed, Job, Limits
 from .scripts import Script
@@ -35,6 +37,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # it takes one value and no space around it
 
 
+@light
 @dataclass(frozen=True)
 class Hand:
     """The answer to the call that a step is expected to make first, so that it need not ask."""
@@ -153,22 +156,35 @@ def missed_frame(number: int) -> bytes:
     return framed(f'{{"t":"missed","n":{number}}}')
 
 
+def left_frame(number: int) -> bytes:
+    """The frame that tells of a `prepare` that was tried in vain."""
+    return framed(f'{{"t":"left","n":{number}}}')
+
+
 def used_frame(number: int) -> bytes:
     """The frame that tells of a call whose answer was at hand."""
     return framed(f'{{"t":"used","n":{number}}}')
 
 
 def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:
-    """The frame that starts a step of a script that the worker knows."""
+    """The frame that starts a step of a script that the worker knows. What is at hand is for `prepare`: for the step
+    itself, or for the one after it."""
+    if job.then is None:
+        then, own = "null", _step(job, hand)
+    else:
+        then, own = f"{{{_step(job.then.job, hand)}}}", _step(job, None)
+    return framed(f'{{"t":"job","n":{number},"script":{script},"then":{then},{own}}}')
+
+
+def _step(job: Job, hand: Hand | None) -> str:
     at_hand = "null" if hand is None else f"[{quote(hand.call)},{quote(hand.text)}]"
     args = ",".join([_quoted(arg) for arg in job.args])
     fixed = "null" if job.fixed is None else f'[{job.fixed.now_ms},"{job.fixed.seed.hex()}"]'
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
-    return framed(
-        f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
-        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms},'
-        f'"ahead":{ahead},"hand":{at_hand}}}'
+    return (
+        f'"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],"state":{_quoted(job.state)},'
+        f'"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand}'
     )
 
 

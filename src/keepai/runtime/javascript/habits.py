@@ -2,7 +2,7 @@
 
 What `prepare` asks for first is mostly the same `peek` every time: its answer goes along with the job, and the way
 there is saved. One that asks differently from time to time is not guessed at again. A `mutate` that did more than its
-one call when it was tried ahead is not tried again.
+one call when it was tried ahead is not tried again, nor is a `prepare` that did more than such a `peek`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ...model.light import light
 from ...model.operations import Kind, Step
 from ..base import Host, Job, Operation, Reply
 from .frames import Hand, call_text
@@ -18,6 +19,7 @@ _MOST = 1000  # handlers that are remembered
 _LONGEST = 1000  # call that is: it is in the host's memory, and in every job
 
 
+@light
 @dataclass(frozen=True)
 class Foreseen:
     """A call that is likely to come, and its answer."""
@@ -33,6 +35,7 @@ class Habits:
     def __init__(self) -> None:
         self._first: dict[tuple[str, str], tuple[Operation, str] | None] = {}  # None: not to be guessed
         self._alone: set[tuple[str, str]] = set()  # whose `mutate` is not tried ahead
+        self._apart: set[tuple[str, str]] = set()  # whose `prepare` is not tried after `next`
 
     def foresee(self, job: Job, host: Host) -> Foreseen | None:
         """What is to go along with a job."""
@@ -59,10 +62,22 @@ class Habits:
 
     def fit(self, job: Job) -> Job:
         """The job as it is worth giving."""
+        if job.then is not None and (job.source, job.handler) in self._apart:
+            return replace(job, then=None)
+        if job.then is not None and self.fit(job.then.job) is not job.then.job:
+            return replace(job, then=replace(job.then, job=self.fit(job.then.job), asked=job.then.job))
         return replace(job, ahead=None) if job.ahead and (job.source, job.handler) in self._alone else job
 
     def missed(self, job: Job) -> None:
         """`mutate` was tried, in vain."""
-        if len(self._alone) >= _MOST:
-            self._alone.clear()
-        self._alone.add((job.source, job.handler))
+        _remember(self._alone, job)
+
+    def left(self, job: Job) -> None:
+        """`prepare` was tried right after `next`, in vain."""
+        _remember(self._apart, job)
+
+
+def _remember(handlers: set[tuple[str, str]], job: Job) -> None:
+    if len(handlers) >= _MOST:
+        handlers.clear()
+    handlers.add((job.source, job.handler))

@@ -96,8 +96,12 @@ class StepRun:
 
     def tell(self, frame: bytes) -> None:
         """Send frames, and before them what had no answer and has waited."""
+        self._channel.send(self.told() + frame)
+
+    def told(self) -> bytes:
+        """What had no answer and has waited; whoever takes it has it sent."""
         told, self._told = self._told, b""
-        self._channel.send(told + frame)
+        return told
 
     def _run(self) -> bytes:
         vm, job = self._vm, self._job
