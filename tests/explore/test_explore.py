@@ -147,7 +147,7 @@ def doubt_is_carried_over(patch: Patch) -> None:
 def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
     def straight(stepper: Stepper, operation: Operation, unit: Any) -> Straight:
         wanted = sending._wanted(stepper, operation, Step.MUTATE)
-        return lambda read, run: sending._intent(stepper.parts, read, run, wanted, unit(read))[0]
+        return lambda read, run, pinned: sending._intent(stepper.parts, read, run, wanted, unit(pinned))[0]
 
     patch.setattr(sending, "straight", straight)
 

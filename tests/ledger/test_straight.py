@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from keepai.ledger.base import Reader, Tx
+from keepai.ledger.base import Reader, Row, Tx
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs
-from keepai.ledger.transitions.mutations import Intent
+from keepai.ledger.transitions.mutations import Intent, Straight
 from keepai.ledger.transitions.runs import Begin, Prepared, Stop
 from keepai.model.errors import Conflict, Refused, RuleBroken
 from keepai.model.records import Run, Traced
@@ -59,8 +58,8 @@ async def test_what_was_decided_and_the_intent_are_one_step(ledger: SqliteLedger
     run = await begun(ledger, "m1", "m2")
     seen: list[tuple[Phase, str | None, list[str]]] = []
 
-    def straight(read: Reader, now: Run) -> Intent:
-        pinned = read.all("reservation_of_run", workflow_id=now.workflow_id, run_id=now.id)
+    def straight(read: Reader, now: Run, pinned: list[Row]) -> Intent:
+        assert pinned == read.all("reservation_of_run", workflow_id=now.workflow_id, run_id=now.id)
         seen.append((now.phase, now.prepare_result, [r["message_id"] for r in pinned]))
         return rows.intent()
 
@@ -75,27 +74,27 @@ async def test_what_was_decided_and_the_intent_are_one_step(ledger: SqliteLedger
 async def test_without_an_intent_what_was_decided_is_pinned_all_the_same(ledger: SqliteLedger) -> None:
     run = await begun(ledger, "m1", "m2")
     now, sent = await ledger.write(
-        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], lambda read, now: None, barrier=True)
+        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], lambda *_: None, barrier=True)
     assert (now.phase, sent) == (Phase.MUTATING, None)
     assert kept(ledger, run) == PINNED
     assert (await ledger.write(mutations.send, now, rows.intent(), [])).attempts == 1, "it can be sent by itself"
 
 
-def _refuses(read: Reader, run: Run) -> Intent:
+def _refuses(read: Reader, run: Run, pinned: list[Row]) -> Intent:
     raise Refused("No.")
 
 
-def _breaks(read: Reader, run: Run) -> Intent:
+def _breaks(read: Reader, run: Run, pinned: list[Row]) -> Intent:
     raise ZeroDivisionError
 
 
 @pytest.mark.parametrize(("wanted", "straight", "error"), [
     (("m1", "m2"), _refuses, Refused), (("m1", "m2"), _breaks, ZeroDivisionError),
-    (("m1", "nobody"), lambda read, run: rows.intent(), RuleBroken),
+    (("m1", "nobody"), lambda read, run, pinned: rows.intent(), RuleBroken),
 ])
 @pytest.mark.parametrize("crew", [0, 2])
 async def test_what_goes_wrong_in_it_undoes_all_of_it(
-    ledger: SqliteLedger, wanted: tuple[str, ...], straight: Callable[[Reader, Run], Intent], error: type[Exception],
+    ledger: SqliteLedger, wanted: tuple[str, ...], straight: Straight, error: type[Exception],
     crew: int,
 ) -> None:
     # I12
@@ -108,7 +107,7 @@ async def test_what_goes_wrong_in_it_undoes_all_of_it(
 
 async def test_a_run_that_is_no_longer_as_it_was_sends_nothing_and_is_not_even_looked_at(ledger: SqliteLedger) -> None:
     # I8, I23: stopped by somebody, pinned by somebody, or of a host that is gone
-    def straight(read: Reader, run: Run) -> Intent:
+    def straight(read: Reader, run: Run, pinned: list[Row]) -> Intent:
         raise AssertionError("it is refused before")
 
     async def refused(run: Run) -> tuple[object, ...]:
@@ -133,7 +132,7 @@ async def test_a_refused_neighbour_has_it_done_over_and_not_twice(ledger: Sqlite
     run = await begun(ledger, "m1")
     looks: list[str] = []
 
-    def straight(read: Reader, now: Run) -> Intent:
+    def straight(read: Reader, now: Run, pinned: list[Row]) -> Intent:
         looks.append(now.id)
         return rows.intent()
 

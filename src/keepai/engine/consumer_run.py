@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ledger.base import Reader
+from ..ledger.base import Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.mutations import Straight
@@ -61,8 +61,8 @@ async def _prepare(stepper: Stepper) -> None:
 
 def _straight(stepper: Stepper) -> Straight | None:
     """How the call of `mutate`, if it is known already, is recorded with the PrepareResult."""
-    def unit(read: Reader) -> Unit:
-        stepper.reserved = stepper.pinned(read)
+    def unit(pinned: list[Row]) -> Unit:
+        stepper.reserved = pinned
         return _unit(stepper)
     return mutation.straight(stepper, stepper.foreseen, unit) if stepper.foreseen else None
 

@@ -80,7 +80,7 @@ async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | No
     return await _record(stepper, mutation, await _call(stepper, spec, mutation, step))
 
 
-def straight(stepper: Stepper, operation: Operation, unit: Callable[[Reader], Unit]) -> Straight | None:
+def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]], Unit]) -> Straight | None:
     """How a call is recorded in the same step as what it follows from; None if that is no plain matter.
 
     Then nothing is lost: it is looked at once more when that step is done, and whatever is wrong with it is said."""
@@ -90,8 +90,8 @@ def straight(stepper: Stepper, operation: Operation, unit: Callable[[Reader], Un
     except KeepError:
         return None
 
-    def intended(read: Reader, run: Run) -> Intent | None:
-        intent, earlier = _intent(parts, read, run, wanted, unit(read))
+    def intended(read: Reader, run: Run, pinned: list[Row]) -> Intent | None:
+        intent, earlier = _intent(parts, read, run, wanted, unit(pinned))
         if any(row["status"] == MutationStatus.APPLIED for row in earlier):
             return None
         try:

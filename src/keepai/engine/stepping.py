@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..ledger.base import Reader, Row
+from ..ledger.base import Row
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import NUMBERS, Follow
 from ..model.light import light
@@ -68,11 +68,9 @@ class Stepper:
     @cached_property
     def reserved(self) -> list[Row]:
         """What the run has pinned; ask when it has."""
-        return self.pinned(self.parts.ledger.read())
-
-    def pinned(self, read: Reader) -> list[Row]:
-        """The same, inside the very transaction that pins it."""
-        return read.all("reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id)
+        return self.parts.ledger.read().all(
+            "reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id,
+        )
 
     @cached_property
     def wishes(self) -> Wishes:

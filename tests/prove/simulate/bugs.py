@@ -178,7 +178,7 @@ _PINNED_AFTER_CALL: tuple[Patch, ...] = (
 def _unchecked(stepper: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
     wanted = mutation._wanted(stepper, operation, mutation.Step.MUTATE)
-    return lambda read, run: mutation._intent(stepper.parts, read, run, wanted, unit(read))[0]
+    return lambda read, run, pinned: mutation._intent(stepper.parts, read, run, wanted, unit(pinned))[0]
 
 
 _write = SqliteLedger.write

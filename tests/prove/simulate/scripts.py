@@ -9,12 +9,13 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from keepai.model.codec import encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
-from keepai.runtime.base import Ahead, Ended, Host, Job, Operation, Reply
+from keepai.runtime.base import Ahead, Ended, Followed, Host, Job, LogLine, Operation, Reply
 
 _HEAD = """
 // variant VARIANT
@@ -110,25 +111,37 @@ def every_other(job: Job, ahead: Ahead, prepared: str) -> bool:
 
 
 class Stub:
-    """Runs the same steps in Python; `tries` says in which runs `mutate` is tried right after `prepare`."""
+    """Runs the same steps in Python; `tries` says in which runs one is tried right after another."""
 
     def __init__(self, tries: Callable[[Job, Ahead, str], bool] = every_other) -> None:
         self._tries = tries
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: Any) -> Ended:
         """One step."""
         found = re.search(r"// variant (\d+)", job.source)
         assert found, "the scripts of the simulation name their variant"
         step = _Step(job, host, int(found[1]))
         args = [None if arg is None else json.loads(arg) for arg in job.args]
         result = await getattr(step, f"{job.handler}_{job.step}")(*args)
-        if result is None or isinstance(result, Ended):
-            return result or Ended()
-        return Ended(encode(result), ahead=await self._ahead(job, step, encode(result)))
+        if isinstance(result, Ended):
+            return result
+        value = None if result is None else encode(result)
+        return Ended(value, ahead=await self._ahead(job, step, value), followed=await self._followed(job, value))
 
-    async def _ahead(self, job: Job, step: _Step, returned: str) -> Operation | None:
+    async def _followed(self, job: Job, returned: str | None) -> Followed | None:
+        """What came of the `prepare` that is tried right after `next`; None where it has to be run by itself."""
+        then = job.then
+        if then is None or then.job.ahead is None or not self._tries(job, then.job.ahead, returned or ""):
+            return None
+        given, host = then.job if returned is None else replace(then.job, args=(returned,)), _Foreseeing(then.host)
+        try:
+            return Followed(given, await self.run(given, host), host.used)
+        except (ScriptThrew, _Unforeseen):
+            return None
+
+    async def _ahead(self, job: Job, step: _Step, returned: str | None) -> Operation | None:
         """The call with which `mutate` answers what `prepare` returned; None where the sandbox gives none."""
-        if job.ahead is None or not self._tries(job, job.ahead, returned):
+        if job.ahead is None or returned is None or not self._tries(job, job.ahead, returned):
             return None
         prepared = json.loads(returned)
         try:
@@ -139,6 +152,28 @@ class Stub:
 
     async def close(self) -> None:
         """Nothing to end."""
+
+
+class _Unforeseen(Exception):
+    """The step wants more than was foreseen."""
+
+
+class _Foreseeing:
+    """The host of a step that is only tried: it answers the first call, if that is foreseen."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.used: tuple[Operation, Reply] | None = None
+
+    async def answer(self, operation: Operation) -> Reply:
+        reply = self._host.foresee(operation) if self.used is None else None
+        if reply is None:
+            raise _Unforeseen
+        self.used = operation, reply
+        return reply
+
+    def log(self, line: LogLine) -> None:
+        raise _Unforeseen
 
 
 class _Step:

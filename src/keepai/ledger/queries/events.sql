@@ -79,17 +79,21 @@ select message_id, payload from event
 where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null
 order by seq limit :limit;
 
+-- name: event_waiting
+-- An event by its address, if it waits.
+select id as event_id, topic, message_id, attempt, payload from event
+where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
+  and status = 'pending' and reserved_by is null;
+
 -- name: event_reserve
 -- Pin an event for a run; only one that waits can be pinned.
 update event set reserved_by = :run_id, updated_at = :now
-where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
-  and status = 'pending' and reserved_by is null;
+where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: reservation_insert
 -- The event as it was when it was pinned.
 insert into reservation (workflow_id, run_id, position, event_id, topic, message_id, attempt, payload)
-select workflow_id, :run_id, :position, id, topic, message_id, attempt, payload
-from event where workflow_id = :workflow_id and topic = :topic and message_id = :message_id;
+values (:workflow_id, :run_id, :position, :event_id, :topic, :message_id, :attempt, :payload);
 
 -- name: reservation_of_run
 -- What a run pinned, in its own order.

@@ -234,8 +234,7 @@ class Writer:
         if self._on_disk < commits:
             self._on_disk = commits
             self._synced(moves)
-        for work in batch:
-            points.reach(f"after:{work.verb.__name__}")
+        _reach("after", batch)
 
     # -- committing --------------------------------------------------------------------------------
 
@@ -277,14 +276,11 @@ class Writer:
             self._connection.execute("rollback")
             return
         seal = account.seal(self._tx, self._seal)
-        for work in done:
-            points.reach(f"before:{work.verb.__name__}")
+        _reach("before", done)
         self._connection.execute("commit")
         self._seal = seal
         self._commits += self._connection.total_changes() > before
-        for work in done:
-            if not work.barrier:
-                points.reach(f"after:{work.verb.__name__}")
+        _reach("after", [work for work in done if not work.barrier])
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
@@ -335,6 +331,12 @@ class Writer:
         if self._dirty and not self.stopped and not self._closing:
             task = asyncio.get_running_loop().create_task(self.flush())
             task.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+
+def _reach(side: str, batch: list[Work]) -> None:
+    if points.heard():
+        for work in batch:
+            points.reach(f"{side}:{work.verb.__name__}")
 
 
 def _deliver(batch: list[Work]) -> None:

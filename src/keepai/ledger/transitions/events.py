@@ -123,13 +123,17 @@ def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
 
 def reserve(
     tx: Tx, workflow_id: str, run_id: str, wanted: Sequence[tuple[str, str]],
-) -> None:
-    """Pin every (topic, messageId), or none: the first that cannot be pinned refuses them all."""
+) -> list[Row]:
+    """Pin every (topic, messageId), or none: the first that cannot be pinned refuses them all. Gives what is pinned."""
+    pinned = []
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
-        if not tx.run("event_reserve", run_id=run_id, now=tx.now, **address):
+        event = tx.one("event_waiting", **address)
+        if event is None or not tx.run("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
             raise RuleBroken(_why_not(tx.one("event_find", **address), topic, message_id))
-        tx.run("reservation_insert", run_id=run_id, position=position, **address)
+        tx.run("reservation_insert", workflow_id=workflow_id, run_id=run_id, position=position, **event)
+        pinned.append(event)
+    return pinned
 
 
 def _why_not(event: Row | None, topic: str, message_id: str) -> str:

@@ -9,7 +9,7 @@ from ...model.codec import stored
 from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
-from ..base import Reader, Tx
+from ..base import Reader, Row, Tx
 from ..rows import mutation_record
 from . import items, runs
 from .runs import Prepared, Stop
@@ -60,16 +60,16 @@ class Sign:
     outcome: str | None = None  # the same, as `next` is given it, if there is one
 
 
-#: What a run that has just pinned its inputs is about to send, as the ledger stands by then; it only looks.
-Straight = Callable[[Reader, Run], Intent | None]
+#: What a run that has just pinned these inputs is about to send, as the ledger stands by then; it only looks.
+Straight = Callable[[Reader, Run, list[Row]], Intent | None]
 
 
 def prepare_and_send(
     tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], straight: Straight,
 ) -> tuple[Run, Mutation | None]:
     """Pin what prepare decided and record the intent that follows from it, in one step; without one, go on later."""
-    run = runs.prepare(tx, run, prepared, trace, Phase.MUTATING)
-    intent = straight(tx, run)
+    run, pinned = runs.pin(tx, run, prepared, trace, Phase.MUTATING)
+    intent = straight(tx, run, pinned)
     return run, send(tx, run, intent, ()) if intent else None
 
 

@@ -127,14 +127,21 @@ def prepare(
     outcome: str | None = None,
 ) -> Run:
     """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`."""
-    pinned = {"prepare_result": prepared.text, "prepared_at": prepared.at}
-    _expect(tx, "run_prepared", run, **pinned)
-    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, **pinned)
-    events.reserve(tx, run.workflow_id, run.id, prepared.wanted)
+    return pin(tx, run, prepared, trace, target, outcome)[0]
+
+
+def pin(
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], target: Phase, outcome: str | None = None,
+) -> tuple[Run, list[Row]]:
+    """The same, and the events as they are pinned."""
+    decided = {"prepare_result": prepared.text, "prepared_at": prepared.at}
+    _expect(tx, "run_prepared", run, **decided)
+    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, **decided)
+    pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted)
     if target is not Phase.PREPARED:
         run = _forward(tx, run, target, outcome)
     keep_trace(tx, run.workflow_id, trace)
-    return run
+    return run, pinned
 
 
 def advance(
@@ -340,8 +347,8 @@ def _store(tx: Tx, run: Run, state: str | None) -> None:
 
 
 def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
-    why = f"run {run.id} is no longer {run.state} in {run.phase} under this host"
-    tx.expect(query, why, run_id=run.id, epoch=tx.epoch, now=tx.now, **params)
+    if not tx.run(query, run_id=run.id, epoch=tx.epoch, now=tx.now, **params):
+        raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.state} in {run.phase} under this host.")
 
 
 def get(tx: Tx, run_id: str) -> Run:
