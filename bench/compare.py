@@ -27,7 +27,7 @@ from work import calibrate
 
 #: Amounts of work: (full, quick).
 ROUNDS = (3, 1)
-RUNS = {"one": (300, 40), "many": (1_200, 64)}  # with many workflows each has fewer, and all have to get going
+RUNS = {"one": (300, 40), "many": (3_200, 64)}  # with many workflows each has fewer, and all have to get going
 TRIAL = ((2, 80), (1, 30))  # tries of each arrangement, and the runs of one
 COUNTED_RUNS = {"one": (128, 32), "many": (512, 64), "most": (1_024, 128)}
 LATENCY_RUNS = (100, 20)

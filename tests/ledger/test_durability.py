@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -120,6 +121,31 @@ async def test_a_refused_barrier_syncs_nothing_and_a_later_one_does(
         await counted.write(refuse, 1, ValueError("odd"), barrier=True)
     await counted.barrier()
     assert len(disk.syncs) == 1, "the plain commit before the refusal was still not on disk"
+
+
+async def test_runs_that_always_wait_for_a_sync_do_not_keep_a_long_log_from_the_file(path: Path, disk: Disk) -> None:
+    ledger, loop = SqliteLedger(path, ManualClock(), vfs=disk.name), asyncio.get_running_loop()
+    waiting: list[asyncio.Future[str]] = []
+    ledger._writer.log_pages_max, ledger.crew = 30, 2
+
+    async def ask() -> None:
+        """One more barrier, and be sure that it is committed."""
+        waiting.append(asyncio.ensure_future(ledger.write(note, len(waiting), barrier=True)))
+        await asyncio.sleep(0)
+        await ledger.write(note, "plain")
+
+    def ask_during_a_sync() -> None:
+        apart = threading.current_thread() is not threading.main_thread()
+        if len(waiting) < 40 and apart and not ledger._writer._bringing:
+            asyncio.run_coroutine_threadsafe(ask(), loop).result(10)
+
+    disk.on_sync = ask_during_a_sync
+    await ask()
+    while not waiting[-1].done():
+        await waiting[-1]
+    assert len(waiting) == 40
+    assert disk.syncs.count("keep.db") > 1
+    await ledger.close()
 
 
 async def test_a_long_log_is_brought_into_the_file(path: Path, disk: Disk) -> None:

@@ -61,12 +61,12 @@ class Tried:
     def fits(self, job: Job, gate: Gate) -> bool:
         """Whether it is the step that is wanted now, and was told what is true now.
 
-        What waits for a handler changes only with its workflow's count, so a run that has the very next number need not
+        What waits for a handler changes only with its workflow's count: while that is as it was foreseen, nobody need
         look."""
         if job != self._followed.job:
             return False
         used = self._followed.used
-        return used is None or gate.number == self._number or gate.foresee(used[0]) == used[1]
+        return used is None or gate.follows(self._number) or gate.foresee(used[0]) == used[1]
 
     async def ended(self, gate: Gate) -> Ended:
         """It counts: what came of it."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
+from ..ledger.transitions.runs import NUMBERS
 from ..model.codec import Json, canonical, check_id, digest
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
@@ -58,10 +59,10 @@ class Gate:
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
 
-    @property
-    def number(self) -> int:
-        """Of its run, in the workflow's own sequence."""
-        return self._run.seq
+    def follows(self, number: int | None) -> bool:
+        """Whether its run has this number, and nothing was counted in its workflow since."""
+        run = self._run
+        return run.seq == number and self._parts.ledger.counted(run.workflow_id) == number + NUMBERS - 1
 
     async def answer(self, operation: Operation) -> Reply:
         """Check an operation, carry it out, and keep it with the run."""

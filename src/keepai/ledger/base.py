@@ -83,6 +83,10 @@ class Ledger(Protocol):
         """A view of what is committed."""
         ...
 
+    def counted(self, workflow_id: str) -> int | None:
+        """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
+        ...
+
     def stopped(self) -> str | None:
         """Why nothing can be written any more, if so."""
         ...

@@ -217,6 +217,7 @@ class Transaction(Statements):
         self._execute = connection.cursor().execute  # one for all: each is read to its end before the next
         self._changes, self._ids = connection.changes, ids
         self.host, self.epoch, self.now = host, epoch, 0
+        self.counted: dict[str, int] = {}  # by workflow, the newest number; one that was rolled back may be too high
         self.shown: int | None = None
 
     def run(self, query: str, **params: object) -> int:
@@ -250,7 +251,9 @@ class Transaction(Statements):
 
     def count(self, workflow_id: str, count: int) -> Row:
         """Take the next numbers of a workflow's own sequence: the workflow with the last of them."""
-        return self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
+        row = self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
+        self.counted[workflow_id] = row["sequence"]
+        return row
 
     def tick(self, workflow_id: str, count: int = 1) -> int:
         """The next number of a workflow's own sequence, or the last of the next `count`."""

@@ -50,9 +50,9 @@ class SqliteLedger:
                 self._lock.release()
             raise
         self.lock_fd = self._lock.fd if self._lock else None
-        tx = Transaction(self._connection, self._ids, self.host, self.epoch)
-        self._writer = Writer(self._connection, tx, self._clock, self.path, self._acknowledge)
-        self._reads = Looks(self._reader, tx, self._writer)
+        self._tx = Transaction(self._connection, self._ids, self.host, self.epoch)
+        self._writer = Writer(self._connection, self._tx, self._clock, self.path, self._acknowledge)
+        self._reads = Looks(self._reader, self._tx, self._writer)
 
     @property
     def crew(self) -> int:
@@ -77,6 +77,10 @@ class SqliteLedger:
     def read(self) -> Reader:
         """A view of what is committed."""
         return self._reads
+
+    def counted(self, workflow_id: str) -> int | None:
+        """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
+        return self._tx.counted.get(workflow_id)
 
     def stopped(self) -> str | None:
         """Why nothing can be written any more, if so."""

@@ -190,15 +190,16 @@ class Writer:
         self._guarded([work], sync)
 
     def _go_on_apart(self) -> None:
-        """Have another thread do what is due: a sync that somebody waits for, or bringing a long log into the file."""
+        """Have another thread do what is due: bring a long log into the file, which must not be put off for ever by those
+        who wait for a sync, or sync it."""
         if self._apart is not None or self._closing:
             return
-        if self._due:
-            self._group, self._due, self._syncing = self._due, [], (self._commits, self._seal.last)
-            self._do_apart(self._log.sync)
-        elif self._log_is_long():
+        if self._log_is_long():
             self._bringing = True
             self._do_apart(self._bring_in)
+        elif self._due:
+            self._group, self._due, self._syncing = self._due, [], (self._commits, self._seal.last)
+            self._do_apart(self._log.sync)
 
     def _do_apart(self, act: Callable[[], object]) -> None:
         """It waits for the disk and for nothing else: whatever of Python ran there would take the interpreter from the

@@ -86,7 +86,7 @@ class Session:
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
-                elif kind == "used":
+                elif kind == "used" and then is None:
                     self._used()
                 elif kind == "log":
                     self._log(frame)
