@@ -417,8 +417,8 @@ async def test_a_try_counts_only_if_what_waits_is_what_it_was_told(tmp_path: Pat
         assert "".join(await story.ids(wf, "in", "skipped")) == skipped
 
 
-# The number of a run says that nothing was counted before it began; what is counted between that commit and the moment in
-# which the run takes what was tried for it (a skip in the same group, right behind the commit) has to be noticed too.
+# The number of a run says that nothing was counted before it began. What is counted between that commit and the moment
+# in which the run takes what was tried for it (a skip in the same group, behind the commit) has to be noticed too.
 @pytest.mark.parametrize("when", ["in the same group", "before anybody is told"])
 async def test_an_event_that_is_skipped_right_after_the_run_has_begun_is_not_sent_and_nothing_fails(
     tmp_path: Path, when: str,
