@@ -190,8 +190,9 @@ class Writer:
         self._guarded([work], sync)
 
     def _go_on_apart(self) -> None:
-        """Have another thread do what is due: bring a long log into the file, or sync it. Those who wait for a sync must
-        not put off the first for ever."""
+        """Have another thread do what is due: bring a long log into the file, or sync it.
+
+        In this order: those who wait for a sync must not put off the other for ever."""
         if self._apart is not None or self._closing:
             return
         if self._log_is_long():
