@@ -298,7 +298,7 @@ def begin(tx: Tx, workflow_id: str) -> Run:
 
 def prepare_and_send(tx: Tx, run: Run, key: str) -> tuple[Run, Mutation]:
     prepared = Prepared(tx.now, '{"data":{}}', [("in", key)])
-    run, mutation = mutations.prepare_and_send(tx, run, prepared, [], lambda read, run: rows.intent(key))
+    run, mutation = mutations.prepare_and_send(tx, run, prepared, [], lambda *_: rows.intent(key))
     assert mutation is not None
     return run, mutation
 
