@@ -53,6 +53,17 @@ class Stalling(FakeHost):
 # ---- the pool ---------------------------------------------------------------------------------------------
 
 
+async def test_a_script_goes_to_a_free_worker_that_knows_it() -> None:
+    runtime, steps = JavaScriptRuntime(workers_max=2), [job("return 1"), job("return 2")]
+    try:
+        await asyncio.gather(*(runtime.run(step, FakeHost()) for step in steps))
+        for step in steps * 2:
+            await runtime.run(step, FakeHost())
+        assert [len(worker._scripts) for worker in runtime._free] == [1, 1]
+    finally:
+        await runtime.close()
+
+
 async def stopped(runtime: JavaScriptRuntime, compute_s: float) -> tuple[int, asyncio.Task[Ended]]:
     """A step whose worker gets no processor, and the worker."""
     limits = replace(LIMITS, compute_s=compute_s)

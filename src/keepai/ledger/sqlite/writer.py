@@ -3,7 +3,7 @@
 No commit waits for the disk by itself. A barrier's caller goes on when the write-ahead log was synced after its commit;
 any other commit becomes durable with the next barrier, at most a second later. When a single run is under way its verbs
 are committed, and synced, at once. When several are, they share transactions: barriers wait until a quarter of the runs
-under way has joined, or for half a millisecond per such run, the others until an eighth has, or for two milliseconds.
+under way has joined, or for half a millisecond per such run, the others until an eighth has, or for a millisecond.
 Barriers are then synced together by another thread, while the loop goes on and may commit the next group.
 
 After a failed write, commit or sync nothing is written any more: what reached the disk is unknown until
@@ -34,7 +34,7 @@ from .log import Log
 _FLUSH_S = 1.0
 #: A group is complete with one of so many runs under way, or after so many seconds: barriers per run under way.
 _BARRIERS, _BARRIERS_S = 4, 0.0005
-_PLAIN, _PLAIN_S = 8, 0.002
+_PLAIN, _PLAIN_S = 8, 0.001
 
 
 @dataclass(eq=False)

@@ -54,9 +54,13 @@ class Worker:
         except OSError:
             return math.nan
 
+    def knows(self, job: Job) -> bool:
+        """Whether it was told of the job's script."""
+        return _key(job) in self._scripts
+
     def give(self, job: Job, number: int, hand: Hand | None) -> None:
         """Send a job, and before it the script, if the worker does not know it."""
-        key = (job.source, id(job.surface), job.limits)
+        key = _key(job)
         known, first = self._scripts.pop(key, None), b""
         if known is None:
             known = (next(self._numbers), job.surface)
@@ -69,6 +73,10 @@ class Worker:
             return None
         number, _ = self._scripts.pop(next(iter(self._scripts)))
         return number
+
+
+def _key(job: Job) -> tuple[str, int, Limits]:
+    return job.source, id(job.surface), job.limits
 
 
 @dataclass(eq=False)

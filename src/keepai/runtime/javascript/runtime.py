@@ -73,7 +73,7 @@ class JavaScriptRuntime:
 
     async def _attempt(self, job: Job, host: Host, *, again: bool) -> Ended:
         """One try; `Lost` only if `again` and nothing has been answered, so that it can be repeated unseen."""
-        worker = self._take_free() or await self._take_new()
+        worker = self._take_free(job) or await self._take_new()
         session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker), self._habits)
         try:
             return await session.run()
@@ -101,11 +101,13 @@ class JavaScriptRuntime:
             return HostFault("The script's worker made a system call that is forbidden to it and was killed.")
         return None
 
-    def _take_free(self) -> Worker | None:
+    def _take_free(self, job: Job | None = None) -> Worker | None:
+        """One that is free, best one that knows the job's script: to load it takes longer than most steps."""
         if self._closed:
             raise HostFault("The script runtime is closed.")
         while self._free:
-            worker = self._free.pop()
+            place = next((n for n, each in enumerate(self._free) if each.knows(job)), -1) if job else -1
+            worker = self._free.pop(place)
             if not worker.ended.done() and not worker.link.lost:
                 self._busy.add(worker)
                 return worker
