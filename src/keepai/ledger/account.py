@@ -50,8 +50,9 @@ def newest(read: Reader) -> Seal:
     return Seal(row["last"], row["chain"]) if row else Seal(0, _NONE)
 
 
-def seal(tx: Tx, before: Seal) -> Seal:
-    """Put the seal behind what this transaction has appended; `before` is the newest so far."""
+def seal(tx: Tx) -> Seal:
+    """Put the seal behind what this transaction has appended, and give the newest."""
+    before = newest(tx)  # as the ledger has it: whoever remembered it would be wrong after a commit that was in doubt
     rows = tx.values("seal_rows", last=before.last)
     if not rows:
         return before

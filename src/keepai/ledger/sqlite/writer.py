@@ -277,7 +277,7 @@ class Writer:
         if not done:
             self._connection.execute("rollback")
             return
-        seal = account.seal(self._tx, self._seal)
+        seal = account.seal(self._tx)
         _reach("before", done)
         self._connection.execute("commit")
         self._seal = seal
