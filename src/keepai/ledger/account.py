@@ -52,7 +52,7 @@ def newest(read: Reader) -> Seal:
 
 def seal(tx: Tx) -> Seal:
     """Put the seal behind what this transaction has appended, and give the newest."""
-    before = newest(tx)  # as the ledger has it: whoever remembered it would be wrong after a commit that was in doubt
+    before = newest(tx)  # as the ledger has it now: one that was remembered has been stale
     rows = tx.values("seal_rows", last=before.last)
     if not rows:
         return before

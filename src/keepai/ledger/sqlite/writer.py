@@ -244,28 +244,26 @@ class Writer:
         """Run a group in one transaction; one verb's refusal undoes that verb alone."""
         self._guarded(batch, self._transact)
 
-    def _guarded(self, batch: list[Work], act: Callable[[list[Work]], bool | None]) -> bool:
-        """Do a part of a commit; False if it is over for the group. What SQLite cannot do ends all writing."""
+    def _guarded(self, batch: list[Work], act: Callable[[list[Work]], None]) -> None:
+        """Do a part of a commit; what goes wrong is told to the group. What SQLite cannot do ends all writing."""
         if self.stopped:
             for work in batch:
                 work.error = self.stopped
-            return False
+            return
         try:
-            return act(batch) is not False
+            act(batch)
         except apsw.Error as error:
             reason = unusable(error, self._path).message
             self.stopped = LedgerStopped(f"{reason} Until then nothing starts and nothing is sent.")
             _roll_back(self._connection)
             for work in batch:
                 work.error = self.stopped
-            return False
         except BaseException as error:
             _roll_back(self._connection)
             if not batch or batch[0].future is None:
                 raise
             for work in batch:  # whoever waits for them must not wait for ever
                 work.error = error
-            return False
 
     def _transact(self, batch: list[Work]) -> None:
         """Run the verbs and commit what they did."""
