@@ -20,7 +20,7 @@ def test_a_good_file_is_said_to_be_good(worked: Place) -> None:
         assert f"  {name:<12} ok: " in told
     found = worked.json("db", "check")
     assert (found["sound"], [each["name"] for each in found["checks"]]) == (True, names)
-    assert found["checks"][2]["facts"]["chained"] > 30
+    assert found["checks"][2]["facts"]["rows"] > 30
     assert worked.files() == before
 
 

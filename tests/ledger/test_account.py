@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -56,7 +55,7 @@ def account(ledger: SqliteLedger) -> list[Row]:
 async def test_every_verb_appends_and_every_row_is_sealed(ledger: SqliteLedger) -> None:
     await fill(ledger)
     found = account(ledger)
-    assert verify(ledger.read()) == Verified(len(found), len(found))
+    assert verify(ledger.read()) == Verified(len(found))
     assert [row["seq"] for row in found] == list(range(1, len(found) + 1))
     kinds = {row["machine"] for row in found}
     assert kinds == {"workflow", "act", "grant", "input", "event", "phase", "status", "mutation"}
@@ -126,7 +125,7 @@ async def test_a_verb_that_is_refused_leaves_no_row_and_no_gap(ledger: SqliteLed
         await ledger.write(refused)
     assert account(ledger) == before
     await ledger.write(workflows.note, None, "test", "x", "ann", None)
-    assert verify(ledger.read()).chained == len(before) + 1
+    assert verify(ledger.read()).rows == len(before) + 1
 
 
 async def test_a_long_text_stands_in_it_as_its_hash(ledger: SqliteLedger) -> None:
@@ -185,7 +184,7 @@ async def test_what_a_host_commits_while_it_is_verified_is_no_tampering(ledger: 
     await fill(ledger)
     before = len(account(ledger))
     found = verify(AtWork(ledger, after))
-    assert (found.why, found.rows) == (None, found.chained)
+    assert found.why is None
     assert before <= found.rows <= len(account(ledger))
 
 
@@ -233,7 +232,7 @@ def test_a_value_that_was_taken_away_is_found(file: apsw.Connection, column: str
     assert verify(Statements(file)).first_broken == group_of(file, seq)[0]
 
 
-NEW = "insert into transition select :seq, workflow_id, machine, subject, source, target, at, why, actor, chain"
+NEW = "insert into transition select :seq, workflow_id, machine, subject, source, target, at, why, actor"
 SHIFT = "update transition set seq = -seq - 1 where seq >= :seq; update transition set seq = -seq where seq < 0"
 SWAP = """
   create temp table two as select * from transition where seq in (7, 11);
@@ -254,11 +253,7 @@ TAMPERED = {
     "a row put behind": (
         f"{NEW.replace(':seq', '1 + (select max(seq) from transition)')} from transition where seq = 1",
         "have no seal"),
-    "a row put behind with a hash of its own": (
-        f"{NEW.replace(':seq', '1 + (select max(seq) from transition)').replace('chain', repr('x'))} "
-        "from transition where seq = 1", "has a hash of its own"),
     "two rows' contents swapped": (SWAP, "do not fit"),
-    "a hash of its own for a row": ("update transition set chain = 'x' where seq = 7", "has a hash of its own"),
     "a seal taken away": ("delete from seal where last = (select min(last) from seal where last > 7)", "do not fit"),
     "the newest seal taken away": ("delete from seal where last = (select max(last) from seal)", "have no seal"),
     "every seal taken away": ("delete from seal", "have no seal"),
@@ -299,7 +294,7 @@ def test_that_the_end_was_cut_off_with_its_seals_cannot_be_seen(file: apsw.Conne
     # what the docs admit: nothing in the file says how long the account was
     last = group_of(file, 7)[1]
     file.execute(f"delete from transition where seq > {last}; delete from seal where last > {last}")
-    assert verify(Statements(file)) == Verified(last, last)
+    assert verify(Statements(file)) == Verified(last)
 
 
 def test_no_two_rows_have_one_encoding() -> None:
@@ -316,109 +311,6 @@ def test_the_hash_is_pinned() -> None:
 def test_the_hash_of_a_seal_is_pinned() -> None:
     row = (1, "wf_1", "status", "run_1", "active", "paused", 1_700_000_000_000, '{"message":"é"}', "hst_1")
     assert chain("", row, row) == "e4fd8101e213d9dc40f67b7279722c8f5d5d3604abf314f5fefbd0fe648cdb93"
-
-
-# From before there were seals: a hash for each row
-
-
-@pytest.fixture
-async def chained(path: Path) -> Path:
-    """A file of the fifth schema, with what a run writes."""
-    ledger = SqliteLedger(path)
-    await fill(ledger)
-    await ledger.close()
-    with raw(path) as connection:
-        connection.execute("drop trigger transition_final; drop table seal")
-        previous = None
-        for row in connection.execute(f"select {', '.join(COLUMNS)} from transition order by seq").fetchall():
-            previous = chain(previous, *row)
-            connection.execute("update transition set chain = ? where seq = ?", (previous, row[0]))
-        connection.execute(
-            "drop index event_pending; create index event_pending on event (workflow_id); "
-            "create index event_waiting on event (workflow_id); create view account as select 1; "
-            "alter table host add column flushes integer not null default 0; "
-            "pragma user_version = 5")
-    return path
-
-
-async def test_the_first_seal_goes_on_from_the_last_row_that_has_its_own_hash(chained: Path) -> None:
-    ledger = SqliteLedger(chained)
-    older = verify(ledger.read())
-    assert (older.first_broken, older.rows, older.chained) == (None, older.rows, older.rows)
-    await ledger.write(workflows.note, None, "test", "x", "ann", None)
-    assert verify(ledger.read()) == Verified(older.rows + 1, older.rows + 1)
-    await ledger.close()
-
-
-@pytest.mark.parametrize(("statement", "broken", "said"), [
-    ("update transition set why = 'x' where seq = 7", 7, "Row 7 does not fit its hash"),
-    ("update transition set chain = 'x' where seq = 7", 7, "Row 7 does not fit its hash"),
-    ("update transition set chain = null where seq = 7", 7, "Row 7 has no hash"),
-    ("update transition set chain = null where seq <= 7", 1, "Row 8 does not fit its hash"),
-    ("update transition set chain = null", 1, "do not fit their seal"),
-    ("update seal set chain = 'x'", None, "do not fit their seal"),
-    ("update seal set chain = ''", None, "do not fit their seal"),
-])
-async def test_tampering_with_rows_that_have_their_own_hash_is_found(
-    chained: Path, statement: str, broken: int | None, said: str,
-) -> None:
-    await SqliteLedger(chained).close()
-    with raw(chained) as connection:
-        connection.execute(f"drop trigger transition_final; drop trigger seal_final; {statement}")
-        found, newest = verify(Statements(connection)), scalar(connection, "select max(seq) from transition")
-    assert found.why is not None
-    assert said in found.why
-    assert found.first_broken == (broken or newest)
-
-
-# What is older than any hash
-
-
-@pytest.fixture
-def old(path: Path) -> Path:
-    """A file of the first schema, with two moves and an act."""
-    text = files("keepai.ledger.sqlite").joinpath("migrations/0001_first.sql").read_text("utf-8")
-    with raw(path) as connection:
-        connection.execute(f"{text}; pragma user_version = 1; pragma application_id = 0x4B454550")
-        rows.insert(connection, "workflow", id="wf", name="old")
-        moves = [(None, "active", 1), ("active", "paused", 2)]
-        connection.executemany(
-            "insert into transition (workflow_id, machine, subject, source, target, at) "
-            "values ('wf', 'workflow', 'wf', ?, ?, ?)", moves,
-        )
-        connection.execute("update workflow set status = 'paused'")
-        connection.execute("insert into action (workflow_id, act, subject, actor, detail, at) "
-                           "values ('wf', 'grant', 'gmail.send', 'bob', '1', 1)")
-    return path
-
-
-async def test_rows_from_before_the_chain_are_accepted_at_the_beginning(old: Path) -> None:
-    ledger = SqliteLedger(old)
-    assert verify(ledger.read()) == Verified(2, 0)
-    await ledger.write(workflows.move, "wf", WorkflowStatus.ACTIVE, "resume", "ann")
-    assert verify(ledger.read()) == Verified(4, 2)
-    await ledger.close()
-
-
-async def test_rows_without_a_hash_are_accepted_nowhere_else(old: Path) -> None:
-    ledger = SqliteLedger(old)
-    await ledger.write(workflows.move, "wf", WorkflowStatus.ACTIVE, "resume", "ann")
-    await ledger.close()
-    with raw(old) as connection:
-        connection.execute("drop trigger seal_stays; delete from seal where last = 4")
-        assert verify(Statements(connection)).first_broken == 3
-        connection.execute("drop trigger transition_stays; delete from transition where seq = 1")
-        assert verify(Statements(connection)).first_broken == 1
-
-
-async def test_what_is_older_than_the_chain_is_still_told(old: Path) -> None:
-    from keepai import Keep
-
-    async with Keep(old) as keep:
-        await keep.resume("wf")
-        told = [(t.machine, t.target, t.by) for t in (await keep.explain("wf")).story]
-    assert told == [("workflow", "active", None), ("act", "grant", "bob"), ("workflow", "paused", None),
-                    ("workflow", "active", "person")]
 
 
 # The checks

@@ -1,63 +1,22 @@
-"""Migrations: they add up to schema.sql, keep what is there, are whole or nothing, and leave a backup."""
+"""Migrations: a step keeps what is there, is whole or nothing, and leaves a backup."""
 
 from __future__ import annotations
 
-import re
-from importlib.resources import files
 from pathlib import Path
 
 import apsw
 import pytest
 
 from keepai.ledger.sqlite import triggers
-from keepai.ledger.sqlite.connection import APPLICATION_ID
-from keepai.ledger.sqlite.migrate import migrate, migrations
+from keepai.ledger.sqlite.migrate import FIRST, migrate, migrations
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model.errors import LedgerUnusable
 from tests.ledger import rows
 from tests.ledger.rows import raw, scalar
 
-SCHEMA = files("keepai.ledger.sqlite").joinpath("schema.sql").read_text("utf-8")
 STEPS = migrations()
 LAST = max(STEPS)
 NEXT = {**STEPS, LAST + 1: "alter table workflow add column note text not null default 'none'"}
-
-
-def parts(text: str) -> tuple[str, list[str], str]:
-    """Head, the definitions in any order, and tail of a CREATE: a column that was added later stands last."""
-    text = re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", text)).replace('"', "").strip()
-    start, end = text.index("("), text.rindex(")")
-    found, depth, piece = [], 0, ""
-    for letter in text[start + 1 : end]:
-        depth += (letter == "(") - (letter == ")")
-        if letter == "," and depth == 0:
-            found.append(piece.strip())
-            piece = ""
-        else:
-            piece += letter
-    return text[:start].strip().lower(), sorted([*found, piece.strip()]), text[end + 1 :].strip()
-
-
-def schema_of(connection: apsw.Connection) -> dict[str, object]:
-    listed = connection.execute("select type, name, sql from sqlite_schema where sql is not null and type <> 'trigger'")
-    return {f"{kind} {name}": parts(sql) for kind, name, sql in listed}
-
-
-def columns_of(connection: apsw.Connection) -> dict[str, object]:
-    tables = [row[0] for row in connection.execute("select name from sqlite_schema where type = 'table'")]
-    return {table: sorted(row[1:] for row in connection.execute(f"pragma table_xinfo({table})")) for table in tables}
-
-
-def test_migrations_add_up_to_the_schema(tmp_path: Path) -> None:
-    with raw(tmp_path / "steps.db") as steps, raw(tmp_path / "whole.db") as whole:
-        migrate(steps, tmp_path / "steps.db")
-        whole.execute(SCHEMA)
-        assert schema_of(steps) == schema_of(whole)
-        assert columns_of(steps) == columns_of(whole)
-
-
-def test_migrations_are_numbered_without_gaps() -> None:
-    assert list(STEPS) == list(range(1, LAST + 1))
 
 
 def test_every_derived_trigger_is_in_the_file_and_no_other(tmp_path: Path) -> None:
@@ -168,33 +127,10 @@ def test_a_newer_file_is_refused_and_untouched(old: Path) -> None:
     assert old.read_bytes() == before
 
 
-@pytest.mark.parametrize("number", STEPS)
-async def test_a_ledger_of_every_older_schema_opens(tmp_path: Path, number: int) -> None:
-    path = tmp_path / "keep.db"
-    with raw(path) as file:
-        for step in range(1, number + 1):
-            file.execute(STEPS[step])
-        file.execute(f"pragma user_version = {number}; pragma application_id = {APPLICATION_ID}")
-    ledger = SqliteLedger(path)
-    await ledger.write(rows.deploy, barrier=True)
-    await ledger.close()
-    with raw(path) as file:
-        assert scalar(file, "pragma user_version") == LAST
-
-
-def test_checks_that_compare_refuse_what_the_lists_refused_in_a_file_that_had_lists(tmp_path: Path) -> None:
-    path = tmp_path / "keep.db"
-    with raw(path) as file:
-        for step in range(1, 5):
-            file.execute(STEPS[step])
-        file.execute("pragma user_version = 4")
-        rows.insert(file, "workflow", id="wf")
-        rows.insert(file, "run", id="run")
-        migrate(file, path)
-        assert scalar(file, "pragma integrity_check") == "ok"
-        assert "phase = 'preparing' or" in scalar(file, "select sql from sqlite_schema where name = 'run'")
-        for change in ("phase = 'odd'", "status = 'odd'", "reason = 'odd'", "status = 'paused', reason = 'logic'"):
-            with pytest.raises(apsw.ConstraintError):
-                file.execute(f"update run set {change}")
-        with pytest.raises(apsw.ConstraintError, match="UNIQUE constraint failed"):
-            rows.insert(file, "run", id="second")
+def test_a_file_from_before_the_first_release_is_refused_and_untouched(old: Path) -> None:
+    with raw(old) as file:
+        file.execute(f"pragma user_version = {FIRST - 1}; pragma wal_checkpoint(truncate)")
+    before = old.read_bytes()
+    with raw(old) as file, pytest.raises(LedgerUnusable, match=r"before the first release .* Nothing was touched"):
+        migrate(file, old)
+    assert old.read_bytes() == before

@@ -4,8 +4,7 @@ The triggers of a file append to it, so that a row is in the same transaction as
 a seal behind what the transaction appended, over these rows and the seal before. Here is how they are hashed, and how a
 whole account is verified. It proves that no row was changed, taken out, put in or moved after it was sealed. It cannot
 prove that the newest seals are still there with their rows, nor that nobody who has this code wrote the whole of it
-anew. In a ledger from before there were seals each row has a hash of its own, over itself and the hash of the row
-before; the first seal goes on from it.
+anew.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ _NONE = ""  # the hash before the first seal
 
 
 def chain(*parts: object) -> str:
-    """The hash of a seal (the hash before it, then every row since), or of an older row (the hash of the row before,
-    then every column): as one JSON list."""
+    """The hash of a seal: the hash before it, then every row since, as one JSON list."""
     return hashlib.sha256("".join(_told(parts, 0)).encode()).hexdigest()
 
 
@@ -82,7 +80,6 @@ class Verified:
     """How far an account holds."""
 
     rows: int
-    chained: int  # the others are older than the first hash
     first_broken: int | None = None  # the first row that nothing vouches for
     why: str | None = None
 
@@ -98,7 +95,7 @@ def verify(read: Reader) -> Verified:
     except UnicodeDecodeError:
         return walk.broken(walk.seq + 1, f"What follows row {walk.seq} is no text: Keep did not write that.")
     why = walk.unfinished()
-    return walk.broken(walk.seq + 1, why) if why else Verified(walk.rows, walk.chained)
+    return walk.broken(walk.seq + 1, why) if why else Verified(walk.rows)
 
 
 class _Walk:
@@ -108,61 +105,36 @@ class _Walk:
         self._read = read
         self._next = self._ask(_SEQ_LEAST)
         self._before = _NONE  # the hash of the last seal
-        self._previous: str | None = None  # the hash of the last row that has its own
-        self._sealed = False  # whether a seal was passed: no row after it has a hash of its own
         self._open: list[Sequence[object]] = []  # rows that no seal was met for yet
-        self.rows = self.chained = self.seq = 0
+        self.rows = self.seq = 0
 
     def wrong(self, row: Row) -> str | None:
         """Why a row cannot follow those before it, if so."""
         seq = row["seq"]
         if seq != self.seq + 1:
             return f"Row {self.seq + 1} is missing, the next is {seq}: rows were taken out, put in or renumbered."
-        why = self._unfit(row)
-        if why is None:
-            self.seq = seq
-            self._next = self._next or self._ask(seq)  # a host at work may have put further ones there
-            if self._next is not None and self._next["last"] == seq:
-                why = self._close(row, self._next)
-        return why
+        self._open.append(tuple(row[name] for name in COLUMNS))
+        self.seq = seq
+        self._next = self._next or self._ask(seq)  # a host at work may have put further ones there
+        if self._next is not None and self._next["last"] == seq:
+            return self._close(self._next)
+        return None
 
     def _ask(self, first: int) -> Row | None:
         self._seals = _pages(self._read, "seal_page", "last", first)
         return next(self._seals, None)
 
-    def _unfit(self, row: Row) -> str | None:
-        seq, values = row["seq"], tuple(row[name] for name in COLUMNS)
-        if row["chain"] is None:
-            if self._previous is not None and not self._sealed:
-                return f"Row {seq} has no hash, though the row before it has one: it was put in, or lost its hash."
-            self._open.append(values)
-            return None
-        if self._sealed:
-            return f"Row {seq} has a hash of its own, though the rows before it are sealed: it was put in."
-        if row["chain"] != chain(self._previous, *values):
-            return f"Row {seq} does not fit its hash: it, or the row before it, was changed after it was written."
-        self._count(len(self._open), 0)  # those are older than the first hash
-        self._count(1, 1)
-        self._previous = row["chain"]
-        return None
-
-    def _close(self, row: Row, seal: Row) -> str | None:
-        """A seal stands behind this row: whether it fits what it closes."""
-        older = row["chain"] is not None or (seal["chain"] == _NONE and not self._sealed)
-        fits = (row["chain"] or _NONE) if older else chain(self._before, *self._open)
-        if seal["chain"] != fits:
-            first = min(self.rows + 1, self.seq)
+    def _close(self, seal: Row) -> str | None:
+        """A seal stands behind the last row: whether it fits what it closes."""
+        if seal["chain"] != chain(self._before, *self._open):
             return (
-                f"Rows {first} to {self.seq} do not fit their seal: one of them, or the seal before, was changed after "
-                "they were written, or rows were taken out or put in."
+                f"Rows {self.rows + 1} to {self.seq} do not fit their seal: one of them, or the seal before, was "
+                "changed after they were written, or rows were taken out or put in."
             )
-        self._count(len(self._open), 0 if older else len(self._open))
-        self._before, self._sealed, self._next = seal["chain"], True, next(self._seals, None)
-        return None
-
-    def _count(self, rows: int, chained: int) -> None:
+        self.rows += len(self._open)
         self._open.clear()
-        self.rows, self.chained = self.rows + rows, self.chained + chained
+        self._before, self._next = seal["chain"], next(self._seals, None)
+        return None
 
     def unfinished(self) -> str | None:
         """Why the account cannot end here, if so."""
@@ -174,7 +146,7 @@ class _Walk:
 
     def broken(self, seq: int, why: str) -> Verified:
         """What is known when it does not hold from there on, or from the first row that no seal vouches for."""
-        return Verified(self.rows, self.chained, min(seq, self.rows + 1), why)
+        return Verified(self.rows, min(seq, self.rows + 1), why)
 
 
 def _pages(read: Reader, query: str, key: str, first: int) -> Iterator[Row]:

@@ -14,7 +14,7 @@ select at from transition order by seq desc limit 1;
 
 -- name: account_page
 -- The account from one row on, in its order.
-select seq, workflow_id, machine, subject, source, target, at, why, actor, chain from transition
+select seq, workflow_id, machine, subject, source, target, at, why, actor from transition
 where seq >= :first order by seq limit :limit;
 
 -- name: seal_last

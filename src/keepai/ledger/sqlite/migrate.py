@@ -13,12 +13,13 @@ from .connection import APPLICATION_ID
 from .copies import copy_through, sync
 from .triggers import statements
 
+#: The number of `schema.sql`. A file with a lower number was made before the first release, and is refused.
+FIRST = 8
+
 
 def migrations() -> Mapping[int, str]:
-    """The steps by number."""
-    folder = files("keepai.ledger.sqlite").joinpath("migrations")
-    found = {int(e.name[:4]): e.read_text("utf-8") for e in folder.iterdir() if e.name.endswith(".sql")}
-    return dict(sorted(found.items()))
+    """The steps by number: `schema.sql` first. A released schema changes only by a further step."""
+    return {FIRST: files("keepai.ledger.sqlite").joinpath("schema.sql").read_text("utf-8")}
 
 
 def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | None = None) -> None:
@@ -29,6 +30,11 @@ def migrate(connection: apsw.Connection, path: Path, steps: Mapping[int, str] | 
         raise LedgerUnusable(
             f"{path} was written by a newer Keep (schema {have}; this one knows {want}). "
             "Nothing was touched. Upgrade Keep (pip install -U keepai) or restore an older backup."
+        )
+    if 0 < have < FIRST:
+        raise LedgerUnusable(
+            f"{path} was written by a Keep from before the first release (schema {have}; this one reads {FIRST}). "
+            "Nothing was touched. Start a new ledger in another file (--db) and deploy your scripts there."
         )
     if 0 < have < want:
         _backup(connection, path, have)

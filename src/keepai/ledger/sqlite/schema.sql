@@ -14,7 +14,7 @@
 --   says how each of these does. Both are about telling only: nothing that runs depends on them.
 --   Every act of a person is in action. Triggers copy every move of a state, and every act, into
 --   transition: the account, one sequence for all. Each commit puts a seal behind its rows: a hash over them and the
---   seal before; rows from before there were seals have a hash each, in chain.
+--   seal before.
 --
 -- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
@@ -374,8 +374,7 @@ create table transition (
   target text not null,
   at integer not null,
   why text,
-  actor text,
-  chain text
+  actor text
 );
 
 create index transition_by_subject on transition (subject);

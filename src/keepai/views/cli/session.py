@@ -183,7 +183,10 @@ def _check_schema(connection: Any, path: Path) -> None:
             "Upgrade Keep (pip install -U keepai)."
         )
     if have < want:
-        raise LedgerUnusable(f"{path} was written by an older Keep. `keep dev` brings it up to date, with a backup.")
+        raise LedgerUnusable(
+            f"{path} was written by an older Keep (schema {have}; this one reads {want}). `keep dev` brings it up to "
+            "date, with a backup, or says why it cannot."
+        )
 
 
 def with_json(function: F) -> F:
