@@ -203,6 +203,19 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
     assert not broken, f"{name_of(path)} links to nothing: {broken}"
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_every_path_of_the_repository_that_a_text_names_exists(path: Path) -> None:
+    named = re.findall(r"`((?:docs|examples|tests|bench|src)/[\w./-]+)`", prose(path))
+    missing = [each for each in named if not (ROOT / each).exists()]
+    assert not missing, f"{name_of(path)} names what is not there: {missing}"
+
+
+def test_the_readme_counts_the_types_of_connectors() -> None:
+    words = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen"}
+    kinds = re.findall(r"^## \S+$", (DOCS / "reference" / "connectors.md").read_text("utf-8"), re.MULTILINE)
+    assert f"[{words[len(kinds)]} types](docs/reference/connectors.md)" in (ROOT / "README.md").read_text("utf-8")
+
+
 def blocks(language: str) -> list[tuple[str, str]]:
     """Every block of code in a language, with its place."""
     found = []
