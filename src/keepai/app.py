@@ -224,8 +224,8 @@ class Keep:
         """Try a stopped run again now."""
         return await self.commands.retry(run_id, self._actor, shown)
 
-    async def fix(self, wf: str, source: str, *, impact: str = "safe", note: str = "") -> str:
-        """Offer a repair for the run that failed; the host's rules decide."""
+    async def fix(self, wf: str, source: str, *, impact: str | None = None, note: str = "") -> str:
+        """Offer a repair for the run that failed; if it keeps the rules, it waits to be approved. Gives its id."""
         return await self.commands.fix(wf, source, impact, note, self._actor)
 
     async def resolve(

@@ -384,7 +384,7 @@ def test_blast_says_what_it_cannot_do(sorted_: Place, options: tuple[str, ...], 
     assert result.stdout == ""
 
 
-def test_the_card_of_an_impactful_repair_shows_the_blast_radius(failed: Place) -> None:
+def test_the_card_of_a_repair_shows_the_blast_radius(failed: Place) -> None:
     # R291
     (failed.folder / "sort.js").write_text(SCRIPT)
     impact = ("--impact", "potentially_impactful", "--note", "rows may be wrong")

@@ -149,17 +149,21 @@ def test_a_repair_is_offered_by_hand_and_the_failed_run_goes_on(place: Place) ->
     assert "no failed run" not in place.type("fix", "email-to-sheets", "broken.js", code=1).stderr
     done = place.json("fix", "email-to-sheets", "flow.js", "--note", "typo")
     assert done["repair"].startswith("fix_")
+    place.type("dev", "--once", code=4)
+    assert place.rows() == []
+    place.type("approve", done["repair"])
     place.type("dev", "--once")
     assert len(place.rows()) == 1
     assert "no failed run" in place.type("fix", "email-to-sheets", "broken.js", code=1).stderr
 
 
-def test_a_program_named_in_keep_toml_mends_what_failed(place: Place) -> None:
+def test_a_program_named_in_keep_toml_offers_a_repair_for_what_failed(place: Place) -> None:
     good = (place.folder / "flow.js").read_text()
     (place.folder / "mend.py").write_text(
         "import json, sys\n"
         "known = json.load(sys.stdin)\n"
-        f"json.dump({{'source': known['source'].replace({WRONG!r}, {RIGHT!r}), 'note': 'typo'}}, sys.stdout)\n"
+        f"mended = known['source'].replace({WRONG!r}, {RIGHT!r})\n"
+        "json.dump({'source': mended, 'note': 'typo', 'impact': 'safe'}, sys.stdout)\n"
     )
     words = json.dumps([sys.executable, str(place.folder / "mend.py")])
     settings = (place.folder / "keep.toml").read_text()
@@ -167,6 +171,11 @@ def test_a_program_named_in_keep_toml_mends_what_failed(place: Place) -> None:
     (place.folder / "flow.js").write_text(good.replace(RIGHT, WRONG))
     place.deliver("Invoice")
     place.type("deploy", "flow.js", "--grant", "all")
+    place.type("dev", "--once", code=4)
+    assert place.rows() == []
+    [card] = place.json("todo", code=4)
+    assert "its author calls it safe" in place.type("todo", code=4).stdout
+    place.type("approve", card["id"], "--shown", str(card["version"]))
     place.type("dev", "--once")
     assert len(place.rows()) == 1
     assert "1.1" in place.type("status").stdout

@@ -202,11 +202,11 @@ async def test_one_version_is_found_through_indexes(tmp_path: Path) -> None:
     assert not any("AUTOMATIC" in line for line in plan)
 
 
-# -- a repair that may concern what was done ------------------------------------------------------------------
+# -- a repair that waits for a person ------------------------------------------------------------------
 
 
 async def waiting(story: Story) -> tuple[str, Escalation]:
-    """Twelve things were done by 1.0; then it fails, a first repair does not help, and the second is impactful."""
+    """Twelve things were done by 1.0; then it fails, a first repair does not help, and a second waits."""
     for number in range(12):
         story.feed.put(f"ok-{number:02}", sweep=True)
     broken = script(sweep=SWEEP.replace("/*BUG*/", 'if (item.id === "bad") throw new Error("no");'))
@@ -214,15 +214,15 @@ async def waiting(story: Story) -> tuple[str, Escalation]:
     await story.run()
     story.feed.put("bad", sweep=True)
     await story.run(minutes=5)
-    await story.keep.fix(wf, broken + "// did not help\n")
+    await story.keep.approve(await story.keep.fix(wf, broken + "// did not help\n"))
     await story.run()
-    await story.keep.fix(wf, script(note="mended"), impact="potentially_impactful", note="rows may be wrong")
+    await story.keep.fix(wf, script(note="mended"), note="rows may be wrong")
     await story.run()
     [asked] = await story.keep.needs_you()
     return wf, asked
 
 
-async def test_an_impactful_repair_is_not_active_before_a_person_has_looked(tmp_path: Path) -> None:
+async def test_a_repair_is_not_active_before_a_person_has_looked(tmp_path: Path) -> None:
     # R290
     async with Story(tmp_path) as story:
         wf, asked = await waiting(story)

@@ -579,7 +579,7 @@ async def test_a_repair_is_a_part_of_its_runs_story(tmp_path: Path) -> None:
         story.feed.put("a")
         wf = await story.deploy(acting("if (prepared) throw new Error('no'); " + SEND))
         await story.run()
-        repair = await story.keep.fix(wf, acting(), impact="potentially_impactful")
+        repair = await story.keep.fix(wf, acting())
         found = checked(await story.keep.explain(repair), waits=True)
         assert (found.id, acts_of(found)) == ((await story.last(wf)).id, {"approve", "reject"})
         assert mover(found, "person").subject == repair

@@ -301,6 +301,6 @@ async def test_a_hook_that_answers_with_something_else_has_nothing_to_offer(tmp_
         await hard.keep.deploy(SCRIPT.replace("const [event]", "throw new Error('bug'); const [event]"))
         assert await hard.run() == "failed:logic"
         assert [q.kind for q in await hard.keep.needs_you()] == ["logic"]
-        await hard.keep.fix(hard.wf, SCRIPT)
+        await hard.keep.approve(await hard.keep.fix(hard.wf, SCRIPT))
         await hard.run()
         assert hard.desk.sent == ["VERSION"]

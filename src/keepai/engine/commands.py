@@ -250,8 +250,8 @@ class Commands:
         approval_, run = self._to_decide(approval_id)
         await self._act(act, workflows.reject, run, approval_, SKIPPED, actor)
 
-    async def fix(self, workflow: str, source: str, impact: str, note: str, actor: str) -> str:
-        """Offer a repair for the run that failed; the host's rules decide. Gives the id of the try."""
+    async def fix(self, workflow: str, source: str, impact: str | None, note: str, actor: str) -> str:
+        """Offer a repair for the run that failed; if it keeps the rules it waits for a person. Gives its id."""
         row = self._parts.ledger.read().one("run_open", workflow_id=self.workflow(workflow)["id"])
         if row is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")

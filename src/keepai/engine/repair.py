@@ -1,9 +1,10 @@
 """Mending a script that failed: evidence out, a new version in, by the host's rules.
 
 A hook (a model, a program, a person's tool) is given the evidence of a `failed:logic` run and may offer a script.
-The host decides: it must be valid, keep the topics, the names of events and the failing handler, use nothing more than
-before, and stay within the budget. What may concern things already done waits for a person, with the list of what the
-faulty version touched. An unknown outcome never comes here.
+The host refuses one that is not valid, changes the topics, the names of events or the failing handler, uses more than
+before, or exceeds the budget. Every other one waits for a person, with the list of what the faulty version touched: no
+rule here can see that a script sends to another recipient, and what its author says of it decides nothing. An unknown
+outcome never comes here.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ class Evidence(Record):
 
 @dataclass(frozen=True)
 class Fix:
-    """A script offered as a repair, and whether it concerns what was done before."""
+    """A script offered as a repair, and what its author says of it; a person sees that, and no rule asks for it."""
 
     source: str
-    impact: str = "safe"
+    impact: str | None = None  # whether what was done before may be wrong; one of IMPACTS
     note: str = ""
 
 
@@ -104,50 +105,48 @@ async def ask_hook(parts: Parts, run: Run, actor: str) -> None:
         await _end(parts, repair_id, RepairStatus.DECLINED, note)
         return
     try:
-        await offer(parts, run, repair_id, offered, actor)
+        await _offer(parts, run, repair_id, offered, actor)
     except KeepError as error:
         await _end(parts, repair_id, RepairStatus.REFUSED, error.message)
 
 
 async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
-    """The same door for a person or an agent; gives the id of the try. Raises what the rules refuse."""
+    """The same door for a person or an agent; gives the id of the try. Raises what the rules refuse.
+
+    It waits like any other: who offers a script does not also let it in. A person who is sure deploys it."""
     if run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         raise Refused(f"Run {run.id} is {run.status}: there is no fault of the script to mend. Use deploy instead.")
+    tried = parts.ledger.read().one("repair_of_run", run_id=run.id)
+    if tried is not None and tried["status"] in (RepairStatus.ASKED, RepairStatus.WAITING):
+        waits = "waits for a person: approve or reject it first" if tried["source"] else "is with the repair hook"
+        raise Refused(f"Run {run.id} has a repair already: {tried['id']} {waits}.")
     if tries_left(parts, run) <= 0:
         raise Refused(f"Run {run.id} has used up its {parts.policy.repairs_max} repairs. A person must deploy.")
     repair_id = await parts.ledger.write(repairs.ask_repair, run, barrier=True)
     try:
-        await offer(parts, run, repair_id, offered, actor)
+        await _offer(parts, run, repair_id, offered, actor)
     except KeepError as error:
         await _end(parts, repair_id, RepairStatus.REFUSED, error.message)
         raise
     return repair_id
 
 
-async def offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: str) -> None:
-    """Check what is offered; deploy it, or have it wait for a person."""
-    if offered.impact not in IMPACTS:
+async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: str) -> None:
+    """Check what is offered, and have it wait for a person."""
+    if offered.impact is not None and offered.impact not in IMPACTS:
         raise Refused(f"The impact of a repair must be one of {', '.join(IMPACTS)}, not {offered.impact!r}.")
-    planned = await _planned(parts, run, offered, actor)
-    if offered.impact == "potentially_impactful":
-        await parts.ledger.write(
-            repairs.end_repair, repair_id, RepairStatus.ASKED, RepairStatus.WAITING, offered.note, offered.source,
-            barrier=True,
-        )
-        return
+    await _planned(parts, run, offered, actor)
     await parts.ledger.write(
-        repairs.deploy_repair, repair_id, RepairStatus.ASKED, run, planned.version, planned.number, run.number,
-        barrier=True,
+        repairs.offer_repair, repair_id, run, offered.source, offered.impact, offered.note, barrier=True,
     )
 
 
 async def approve(parts: Parts, run: Run, row: Row, act: Act) -> None:
     """A person has looked at what the faulty version touched and lets the repair in."""
-    offered = Fix(row["source"], "potentially_impactful", row["note"] or "")
+    offered = Fix(row["source"], row["impact"], row["note"] or "")
     planned = await _planned(parts, run, offered, act.actor)
     await parts.ledger.write(
-        as_shown(repairs.deploy_repair), act, row["id"], RepairStatus.WAITING, run, planned.version, planned.number,
-        run.number, barrier=True,
+        as_shown(repairs.deploy_repair), act, row["id"], run, planned.version, planned.number, barrier=True,
     )
 
 
@@ -186,8 +185,8 @@ async def _offered(parts: Parts, known: Evidence) -> tuple[Fix | None, str]:
 
 async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
     planned = await plan(
-        parts, offered.source, workflow_id=run.workflow_id, grants=None, author="maintainer", impact=offered.impact,
-        strand=False, actor=actor,
+        parts, offered.source, workflow_id=run.workflow_id, grants=None, author="maintainer",
+        impact=offered.impact or "potentially_impactful", strand=False, actor=actor,
     )
     if planned.same:
         raise Refused("The repair is the script that failed.")
@@ -217,4 +216,4 @@ async def _check_names(parts: Parts, run: Run, planned: Plan) -> None:
 
 
 async def _end(parts: Parts, repair_id: str, target: RepairStatus, note: str) -> None:
-    await parts.ledger.write(repairs.end_repair, repair_id, RepairStatus.ASKED, target, note, barrier=True)
+    await parts.ledger.write(repairs.end_repair, repair_id, target, note, barrier=True)

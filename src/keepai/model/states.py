@@ -241,12 +241,11 @@ ITEM = _machine("item", ItemStatus, {T.PROCESSING}, {
 
 R = RepairStatus
 
-REPAIR = _machine("repair", RepairStatus, {R.ASKED, R.WAITING, R.DEPLOYED}, {
+REPAIR = _machine("repair", RepairStatus, {R.ASKED}, {
     R.ASKED: {
         R.DECLINED: "the hook has nothing to offer, or failed",
         R.REFUSED: "what it offers breaks a rule",
-        R.WAITING: "it is potentially impactful",
-        R.DEPLOYED: "it is safe and keeps the rules",
+        R.WAITING: "it keeps the rules; a person must let it in",
     },
     R.WAITING: {R.DEPLOYED: "a person approves", R.REJECTED: "a person rejects", R.REFUSED: "it no longer fits"},
     R.DECLINED: {},

@@ -62,7 +62,7 @@ _SHOWN: Types = (int, type(None))
 #: Act → its parameters. Each is the method of that name.
 ACTS: Mapping[str, Act] = MappingProxyType({
     "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,)),
-    "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=_TEXT, note=_TEXT),
+    "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=(str, type(None)), note=_TEXT),
     "pause": _act(_WORKFLOW, shown=_SHOWN),
     "resume": _act(_WORKFLOW, shown=_SHOWN),
     "stop": _act(_WORKFLOW, shown=_SHOWN),

@@ -12,7 +12,7 @@ _TOUCHED_MAX = 10
 
 
 def waiting_repair(read: Reader, run: Run) -> Escalation | None:
-    """The question whether a potentially impactful repair shall be let in, if there is one."""
+    """The question whether a repair shall be let in, if one waits."""
     row = read.one("repair_of_run", run_id=run.id)
     if row is None or row["status"] != "waiting":
         return None
@@ -25,7 +25,8 @@ def waiting_repair(read: Reader, run: Run) -> Escalation | None:
 
 def _facts(read: Reader, run: Run, row: Row) -> dict[str, Json]:
     return {
-        "why": run.error.message if run.error else None, "impact": "potentially_impactful", "note": row["note"],
+        "why": run.error.message if run.error else None, "impact_by_author": row["impact"],
+        "note": row["note"],
         "version": run.version, "source": row["source"], "blast": _touched(read, run),
     }
 

@@ -2,8 +2,8 @@
 
 -- name: repair_insert
 -- A try begins; one per failed run.
-insert into repair (workflow_id, seq, id, run_id, lineage, status, source, note, created_at, updated_at)
-values (:workflow_id, :seq, :repair_id, :run_id, :lineage, :status, :source, :note, :now, :now);
+insert into repair (workflow_id, seq, id, run_id, lineage, status, created_at, updated_at)
+values (:workflow_id, :seq, :repair_id, :run_id, :lineage, :status, :now, :now);
 
 -- name: repair_of_run
 -- The newest try that a failed run led to.
@@ -19,8 +19,9 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 
 -- name: repair_move
 -- What became of a try.
-update repair set status = :target, source = coalesce(:source, source), note = coalesce(:note, note), updated_at = :now
-where id = :repair_id and status = :source_status;
+update repair set status = :target, source = coalesce(:source, source), impact = coalesce(:impact, impact), note = :note,
+  updated_at = :now
+where id = :repair_id and status = :before;
 
 -- name: repair_void
 -- The run that a waiting repair was meant for has gone on without it.

@@ -329,6 +329,7 @@ create table repair (
   status text not null constraint repair_status_known check (status in
     ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
   source text,
+  impact text constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
   note text,
   created_at integer not null,
   updated_at integer not null,

@@ -15,48 +15,53 @@ def ask_repair(tx: Tx, run: Run) -> str:
     repair_id = tx.new_id("fix")
     tx.run(
         "repair_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), repair_id=repair_id, run_id=run.id,
-        lineage=run.lineage, status=RepairStatus.ASKED, source=None, note=None, now=tx.now,
+        lineage=run.lineage, status=RepairStatus.ASKED, now=tx.now,
     )
     return repair_id
 
 
-def end_repair(
-    tx: Tx, repair_id: str, source_status: RepairStatus, target: RepairStatus, note: str, script: str | None = None,
-) -> None:
-    """What became of a try, other than a deployment."""
-    _move(tx, repair_id, source_status, target, note, script)
+def end_repair(tx: Tx, repair_id: str, target: RepairStatus, note: str) -> None:
+    """What became of a try that offered nothing, or nothing that keeps the rules."""
+    _move(tx, repair_id, RepairStatus.ASKED, target, note)
 
 
-def deploy_repair(
-    tx: Tx, repair_id: str, source_status: RepairStatus, run: Run, version: Version, number: tuple[int, int],
-    before: tuple[int, int],
-) -> str:
-    """The mended script becomes the active version, in the step that says so of the try, if its run still waits."""
-    open_run = tx.one("run_open", workflow_id=run.workflow_id)
-    if open_run is None or (open_run["id"], open_run["status"]) != (run.id, run.state):
-        raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.status}.")
-    _move(tx, repair_id, source_status, RepairStatus.DEPLOYED, f"{number[0]}.{number[1]}", version.source)
-    if source_status is RepairStatus.WAITING:
-        workflows.note(tx, run.workflow_id, "approve", repair_id, version.actor, None)
-    return workflows.deploy(tx, run.workflow_id, version, number, before)
+def offer_repair(tx: Tx, repair_id: str, run: Run, source: str, impact: str | None, note: str) -> None:
+    """A script that keeps the rules waits for a person, if its run still waits for it."""
+    _check_waits(tx, run)
+    _move(tx, repair_id, RepairStatus.ASKED, RepairStatus.WAITING, note, source, impact)
+
+
+def deploy_repair(tx: Tx, repair_id: str, run: Run, version: Version, number: tuple[int, int]) -> str:
+    """A person lets a repair in: it becomes the active version, in the step that says so, if its run still waits."""
+    _check_waits(tx, run)
+    _move(tx, repair_id, RepairStatus.WAITING, RepairStatus.DEPLOYED, f"{number[0]}.{number[1]}")
+    workflows.note(tx, run.workflow_id, "approve", repair_id, version.actor, None)
+    return workflows.deploy(tx, run.workflow_id, version, number, run.number)
 
 
 def decline_orphans(tx: Tx) -> None:
     """Hosts that asked a repair hook and died will get no answer any more."""
     for row in tx.all("repair_orphaned"):
-        _move(tx, row["id"], RepairStatus.ASKED, RepairStatus.DECLINED, "the host died while it was asked", None)
+        _move(tx, row["id"], RepairStatus.ASKED, RepairStatus.DECLINED, "the host died while it was asked")
 
 
 def reject_repair(tx: Tx, workflow_id: str, repair_id: str, actor: str) -> None:
     """A person does not want a repair that waits."""
-    _move(tx, repair_id, RepairStatus.WAITING, RepairStatus.REJECTED, f"rejected by {actor}", None)
+    _move(tx, repair_id, RepairStatus.WAITING, RepairStatus.REJECTED, f"rejected by {actor}")
     workflows.note(tx, workflow_id, "reject", repair_id, actor, None)
 
 
+def _check_waits(tx: Tx, run: Run) -> None:
+    open_run = tx.one("run_open", workflow_id=run.workflow_id)
+    if open_run is None or (open_run["id"], open_run["status"]) != (run.id, run.state):
+        raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.status}.")
+
+
 def _move(
-    tx: Tx, repair_id: str, source_status: RepairStatus, target: RepairStatus, note: str, script: str | None,
+    tx: Tx, repair_id: str, before: RepairStatus, target: RepairStatus, note: str, source: str | None = None,
+    impact: str | None = None,
 ) -> None:
     tx.expect(
-        "repair_move", f"repair {repair_id} is no longer {source_status}", repair_id=repair_id,
-        source_status=source_status, target=target, note=note, source=script, now=tx.now,
+        "repair_move", f"repair {repair_id} is no longer {before}", repair_id=repair_id, before=before, target=target,
+        note=note, source=source, impact=impact, now=tx.now,
     )

@@ -90,16 +90,16 @@ def deploy(
 @click.command()
 @click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("file", type=_FILE)
-@click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]), default="safe", show_default=True,
-              help="Whether what was done before may be wrong; if so, a person must approve the repair.")
+@click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]),
+              help="What you say of it: whether what was done before may be wrong. The card shows it.")
 @click.option("--note", default="", help="What was wrong, for whoever looks at it later.")
 @with_json
 @with_session
-def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_json: bool) -> None:
+def fix(session: Session, workflow: str, file: str, impact: str | None, note: str, as_json: bool) -> None:
     """Offer a repair for the run that failed.
 
-    It becomes a new minor version if it keeps the topics, the messageIds and the handler, uses nothing more than
-    before and is within the budget; the failed run then goes on with it.
+    It must keep the topics, the messageIds and the handler, use nothing more than before, and be within the budget.
+    Then it waits for `keep approve`: it becomes a new minor version, and the failed run goes on with it.
     """
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
@@ -111,8 +111,7 @@ def fix(session: Session, workflow: str, file: str, impact: str, note: str, as_j
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
         return
-    waits = impact != "safe"
-    echo(f"The repair {done} waits for approval: keep approve {done}" if waits else f"The repair {done} is deployed.")
+    echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` lets it in.")
 
 
 def deployed(done: dict[str, Any]) -> list[str]:

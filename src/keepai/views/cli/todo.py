@@ -69,7 +69,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
-    lines += field("repair", facts.get("note"))
+    lines += field("repair", facts.get("note"), _claimed(facts.get("impact_by_author")))
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
@@ -98,6 +98,10 @@ def _about_item(facts: Mapping[str, Any]) -> list[str]:
     """An item that was left behind: what was done for it, which stays."""
     applied = facts["already_applied"] or ["nothing"]
     return [*field("item", f"{facts['item_id']}, attempt {facts['attempt']}"), *exact("applied", *applied)]
+
+
+def _claimed(impact: object) -> str | None:
+    return f"its author calls it {impact}" if impact else None
 
 
 def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:
