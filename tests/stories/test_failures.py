@@ -108,6 +108,98 @@ async def test_a_transient_failure_is_tried_again_with_doubling_waits_and_then_a
         assert runs[-1].retry_at is None
 
 
+UNKNOWN = {
+    # how a call fails without saying whether it happened; in truth it never does
+    "it says so": OutcomeUnknown("lost"),
+    "a bug": ValueError("odd"),
+    "the connection breaks": ConnectionResetError("reset"),
+}
+
+
+@pytest.mark.parametrize("how", UNKNOWN)
+async def test_work_that_is_proven_undone_after_a_doubt_is_sent_again_as_rarely_as_after_a_refusal(
+    tmp_path: Path, how: str,
+) -> None:
+    # R303, DESIGN 6: every resend counts; 9 sends with growing waits, then a question
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(UNKNOWN[how], times=None)
+        wf = await story.deploy(looking("prepare", call=""))
+        await story.run()
+        for number, wait in enumerate(WAITS, 1):
+            assert await story.keep.needs_you(wf) == []
+            await story.run(seconds=wait - 1)
+            assert story.world.count("gmail.send") == number, f"sent before {wait} s"
+            await story.run(seconds=1)
+            assert story.world.count("gmail.send") == number + 1
+        await story.run(days=30)
+        assert story.world.count("gmail.send") == 9
+        [asked] = await story.keep.needs_you(wf)
+        assert (asked.kind, asked.actions) == ("exhausted", ("retry", "skip_run"))
+        runs = await story.runs(wf, "act")
+        assert [r.failures for r in runs] == list(range(1, 10))
+        assert [m.status for m in await story.keep.mutations(wf)] == ["failed"] * 9
+
+
+async def test_no_kind_of_doubt_in_between_resets_the_count_of_failures(tmp_path: Path) -> None:
+    # DESIGN 6: a refusal, a lost answer, a look-up that cannot tell yet, a restart and a host's death are one row
+    async with Story(tmp_path, policy=Policy(retries_max=5)) as story:
+        story.feed.put("a")
+        send, look = story.world.on("gmail.send"), story.world.on_reconcile("gmail.send")
+        wf = await story.deploy(looking("prepare", call=""))
+        send.fail(Transient("later"))
+        await story.run()
+        send.fail(OutcomeUnknown("lost"))
+        look.retry(10)
+        await story.run(minutes=15)
+        await story.reopen()
+        await story.run(seconds=10)
+        await story.crash("before:call", minutes=15)
+        await story.run()
+        send.fail(Transient("later"))
+        await story.run(minutes=15)
+        send.fail(OutcomeUnknown("lost"), times=None)
+        await story.run(minutes=15)
+        await story.run(minutes=15)
+        await story.run(days=30)
+        runs = await story.runs(wf, "act")
+        assert [r.failures for r in runs] == [1, 2, 3, 4, 5, 6]
+        assert [each.kind for each in await story.keep.needs_you(wf)] == ["exhausted"]
+
+
+async def test_a_lookup_that_searches_the_wrong_place_ends_in_a_question(tmp_path: Path) -> None:
+    # R303: the connector is wrong, so each resend doubles the effect; the bound is all that stands in between
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").lose_answer(times=None)
+        story.world.on_reconcile("gmail.send").not_found(times=None)
+        wf = await story.deploy(looking("prepare", call=""))
+        for _ in range(24 * 6):
+            await story.run(minutes=10)
+        assert len(story.world.effects) == 9
+        assert [each.kind for each in await story.keep.needs_you(wf)] == ["exhausted"]
+
+
+async def test_a_persons_word_about_a_doubt_begins_the_count_anew(tmp_path: Path) -> None:
+    # DESIGN 6: only automatic resends count
+    async with Story(tmp_path, policy=Policy(retries_max=1)) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(OutcomeUnknown("lost"), times=3)
+        look = story.world.on_reconcile("gmail.send")
+        wf = await story.deploy(looking("prepare", call=""))
+        await story.run()
+        look.unknown()
+        await story.run(seconds=30)
+        [asked] = await story.keep.needs_you(wf)
+        assert asked.kind == "unknown_outcome"
+        await story.keep.resolve(asked.mutation_id, "did_not_happen")
+        await story.run()
+        assert (await story.last(wf)).status == "paused:transient"
+        assert await story.keep.needs_you(wf) == []
+        await story.run(seconds=30)
+        assert (await story.last(wf)).status == "committed"
+
+
 async def test_a_person_may_go_on_after_the_retries_are_used_up_and_gets_as_many_again(tmp_path: Path) -> None:
     # R303
     async with Story(tmp_path, policy=Policy(retries_max=1)) as story:

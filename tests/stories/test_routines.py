@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from keepai import PermissionDenied, PreconditionFailed, Rejected, ScriptInvalid, Transient
+from keepai import OutcomeUnknown, PermissionDenied, Policy, PreconditionFailed, Rejected, ScriptInvalid, Transient
 from keepai.model.records import Run
 from tests.harness import Story
 from tests.routines import (
@@ -505,8 +505,8 @@ async def test_results_are_byte_for_byte_the_same_in_every_replay_and_after_a_re
         await story.reopen()
         await story.run(minutes=2)
         await story.crash("before:call", minutes=5)
-        await story.run(minutes=1)
-        await story.run(minutes=1)
+        await story.run()
+        await story.run(minutes=4)
         assert await items(story, wf) == {"a": "done"}
         seen = [line for run in await story.runs(wf) for line in story.logs(run)]
         assert len(seen) >= 4
@@ -658,6 +658,62 @@ async def test_failures_of_different_items_do_not_add_up_to_an_exhausted_retry(t
             await story.run(minutes=15)
         assert len(sent(story)) == 12
         assert set((await items(story, wf)).values()) == {"done"}
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["the first mutation", "after one that was applied"])
+async def test_an_item_proven_undone_after_a_doubt_is_sent_again_only_so_often(tmp_path: Path, first: bool) -> None:
+    # R303, DESIGN 6: growing waits, then a question
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        story.world.on("gmail.send").fail(OutcomeUnknown("lost"), times=None)
+        wf = await story.deploy(routine(guarded(MAIL) if first else each(ROW_AND_MAIL)))
+        await story.run()
+        for number, wait in enumerate((30, 60, 120, 240, 480, 900, 900, 900), 1):
+            assert await story.keep.needs_you(wf) == []
+            await story.run(seconds=wait - 1)
+            assert story.world.count("gmail.send") == number, f"sent before {wait} s"
+            await story.run(seconds=1)
+        await story.run(days=30)
+        assert story.world.count("gmail.send") == 9
+        assert (await the_question(story, wf)).kind == "exhausted"
+
+
+@pytest.mark.parametrize("error", [Transient("busy"), OutcomeUnknown("lost")], ids=["refused", "in doubt"])
+async def test_other_items_that_succeed_do_not_excuse_the_one_that_never_does(
+    tmp_path: Path, error: Exception,
+) -> None:
+    # R303: something new comes before it each time; its own resends still end
+    async with Story(tmp_path) as story:
+        def fail(params: dict[str, object], call: object) -> None:
+            if params["to"] == "bad@example.com":
+                raise error
+
+        story.world.on("gmail.send").before(fail)
+        story.feed.put("bad")
+        wf = await story.deploy(routine(guarded(MAIL)))
+        await story.run()
+        for number in range(20):
+            story.feed.items.insert(0, {"id": f"new{number}", "payload": None})
+            await story.run(minutes=15)
+        tried = [each.params["to"] for each in story.world.asked if each.kind == "call"]
+        assert tried.count("bad@example.com") == 9
+        assert (await the_question(story, wf)).kind == "exhausted"
+
+
+async def test_an_item_that_got_further_may_fail_as_often_again(tmp_path: Path) -> None:
+    # its failures are counted in a row: found outside counts as success too
+    async with Story(tmp_path, policy=Policy(retries_max=2)) as story:
+        story.feed.put("a")
+        rows, mails = story.world.on("sheets.appendRow"), story.world.on("gmail.send")
+        rows.fail(Transient("busy"), times=2).lose_answer()
+        mails.fail(Transient("busy"), times=2)
+        wf = await story.deploy(routine())
+        await story.run()
+        for _ in range(4):
+            assert await story.keep.needs_you(wf) == []
+            await story.run(minutes=15)
+        assert await items(story, wf) == {"a": "done"}
+        assert took_place(story) == ["sheets.appendRow", "gmail.send"]
 
 
 @pytest.mark.parametrize("name", [

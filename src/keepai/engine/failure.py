@@ -26,11 +26,11 @@ _RETRY_AFTER_MAX_S = 86_400
 
 
 def stop(error: KeepError, run: Run, step: Step | None, policy: Policy, now: int) -> Stop:
-    """What a run becomes because of `error`."""
+    """What a run becomes because of `error`. Only success, or a person, ends the count of its failures."""
     status, reason = OUTCOMES[error.consequence]
     text = describe(error, step)
     if error.consequence is not Consequence.RETRY:
-        return Stop(status, reason, text, item=error.item)
+        return Stop(status, reason, text, failures=run.failures, item=error.item)
     failures = run.failures + 1
     exhausted = failures > policy.retries_max
     retry_at = None if exhausted else now + backoff_ms(error, failures, policy)

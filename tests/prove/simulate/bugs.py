@@ -36,7 +36,7 @@ from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import acts, items, mutations, runs
 from keepai.model.codec import encode
-from keepai.model.errors import Transient
+from keepai.model.errors import OutcomeUnknown, Transient
 from keepai.model.states import MutationStatus, Phase
 from keepai.views import questions
 from tests.prove.simulate.memory import Patch, replaced
@@ -258,6 +258,12 @@ def _retry_never(error: Any, run: Any, step: Any, policy: Any, now: int) -> Any:
 _stop = failure.stop
 
 
+def _doubt_resets(error: Any, run: Any, step: Any, policy: Any, now: int) -> Any:
+    """Only refusals in a row count: an unknown outcome in between begins the count anew."""
+    why = _stop(error, run, step, policy, now)
+    return replace(why, failures=0) if isinstance(error, OutcomeUnknown) else why
+
+
 async def _no_recovery(parts: Any) -> int:
     return 0
 
@@ -334,6 +340,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     # Who wakes whom.
     "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
     "never_reconciled": lambda: [(host.Host, "_reconcile_due", _is(False))],
+    "doubt_resets_the_count": lambda: [(failure, "stop", _doubt_resets)],
     "never_retried": lambda: [(failure, "stop", _retry_never)],
     "clock_set_back_is_believed": lambda: [
         (scheduler, "nearer", _is([])),

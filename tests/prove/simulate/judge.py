@@ -8,7 +8,7 @@ from collections import Counter
 from keepai.ledger.base import Reader
 from keepai.ledger.invariants import check_invariants
 from tests.crashes.invariants import broken
-from tests.prove.simulate.schedule import World, is_checked
+from tests.prove.simulate.schedule import POLICY, World, is_checked
 
 
 def judge(world: World) -> None:
@@ -21,6 +21,7 @@ def judge(world: World) -> None:
     world.loop.run(world.loop.time() + 120, stop=lambda: not read.all("run_active_all"))
     world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
     _effects(world, read)
+    _bounded(world)
     _quiet(world, read)
     world.problems += broken(world.memory.connection) if is_checked(world.seed) else map(str, check_invariants(read))
 
@@ -62,6 +63,29 @@ def _effects(world: World, read: Reader) -> None:
             world.problems.append(f"{id} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
             world.problems.append(f"{id} counts as failed, and it took place")
+
+
+#: Triggers of a run that goes on by itself; with any other a person, or a new piece of work, has begun the count anew.
+_BY_ITSELF = ("retry", "recovery")
+
+
+def _bounded(world: World) -> None:
+    """The same thing was sent only so often without a person; a doubt in between begins no new count."""
+    rows = world.memory.connection.execute(
+        "select r.lineage, r.trigger, m.mutation_key, m.status, m.resolution from run r "
+        "left join mutation m on m.run_id = r.id order by r.workflow_id, r.seq, m.seq")
+    sent: Counter[tuple[str, str]] = Counter()
+    for lineage, trigger, key, status, resolution in rows:
+        if trigger not in _BY_ITSELF:
+            for each in [each for each in sent if each[0] == lineage]:
+                del sent[each]
+        if status != "failed":
+            continue
+        sent[lineage, key] += 1
+        if sent[lineage, key] == POLICY.retries_max + 2:
+            world.problems.append(f"the same thing failed {sent[lineage, key]} times, and was sent again each time")
+        if resolution is not None:
+            del sent[lineage, key]
 
 
 def _approved(world: World) -> None:

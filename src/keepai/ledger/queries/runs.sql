@@ -58,8 +58,11 @@ update run set status = 'active', reason = null, error = null, retry_at = null, 
 where id = :run_id and status = :source and phase = :source_phase;
 
 -- name: run_progress
--- Something came of a run that may fail several times: what failed before does not count any more.
-update run set failures = 0 where id = :run_id and failures > 0;
+-- Something came of an item: earlier failures of its run no longer count, unless another item of the lineage has failed.
+update run set failures = 0 where id = :run_id and failures > 0 and not exists (
+  select 1 from run r cross join item_run x cross join item i
+  where r.workflow_id = run.workflow_id and r.lineage = run.lineage and x.workflow_id = r.workflow_id and x.run_id = r.id
+    and i.id = x.item_id and i.attempt = x.attempt and i.status = 'failed' and i.id <> :item_id);
 
 -- name: run_adopt
 -- A dead host's run now belongs to this one.

@@ -106,11 +106,17 @@ def _begun(tx: Tx, run: Run, intent: Intent, ordinal: int, attempts: int) -> Mut
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
-    if mutation.item_id is not None and tx.run("run_progress", run_id=run.id):
-        run = replace(run, failures=0)
+    run = _got_further(tx, run, mutation)
     if outcome is not None:
         return runs.emit(tx, run, outcome, trace)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
+
+
+def _got_further(tx: Tx, run: Run, mutation: Mutation) -> Run:
+    """A routine counts failures in a row: an applied mutation ends the count, unless another item has failed."""
+    if mutation.item_id is None or not tx.run("run_progress", run_id=run.id, item_id=mutation.item_id):
+        return run
+    return replace(run, failures=0)
 
 
 def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:
@@ -144,6 +150,7 @@ def found(
 ) -> Run:
     """It turned out to have happened: the run goes on in its place."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, resolution=resolution)
+    run = _got_further(tx, run, mutation)
     return runs.resume(tx, run, AFTER_APPLIED[run.phase], outcome)
 
 
