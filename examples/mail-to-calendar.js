@@ -17,7 +17,7 @@ export default Keep.workflow({
               start,
               end: start.replace(":00:00Z", ":30:00Z"),
             });
-            await ctx.gmail.reply({ id: email.id, body: `It is in the calendar, for ${start}.` });
+            await ctx.gmail.reply({ id: email.id, to: email.from, body: `It is in the calendar, for ${start}.` });
             await ctx.gmail.label({ id: email.id, add: ["Done"], remove: ["INBOX"] });
           });
         }

@@ -98,7 +98,7 @@ class GmailSendWhenIdsAreRewritten(GmailSend):
 
 class GmailReply(GmailSend):
     operation = "reply"
-    params = MappingProxyType({"id": "19a0000000000000", "body": "Yes."})
+    params = MappingProxyType({"id": "19a0000000000000", "to": "bob@example.com", "body": "Yes."})
     refusals = MappingProxyType({"403 rateLimitExceeded": Transient, "500 backendError": OutcomeUnknown})
 
 

@@ -154,21 +154,28 @@ async def test_a_header_takes_no_second_line(box: Box, params: dict[str, Any]) -
     assert box.service.sent == []
 
 
-async def test_a_reply_goes_to_whoever_wrote_in_the_same_thread(box: Box) -> None:
-    more = [("Cc", "carl@example.com, ann@example.com"), ("Reply-To", "desk@example.com"), ("References", "<0@x>")]
+async def test_a_reply_goes_to_the_people_it_names_in_the_same_thread(box: Box) -> None:
+    more = [("Cc", "carl@example.com"), ("Reply-To", "evil@attacker.test"),
+            ("References", "<0@x> =?utf-8?q?x=0d=0ay?=")]
     box.service.receive("bob@example.com", "Question", "?", headers=more)
-    await box("reply", id="19a0000000000000", body="Answer", all=True)
+    await box("reply", id="19a0000000000000", to="Bob <bob@example.com>", cc=["ann@example.com"], body="Answer")
     [sent] = box.service.sent
     headers = {each["name"]: each["value"] for each in sent["headers"]}
     assert sent["threadId"] == "19a0000000000000"
-    assert (headers["To"], headers["Cc"]) == ("desk@example.com", "carl@example.com")
+    assert (headers["To"], headers["Cc"]) == ("Bob <bob@example.com>", "ann@example.com")
     assert (headers["Subject"], headers["In-Reply-To"]) == ("Re: Question", "<0@elsewhere>")
-    assert headers["References"] == "<0@x> <0@elsewhere>"
+    assert headers["References"].split() == ["<0@x>", "<0@elsewhere>"]
+
+
+def test_the_preview_of_a_reply_names_everybody_who_gets_it(box: Box) -> None:
+    params = {"id": "19a0000000000000", "to": "bob@example.com", "cc": "ann@example.com", "body": "Answer"}
+    shown = box.connector.operations["reply"].preview(params)
+    assert "To: bob@example.com\nCc: ann@example.com\nAnswer to: 19a0000000000000" in shown
 
 
 async def test_a_reply_to_what_is_gone_says_so(box: Box) -> None:
     with pytest.raises(PreconditionFailed):
-        await box("reply", id="19affffffffffff", body="Answer")
+        await box("reply", id="19affffffffffff", to="bob@example.com", body="Answer")
 
 
 async def test_labels_are_named_as_people_name_them(box: Box) -> None:

@@ -213,7 +213,7 @@ async def test_odd_encodings_show_what_was_meant(box: Path) -> None:
     st.binary(max_size=400), st.sampled_from([b"", b"Subject: ", b"From: =?", b"Content-Type: multipart/x;"])
 )
 def test_arbitrary_bytes_are_read_as_some_message(data: bytes, start: bytes) -> None:
-    from keepai.connectors.local.message import parse
+    from keepai.connectors.kit.message import parse
     from keepai.model.codec import encode
 
     mail = parse(start + data, "x", 0)
@@ -300,7 +300,7 @@ async def test_a_sent_message_carries_its_key_and_is_not_found_as_received(box: 
     (file,) = (box / ".Sent" / "cur").iterdir()
     text = file.read_text()
     assert "X-Keep-Key: key-7" in text
-    assert "To: a@x, b@x" in text
+    assert "To: a@x,\n b@x" in text
     assert list(await search(box)) == []
 
 

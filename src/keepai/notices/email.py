@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ssl
 from datetime import UTC, datetime
-from email.message import EmailMessage
 from email.utils import format_datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..model.errors import ConfigError
+from ..connectors.kit import addresses
+from ..connectors.kit.compose import SUBJECT_MAX, Letter, written
+from ..model.errors import ConfigError, Rejected
 from .base import Channel, Message, Undelivered, fitting
 
 if TYPE_CHECKING:
@@ -41,13 +42,17 @@ class Email(Channel):
         username: str | None = None, certificates: str | None = None,
     ) -> None:
         super().__init__(name)
-        wrong = [each for each in (sender, *to) if "@" not in each or not each.isprintable()]
-        if wrong or not to:
-            raise ConfigError(f"[notify.{name}] needs addresses of mail in sender and to.")
+        self._sender = addresses.own_address(f"notify.{name}", sender, setting="sender")
+        try:
+            self._to = addresses.read("to", to)
+        except Rejected as error:
+            raise ConfigError(f"[notify.{name}]: {error.message}") from None
+        if not self._to:
+            raise ConfigError(f"[notify.{name}]: to must name at least one address.")
         if tls not in TLS:
             raise ConfigError(f"[notify.{name}] tls must be one of {', '.join(TLS)}, not {tls!r}.")
         self._host, self._port, self._tls = host, port or (465 if tls == "tls" else 587), tls
-        self._sender, self._to, self._username, self._certificates = sender, to, username, certificates
+        self._username, self._certificates = username, certificates
 
     async def send(self, message: Message) -> str | None:
         """Hand it to the server; taken means that the server has it."""
@@ -56,7 +61,8 @@ class Email(Channel):
         password = self.secret("password") if self._username else None
         try:
             refused, _ = await aiosmtplib.send(
-                self._written(message), hostname=self._host, port=self._port, username=self._username,
+                self._written(message), sender=self._sender.mailbox, recipients=[each.mailbox for each in self._to],
+                hostname=self._host, port=self._port, username=self._username,
                 password=password, use_tls=self._tls == "tls", start_tls=self._tls == "starttls",
                 tls_context=self._trust() if self._tls != "none" else None,
             )
@@ -64,15 +70,12 @@ class Email(Channel):
             raise Undelivered(f"{self._host}:{self._port} {_told(error)}.") from None
         return f"{self._host} refused {len(refused)} of {len(self._to)} addresses." if refused else None
 
-    def _written(self, message: Message) -> EmailMessage:
-        mail = EmailMessage()
-        mail["Subject"] = message.title
-        mail["From"], mail["To"] = self._sender, ", ".join(self._to)
-        mail["Date"] = format_datetime(datetime.fromtimestamp(message.at / 1000, UTC))
-        mail["Message-ID"] = f"<{message.key}@keep.invalid>"  # told twice by chance, it is the same mail
-        mail["Auto-Submitted"] = "auto-generated"
-        mail.set_content(fitting(message.text, BYTES_MAX))
-        return mail
+    def _written(self, message: Message) -> bytes:
+        title = "".join(each if each.isprintable() else " " for each in message.title)[:SUBJECT_MAX]
+        letter = Letter(self._sender, self._to, (), (), title, fitting(message.text, BYTES_MAX))
+        # Sent twice by chance, it is the same mail.
+        date = format_datetime(datetime.fromtimestamp(message.at / 1000, UTC))
+        return written(letter, f"<{message.key}@keep.invalid>", date)
 
     def _trust(self) -> ssl.SSLContext:
         context = ssl.create_default_context()

@@ -11,7 +11,7 @@ from typing import Any, TypedDict
 
 from ...model.clock import parse_iso
 from ...model.errors import Rejected
-from ..local.message import clean
+from ..kit.message import clean
 
 UPDATES_MAX = 16  #: updates that an event remembers
 MARK = "keepUpdates"

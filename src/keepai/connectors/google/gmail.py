@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from email.utils import getaddresses
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
 from ...model.clock import Clock, SystemClock
 from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Page, Verdict, mutation, read
+from ..kit import addresses
+from ..kit.compose import Letter, is_message_id, letter_of, previewed
 from ..texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
@@ -26,6 +28,7 @@ LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
 LISTED_MAX = 10_000
 AT_ONCE = 8
+PAST_MAX = 20  #: messages of a conversation that an answer names
 SENT_MAX = 100  #: sent messages that a look-up reads
 EARLY_MS = 86_400_000  #: so much may the clocks here and at Google differ: nothing must be missed because of them
 #: Seconds after which what was sent shows up. Gmail promises none; its index is usually seconds behind.
@@ -66,11 +69,13 @@ class Send(TypedDict):
 
 
 class Reply(TypedDict):
-    """An answer to the message with this id; with `all`, to everybody who got it."""
+    """An answer to a message. `to` is said, not taken from the message: the person who approves must see it."""
 
     id: str
+    to: str | list[str]
     body: str
-    all: NotRequired[bool | None]
+    subject: NotRequired[str | None]
+    cc: NotRequired[str | list[str] | None]
 
 
 class Label(TypedDict):
@@ -121,7 +126,8 @@ class Gmail(Google):
             account, client_id, api=api, token_url=token_url, auth_url=auth_url, networks=networks, name=name,
         )
         self._clock = clock or SystemClock()
-        self._domain = account.rpartition("@")[2]
+        self._sender = addresses.own_address(f"connectors.{self.name}", account)
+        self._domain = self._sender.mailbox.rpartition("@")[2]
 
     async def check(self) -> None:
         """See that the access works and leads to this account."""
@@ -166,20 +172,20 @@ class Gmail(Google):
     @mutation(identity=("to",), target="to", settle=SETTLE_S)
     async def send(self, params: Send, call: Call) -> Sent:
         """Send a message."""
-        fields = {"From": self.account, "To": _line(params["to"]), "Subject": params["subject"]}
-        fields |= {"Cc": _line(params.get("cc")), "Bcc": _line(params.get("bcc"))}
-        fields |= {"In-Reply-To": params.get("inReplyTo") or "", "References": params.get("inReplyTo") or ""}
-        return await self._post(fields, params["body"], None, call)
+        answered = params.get("inReplyTo") or ""
+        past = [answered] if answered else []
+        return await self._post(letter_of(self._sender, params, params["subject"], past), None, call)
 
     @mutation(identity=("id",), target="id", settle=SETTLE_S)
     async def reply(self, params: Reply, call: Call) -> Sent:
         """Answer a message, in its conversation."""
-        wanted = (*SHOWN, "Cc", "Reply-To", "References")
-        original = await self._metadata(_id(params), call, wanted)
+        original = await self._metadata(_id(params), call, (*SHOWN, "References"))
         if original is None:
             raise PreconditionFailed(f"The message {params['id']} is not there any more.")
-        fields = _answering(original, self.account, bool(params.get("all")))
-        return await self._post(fields, params["body"], str(original["threadId"]), call)
+        past = f"{header(original, 'References')} {header(original, 'Message-ID')}".split()
+        subject = params.get("subject") or _answer_to(header(original, "Subject"))
+        letter = letter_of(self._sender, params, subject, [each for each in past if is_message_id(each)][-PAST_MAX:])
+        return await self._post(replace(letter, automatic="auto-replied"), str(original["threadId"]), call)
 
     @mutation(identity=("id", "add", "remove"), target="id", settle=5)
     async def label(self, params: Label, call: Call) -> Labelled:
@@ -228,22 +234,17 @@ class Gmail(Google):
     @send.preview
     def say_send(self, params: Send) -> str:
         """The whole message."""
-        lines = [f"{self.name}.send as {self.account}", f"To: {_line(params['to'])}"]
-        more = {"Cc": _line(params.get("cc")), "Bcc": _line(params.get("bcc"))}
-        lines += [f"{name}: {value}" for name, value in more.items() if value]
-        lines += [f"In-Reply-To: {params['inReplyTo']}"] if params.get("inReplyTo") else []
-        return "\n".join([*lines, f"Subject: {params['subject']}", "", params["body"]])
+        return previewed(f"{self.name}.send as {self.account}", params)
 
     @reply.preview
     def say_reply(self, params: Reply) -> str:
         """The whole answer, and what it answers."""
-        to = "everybody in" if params.get("all") else "whoever wrote"
-        return f"{self.name}.reply as {self.account} to {to} the message {params['id']}\n\n{params['body']}"
+        return previewed(f"{self.name}.reply as {self.account}", params, answers=params["id"])
 
     # -- sending and looking --
 
-    async def _post(self, fields: Mapping[str, str], body: str, thread: str | None, call: Call) -> Sent:
-        raw = write(fields, body, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
+    async def _post(self, letter: Letter, thread: str | None, call: Call) -> Sent:
+        raw = write(letter, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
         said = await self._send(
             "POST", "users/me/messages/send", call, {"raw": raw, **({"threadId": thread} if thread else {})},
         )
@@ -323,18 +324,8 @@ class Gmail(Google):
         return {str(each["name"]): str(each["id"]) for each in said.get("labels") or ()}
 
 
-def _answering(original: Mapping[str, Any], own: str, everybody: bool) -> dict[str, str]:
-    """The headers of an answer."""
-    subject, id = header(original, "Subject"), header(original, "Message-ID")
-    fields = {
-        "From": own, "To": header(original, "Reply-To") or header(original, "From"),
-        "Subject": subject if subject.lower().startswith("re:") else f"Re: {subject}".strip(),
-        "In-Reply-To": id, "References": f"{header(original, 'References')} {id}".strip(),
-    }
-    if everybody:
-        others = getaddresses([header(original, "To"), header(original, "Cc")])
-        fields["Cc"] = ", ".join(a for _, a in others if "@" in a and a.lower() != own.lower())
-    return fields
+def _answer_to(subject: str) -> str:
+    return (subject if subject[:3].lower() == "re:" else f"Re: {subject}").strip()[:400]
 
 
 def _named(labels: list[str] | None, known: Mapping[str, str]) -> list[str]:
@@ -353,10 +344,6 @@ def _id(params: Any) -> str:
     if not _ID.fullmatch(params["id"]):
         raise Rejected("id must be an id as a search gives it.")
     return str(params["id"])
-
-
-def _line(value: str | list[str] | None) -> str:
-    return value if isinstance(value, str) else ", ".join(value or ())
 
 
 def _limit(given: int | None) -> int:

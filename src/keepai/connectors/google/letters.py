@@ -1,7 +1,7 @@
-"""Letters as Gmail gives and takes them: reads the parts of a message, and writes one that carries its marks.
+"""Letters as Gmail gives and takes them: reads the parts of a message, and names the marks of one that is sent.
 
 Two marks, because neither is promised: Gmail has been seen to give messages that are sent by its API another
-Message-ID, and a header of one's own cannot be searched for. No header takes a line end or another control character.
+Message-ID, and a header of one's own cannot be searched for.
 """
 
 from __future__ import annotations
@@ -9,22 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
 from collections.abc import Iterator, Mapping
-from email.message import EmailMessage
-from email.policy import SMTP
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any, TypedDict
 
 from ...model.clock import iso
-from ...model.errors import Rejected
-from ..local.message import BODY_MAX, HEADER_MAX, clean, without_tags
+from ..kit.compose import Letter, written
+from ..kit.markup import text_of_html
+from ..kit.message import BODY_MAX, HEADER_MAX, clean, sender_of
 
 KEY_HEADER = "X-Keep-Key"
 #: Headers that a message is shown by, and by which it is found again.
 SHOWN = ("From", "To", "Subject", "Date", "Message-ID")
-LETTER_MAX = 20 << 20
-_CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 
 Found = TypedDict("Found", {
     "id": str, "threadId": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
@@ -39,7 +36,8 @@ def found(message: Mapping[str, Any]) -> Found:
     """A message as a search shows it."""
     return {
         "id": str(message["id"]), "threadId": str(message.get("threadId", "")),
-        "from": header(message, "From") or "(no sender)", "to": header(message, "To"),
+        "from": sender_of(_raw_header(message, "From")) or header(message, "From") or "(no sender)",
+        "to": header(message, "To"),
         "subject": header(message, "Subject") or "(no subject)", "date": iso(date_ms(message)),
         "snippet": clean(str(message.get("snippet", ""))),
     }
@@ -61,29 +59,18 @@ def date_ms(message: Mapping[str, Any]) -> int:
 
 def header(message: Mapping[str, Any], name: str) -> str:
     """One header on one line; empty when it is missing."""
+    return " ".join(clean(_raw_header(message, name)).split())[:HEADER_MAX]
+
+
+def _raw_header(message: Mapping[str, Any], name: str) -> str:
     headers = (message.get("payload") or {}).get("headers") or ()
-    said = next((str(each["value"]) for each in headers if str(each["name"]).lower() == name.lower()), "")
-    return " ".join(clean(said).split())[:HEADER_MAX]
+    return next((str(each["value"]) for each in headers if str(each["name"]).lower() == name.lower()), "")
 
 
-def write(fields: Mapping[str, str], body: str, key: str, domain: str, now_s: float) -> str:
-    """A letter as Gmail takes it (base64url), or `Rejected` with what is wrong with it."""
-    every = {**fields, "Date": formatdate(now_s), "Message-ID": message_id(key, domain), KEY_HEADER: marker(key)}
-    wrong = [name for name, value in every.items() if _CONTROL.search(value)]
-    if wrong or not fields["To"].strip():
-        raise Rejected(f"{wrong[0]} must be one line of text." if wrong else "to must name somebody.")
-    mail = EmailMessage(policy=SMTP)
-    try:
-        for name, value in every.items():
-            if value:
-                mail[name] = value
-        mail.set_content(body, charset="utf-8")
-        data = mail.as_bytes()
-    except (ValueError, LookupError, AttributeError, TypeError) as error:  # odd addresses upset the parser
-        raise Rejected(f"The letter cannot be written as mail: {type(error).__name__}.") from None
-    if len(data) > LETTER_MAX:
-        raise Rejected(f"The letter has more than {LETTER_MAX:,} bytes.")
-    return base64.urlsafe_b64encode(data).decode()
+def write(letter: Letter, key: str, domain: str, now_s: float) -> str:
+    """A letter as Gmail takes it (base64url), with its marks; `Rejected` says what is wrong with it."""
+    marked = replace(letter, marks={KEY_HEADER: marker(key)}, shows_bcc=True)
+    return base64.urlsafe_b64encode(written(marked, message_id(key, domain), formatdate(now_s))).decode()
 
 
 def marker(key: str) -> str:
@@ -102,7 +89,7 @@ def _body(payload: Mapping[str, Any]) -> str:
         for each in texts:
             if each.get("mimeType") == kind:
                 text = _decoded(str((each.get("body") or {}).get("data") or ""))
-                return text if kind == "text/plain" else without_tags(text)
+                return text if kind == "text/plain" else text_of_html(text)
     return ""
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.errors import Rejected
-from ..local.message import clean
+from ..kit.message import clean
 from ..spreadsheet import Cell
 
 CELL_MAX = 50_000  #: characters in a cell, as Sheets allows

@@ -27,7 +27,7 @@ from .lookup import Lookup, at, parse_lookups
 from .statuses import check_applied, is_found
 
 AUTH = ("", "bearer", "basic", "header")
-_NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next\b')
+_IS_NEXT = re.compile(r'\brel="?next\b')
 _JSON_TYPE = re.compile(r"application/([\w.+-]+\+)?json\b", re.IGNORECASE)
 #: Headers that the connector or the client sets itself.
 _OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "cookie", "accept-encoding"})
@@ -281,8 +281,11 @@ def _next(answer: Answer, body: Json, path: str | None) -> str | None:
         found = None
     if isinstance(found, str) and found:
         return found
-    link = _NEXT.search(answer.headers.get("link", ""))
-    return link[1] if link else None
+    for link in answer.headers.get("link", "").split("<")[1:]:
+        url, closed, params = link.partition(">")
+        if closed and _IS_NEXT.search(params):
+            return url
+    return None
 
 
 def _host(url: str) -> str:

@@ -11,8 +11,7 @@ import asyncio
 import hashlib
 import os
 import re
-from email.message import EmailMessage
-from email.policy import SMTP
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -21,7 +20,8 @@ from ...model import points
 from ...model.clock import Clock, SystemClock
 from ...model.errors import Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
-from . import maildir, message, query
+from ..kit import addresses, compose, message
+from . import maildir, query
 from .files import (
     PAGE_BYTES,
     check_deadline,
@@ -36,7 +36,6 @@ from .files import (
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
 KEY_HEADER = "X-Keep-Key"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Found = TypedDict("Found", {
     "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
@@ -94,7 +93,7 @@ class LocalMail(Connector):
     ) -> None:
         super().__init__(name=name)
         self.path = Path(path).expanduser().absolute()
-        self.address = address
+        self._sender = addresses.own_address(f"connectors.{self.name}", address)
         self.account = str(self.path)
         self._clock = clock or SystemClock()
         if create:
@@ -122,7 +121,7 @@ class LocalMail(Connector):
         def look() -> Whole | None:
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
-                return _whole(message.read(entry)) if entry else None
+                return _whole(_read(entry)) if entry else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
@@ -147,10 +146,7 @@ class LocalMail(Connector):
     @send.preview
     def describe(self, params: Send) -> str:
         """The whole message."""
-        lines = [f"{self.name}.send", f"To: {_line(params['to'])}"]
-        lines += [f"Cc: {_line(params['cc'] or '')}"] if params.get("cc") else []
-        lines += [f"In-Reply-To: {params['inReplyTo']}"] if params.get("inReplyTo") else []
-        return "\n".join([*lines, f"Subject: {params['subject']}", "", params["body"]])
+        return compose.previewed(f"{self.name}.send", params)
 
     def _search(self, params: Search) -> Page[Found]:
         limit = _limit(params.get("limit"))
@@ -170,14 +166,10 @@ class LocalMail(Connector):
         return Page(found, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
 
     def _composed(self, params: Send, key: str) -> bytes:
-        fields = {"From": self.address, "To": _line(params["to"]), "Cc": _line(params.get("cc") or "")}
-        fields |= {"Subject": params["subject"], "In-Reply-To": params.get("inReplyTo") or ""}
-        fields |= {"Date": formatdate(self._clock.now_ms() / 1000), KEY_HEADER: _marker(key)}
-        fields["Message-ID"] = f"<{_unique(key)}@keep.localhost>"
-        wrong = [name for name, value in fields.items() if _CONTROL.search(value)]
-        if wrong or not fields["To"].strip():
-            raise Rejected(f"{wrong[0]} must be one line of text." if wrong else "to must name somebody.")
-        return _bytes({name: value for name, value in fields.items() if value}, params["body"])
+        answered = params.get("inReplyTo") or ""
+        letter = compose.letter_of(self._sender, params, params["subject"], [answered] if answered else [])
+        letter = replace(letter, marks={KEY_HEADER: _marker(key)})
+        return compose.written(letter, f"<{_unique(key)}@keep.localhost>", formatdate(self._clock.now_ms() / 1000))
 
     def _send(self, data: bytes, call: Call) -> Sent:
         folder, name = self.path / ".Sent", _unique(call.idempotency_key)
@@ -259,21 +251,6 @@ def _head(entry: maildir.Entry) -> bytes:
         return b""
 
 
-def _bytes(fields: dict[str, str], body: str) -> bytes:
-    mail = EmailMessage(policy=SMTP)
-    try:
-        for name, value in fields.items():
-            mail[name] = value
-        mail.set_content(body, charset="utf-8")
-        return mail.as_bytes()
-    except (ValueError, LookupError, AttributeError, TypeError) as error:  # odd addresses upset the parser
-        raise Rejected(f"The message cannot be written as mail: {error}.") from error
-
-
-def _line(value: str | list[str]) -> str:
-    return value if isinstance(value, str) else ", ".join(value)
-
-
 def _limit(given: int | None) -> int:
     if given is not None and not 1 <= given <= LIMIT_MAX:
         raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
@@ -285,15 +262,22 @@ def _readable(entry: maildir.Entry | None) -> message.Mail | None:
     if entry is None:
         return None
     try:
-        return message.read(entry)
+        return _read(entry)
     except FileNotFoundError:
         return _moved(entry)
+
+
+def _read(entry: maildir.Entry) -> message.Mail:
+    """The message in a file; only opening and reading the file can fail, with an `OSError`."""
+    with entry.path.open("rb") as file:
+        data = file.read(message.READ_MAX + 1)
+    return message.parse(data, entry.id, entry.mtime_ns // 1_000_000)
 
 
 def _moved(entry: maildir.Entry) -> message.Mail | None:
     """A message that a mail program renamed while the search went on."""
     again = maildir.find(entry.path.parent.parent, entry.id)
-    return message.read(again) if again else None
+    return _read(again) if again else None
 
 
 def _found(mail: message.Mail) -> Found:

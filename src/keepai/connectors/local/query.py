@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from ...model.errors import Rejected
-from .message import Mail
+from ..kit.message import Mail
 
 SUPPORTED = 'from:…, to:…, subject:…, newer_than:<n>m|h|d|w, older_than:…, words, "quoted words"'
 _TOKEN = re.compile(r'(?:([A-Za-z_]+):)?(?:"([^"]*)"|(\S+))')

@@ -7,19 +7,20 @@ The password is read for one login at a time, and appears in no error, no log an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from email.utils import formatdate
 from types import MappingProxyType
-from typing import Any, ClassVar, NotRequired, TypedDict, TypeVar
+from typing import ClassVar, NotRequired, TypedDict, TypeVar
 
 from ...model.clock import Clock, SystemClock
 from ...model.codec import Json
 from ...model.errors import ConfigError, ConnectorError, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
+from ..kit import addresses, compose
+from ..kit.compose import Attachment, Letter
 from ..local.files import check_deadline, in_thread
-from . import addresses, compose, delivery, filing, reading
-from .compose import Attachment, Letter
+from . import delivery, filing, reading
 from .delivery import Draft
 from .filing import Labelled, Moved
 from .folders import Folders, reaching
@@ -125,7 +126,7 @@ class Mail(Connector):
             wrong.append(f"sent_copy must be keep or server, not {sent_copy!r}")
         if wrong:
             raise ConfigError(f"[connectors.{self.name}]: {'; '.join(wrong)}.")
-        self._sender = _own_address(self.name, address, from_name)
+        self._sender = addresses.own_address(f"connectors.{self.name}", address, from_name)
         self._user = user or address
         self.account = address
         self._clock = clock or SystemClock()
@@ -173,8 +174,7 @@ class Mail(Connector):
         """Send a message."""
         given = params.get("inReplyTo") or ""
         past = [each for each in [reading.answered(given) if given else ""] if each]
-        letter = self._letter(params, params.get("subject", ""), past, "auto-generated")
-        return await self._deliver(letter, call)
+        return await self._deliver(compose.letter_of(self._sender, params, params.get("subject", ""), past), call)
 
     @send.reconcile
     async def find_sent(self, params: Send, call: Call) -> Verdict:
@@ -184,8 +184,7 @@ class Mail(Connector):
     @send.preview
     def describe_send(self, params: Send) -> str:
         """The whole message, with every address as the server sees it."""
-        subject = f"Subject: {_line(params.get('subject', ''))}"
-        return "\n".join([f"{self.name}.send", *_head(params), subject, *_rest(params)])
+        return compose.previewed(f"{self.name}.send", params)
 
     @send.compare_payload
     def compare_sent(self, old: Json, new: Json) -> Comparison:
@@ -201,7 +200,8 @@ class Mail(Connector):
                 raise PreconditionFailed("The message that is to be answered is gone.")
             return reading.subject_of(headers), reading.past_of(headers)
         subject, past = await self._reading(look, call, "The message cannot be read, so it was not answered")
-        return await self._deliver(self._letter(params, params.get("subject") or subject, past, "auto-replied"), call)
+        letter = compose.letter_of(self._sender, params, params.get("subject") or subject, past)
+        return await self._deliver(replace(letter, automatic="auto-replied"), call)
 
     @reply.reconcile
     async def find_reply(self, params: Reply, call: Call) -> Verdict:
@@ -211,9 +211,7 @@ class Mail(Connector):
     @reply.preview
     def describe_reply(self, params: Reply) -> str:
         """The whole answer."""
-        subject = [f"Subject: {_line(params['subject'])}"] if params.get("subject") else []
-        about = f"Answer to: {_line(params['id'])}"
-        return "\n".join([f"{self.name}.reply", *_head(params), about, *subject, *_rest(params)])
+        return compose.previewed(f"{self.name}.reply", params, answers=params["id"])
 
     @reply.compare_payload
     def compare_reply(self, old: Json, new: Json) -> Comparison:
@@ -287,25 +285,6 @@ class Mail(Connector):
         await delivery.deliver(draft, lambda: self._box(call), self._folders, self._submission(call), call)
         return {"id": id}
 
-    def _letter(self, params: Any, subject: str, past: list[str], automatic: str) -> Letter:
-        to, cc, bcc = (addresses.read(field, params.get(field)) for field in ("to", "cc", "bcc"))
-        return Letter(
-            self._sender, to, cc, bcc, subject, params["body"], html=params.get("html") or "",
-            attachments=params.get("attachments", ()), in_reply_to=past[-1] if past else "", references=past,
-            automatic=automatic,
-        )
-
-
-def _own_address(name: str, address: str, from_name: str) -> addresses.Address:
-    try:
-        [own] = addresses.read("address", address)
-        addresses.one_line("from_name", from_name)
-        if '"' in from_name or "\\" in from_name:
-            raise Rejected("from_name must be without quotes and backslashes")
-    except (Rejected, ValueError) as error:
-        raise ConfigError(f"[connectors.{name}]: the setting address must be one address: {error}.") from None
-    return addresses.Address(from_name or own.name, own.given, own.mailbox)
-
 
 def _folder_problems(folders: Folders) -> list[str]:
     named = [folders.inbox, folders.sent, folders.all_mail, folders.outbox]
@@ -320,43 +299,6 @@ def _labels(params: Label) -> tuple[list[str], list[str]]:
     if (not add and not remove) or set(add) & set(remove):
         raise Rejected("Name labels to add, labels to remove, or both, and none of them twice.")
     return add, remove
-
-
-def _line(text: str) -> str:
-    """One line of a preview: a line feed in it must not look like the next line."""
-    return text.replace("\n", "‹U+000A›")
-
-
-def _head(params: Any) -> list[str]:
-    told = []
-    for field in ("to", "cc", "bcc"):
-        if params.get(field):
-            told.append(f"{field.capitalize()}: {_people(field, params[field])}")
-    return told
-
-
-def _people(field: str, value: str | list[str]) -> str:
-    try:
-        return ", ".join(each.shown for each in addresses.read(field, value))
-    except Rejected as error:
-        return f"(cannot be sent: {_line(str(error))})"
-
-
-def _rest(params: Any) -> list[str]:
-    told = [f"In-Reply-To: {_line(params['inReplyTo'])}"] if params.get("inReplyTo") else []
-    told += [_attached(each) for each in params.get("attachments", ())]
-    told += ["", params["body"]]
-    return told + (["", "As HTML:", params["html"]] if params.get("html") else [])
-
-
-def _attached(attachment: Attachment) -> str:
-    kind = attachment.get("type") or "application/octet-stream"
-    try:
-        data = compose.file_bytes(attachment)
-    except Rejected as error:
-        return f"Attachment: {_line(attachment['name'])} (cannot be sent: {_line(str(error))})"
-    digest = hashlib.sha256(data).hexdigest()[:16]
-    return f"Attachment: {_line(attachment['name'])} ({_line(kind)}, {len(data):,} bytes, sha256 {digest}…)"
 
 
 def _compared(old: Json, new: Json) -> Comparison:

@@ -18,11 +18,11 @@ from datetime import UTC, datetime, timedelta
 from email import policy
 from email.message import Message as Parsed
 from email.parser import BytesHeaderParser
-from email.utils import parseaddr
 from typing import NotRequired, TypedDict
 
 from ...model.errors import Rejected
-from ..local import message, query
+from ..kit import message
+from ..local import query
 from ..local.files import PAGE_BYTES, size_of
 from ..values import Call, Page
 from .imap import Box, Raw, Standing
@@ -83,10 +83,10 @@ def search(box: Box, folder: str, params: Search, now_ms: int, call: Call) -> Pa
         for uid in batch:
             if len(found) >= limit or size >= PAGE_BYTES:
                 return Page(found, lastCursor=str(Place(standing.validity, passed)), more=True)
-            mail = _mail(raws[uid]) if uid in raws else None  # gone since the search
-            if mail is not None and fits(mail):
-                found.append(_found(mail, raws[uid]))
-                size += size_of(found[-1])
+            entry = _readable(raws[uid], fits, call) if uid in raws else None  # gone since the search
+            if entry is not None:
+                found.append(entry)
+                size += size_of(entry)
             passed = uid
         if call.remaining_s < 2:
             break
@@ -252,6 +252,18 @@ def _message_id(headers: Parsed | None) -> str:
     return str(headers.get("Message-ID", "")).strip() if headers is not None else ""
 
 
+def _readable(raw: Raw, fits: query.Test, call: Call) -> Found | None:
+    """A message as a search shows it, if it fits.
+
+    One that cannot be read is skipped, and the run's log says so: it must not stop the search for those after it."""
+    try:
+        mail = _mail(raw)
+        return _found(mail, raw) if fits(mail) else None
+    except Exception as error:
+        call.log(f"The message with UID {raw.uid} cannot be read ({type(error).__name__}); the search skips it.")
+        return None
+
+
 def _mail(raw: Raw) -> message.Mail:
     return message.parse(raw.data, id_of(raw), _received_ms(raw))
 
@@ -259,20 +271,10 @@ def _mail(raw: Raw) -> message.Mail:
 def _found(mail: message.Mail, raw: Raw) -> Found:
     headers = _headers(raw.data)
     return {
-        "id": mail.id, "from": _sender(headers) or mail.sender, "to": mail.to, "subject": mail.subject,
+        "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
         "date": mail.date, "snippet": mail.snippet,
         "messageId": message.clean(_message_id(headers))[:300], "automatic": _is_automatic(headers),
     }
-
-
-def _sender(headers: Parsed) -> str:
-    """The sender so that it can be written to: a name with a comma in it is quoted."""
-    name, address = parseaddr(str(headers.get("From", "")))
-    shown = " ".join(re.sub(r'["\\\\<>]', "", message.decoded(name)).split())
-    if not re.fullmatch(r"[^\s<>\",;]+@[^\s<>\",;]+", address):
-        return ""
-    quoted = f'"{shown}"' if set(",;:@()[]") & set(shown) else shown
-    return message.clean(f"{quoted} <{address}>" if shown else address)[:1_000]
 
 
 def _whole(raw: Raw) -> Whole:

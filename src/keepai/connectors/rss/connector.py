@@ -20,7 +20,8 @@ from ...model.clock import iso
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
 from ..egress import Answer, Client, Rules
-from ..local.message import clean, without_tags
+from ..kit.markup import text_of_html
+from ..kit.message import clean
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
@@ -177,12 +178,12 @@ def _entry(each: Mapping[str, Any]) -> Entry:
         "id": given if len(given) <= ID_MAX else hashlib.sha256(given.encode()).hexdigest(),
         "title": title or "(no title)", "link": link, "author": _line(each.get("author")),
         "date": iso(calendar.timegm(moment) * 1000) if moment else None,
-        "text": clean(without_tags(content))[:TEXT_MAX],
+        "text": clean(text_of_html(content))[:TEXT_MAX],
     }
 
 
 def _line(value: Any) -> str:
-    return " ".join(clean(without_tags(str(value or ""))).split())[:1_000]
+    return " ".join(clean(text_of_html(str(value or ""))).split())[:1_000]
 
 
 def _mark(id: str) -> str:

@@ -18,7 +18,7 @@ from ...model.clock import iso
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..egress import Client, Rules
-from ..local.message import clean
+from ..kit.message import clean
 from ..texts import compare_texts
 from .errors import done, told
 

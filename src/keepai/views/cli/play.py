@@ -230,14 +230,16 @@ def environment() -> dict[str, str]:
 def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
     """Put mails, each a sender and a subject, into a mail folder, which is made as mail programs make it."""
     import mailbox
-    from email.message import EmailMessage
+    from email.utils import formatdate
+
+    from ...connectors.kit.addresses import own_address, read
+    from ...connectors.kit.compose import Letter, written
+    from ...model.clock import SystemClock
 
     box = mailbox.Maildir(folder, create=True)
-    for sender, subject in mails:
-        message = EmailMessage()
-        message["From"], message["To"], message["Subject"] = sender, "me@example.com", subject
-        message.set_content("Hello!\n")
-        box.add(message)
+    for number, (sender, subject) in enumerate(mails):
+        letter = Letter(own_address("demo", sender), read("to", "me@example.com"), (), (), subject, "Hello!\n")
+        box.add(written(letter, f"<{number}@demo.invalid>", formatdate(SystemClock().now_ms() / 1000)))
 
 
 def _in_flight(look: Look) -> str:

@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from email.header import Header
 
-from ...model.errors import Rejected
+from ...model.errors import ConfigError, Rejected
 
 ADDRESSES_MAX = 50
 _NAME = r'"(?P<quoted>[^"\\]*)"|(?P<plain>[^",;:<>@()\[\]\\]*?)'
@@ -52,6 +52,20 @@ def read(field: str, value: str | list[str] | None) -> list[Address]:
         for address in _several(field, text):
             found.setdefault(address.mailbox, address)
     return list(found.values())
+
+
+def own_address(place: str, address: str, name: str = "", setting: str = "address") -> Address:
+    """The address that mail comes from, as the table `place` of keep.toml names it."""
+    try:
+        found = read(setting, address)
+        one_line("from_name", name)
+        if len(found) != 1:
+            raise Rejected(f"there are {len(found)}")
+        if '"' in name or "\\" in name:
+            raise Rejected("from_name must be without quotes and backslashes")
+    except Rejected as error:
+        raise ConfigError(f"[{place}]: {setting} must be one address: {error.message.rstrip('.')}.") from None
+    return Address(name or found[0].name, found[0].given, found[0].mailbox)
 
 
 def one_line(field: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Reads what is in a mail file, whatever it is: no byte sequence makes this fail.
+"""Reads the bytes of a mail, whatever they are: no byte sequence makes this fail.
 
 The standard library's newer header parser raises on some malformed headers, so the older one is used
 and headers are decoded here, piece by piece.
@@ -7,7 +7,6 @@ and headers are decoded here, piece by piece.
 from __future__ import annotations
 
 import binascii
-import html
 import re
 from dataclasses import dataclass
 from email import policy
@@ -15,17 +14,17 @@ from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message as Raw
 from email.parser import BytesParser
-from email.utils import parsedate_to_datetime
+from email.utils import parseaddr, parsedate_to_datetime
 
 from ...model.clock import iso
-from .maildir import Entry
+from .markup import text_of_html
 
 READ_MAX = 1 << 20  #: bytes of a file that are looked at
 HEADER_MAX = 1_000  #: characters of one header that are shown
 BODY_MAX = 200_000  #: characters of a body that are shown
 SNIPPET_MAX = 200
-_HIDDEN_HTML = re.compile(r"<(script|style|head)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
-_BREAK = re.compile(r"<(?:br|/p|/div|/tr|/h[1-6]|/li)\b[^>]*>", re.IGNORECASE)
+_ADDRESS = re.compile(r"[^\s<>\",;@]{1,200}@[^\s<>\",;@]{1,253}")
+_NOT_IN_NAMES = str.maketrans("", "", '"\\<>')
 
 
 @dataclass(frozen=True)
@@ -51,20 +50,13 @@ class Mail:
         return " ".join(self.body[: SNIPPET_MAX * 4].split())[:SNIPPET_MAX]
 
 
-def read(entry: Entry) -> Mail:
-    """The message in a file; only opening and reading the file can fail, with an `OSError`."""
-    with entry.path.open("rb") as file:
-        data = file.read(READ_MAX + 1)
-    return parse(data, entry.id, entry.mtime_ns // 1_000_000)
-
-
 def parse(data: bytes, id: str, received_ms: int) -> Mail:
     """The message in these bytes, cut to the limits."""
     raw, text = _parsed(data[:READ_MAX])
     body = clean(text)
     return Mail(
         id=id,
-        sender=header(raw, "From") or "(no sender)",
+        sender=sender_of(_raw_header(raw, "From")) or header(raw, "From") or "(no sender)",
         to=header(raw, "To"),
         subject=header(raw, "Subject") or "(no subject)",
         date_ms=_date_ms(header(raw, "Date"), received_ms),
@@ -84,9 +76,26 @@ def _parsed(data: bytes) -> tuple[Raw, str]:
 
 def header(raw: Raw, name: str) -> str:
     """One header as text on one line; empty when it is missing."""
-    values = [str(value) for key, value in raw.raw_items() if key.lower() == name.lower()]
-    text = "".join(_decoded(values[0][: HEADER_MAX * 8])) if values else ""
-    return " ".join(clean(text).split())[:HEADER_MAX]
+    return " ".join(clean(decoded(_raw_header(raw, name))).split())[:HEADER_MAX]
+
+
+def _raw_header(raw: Raw, name: str) -> str:
+    return next((str(value) for key, value in raw.raw_items() if key.lower() == name.lower()), "")
+
+
+def sender_of(text: str) -> str:
+    """The sender in a From header so that it can be written to: a name with a comma in it is quoted.
+
+    Empty if the header names no address."""
+    try:
+        name, address = parseaddr(text[: HEADER_MAX * 8])
+    except Exception:  # the parser is not written for hostile input: brackets nested 1,000 deep end it
+        return ""
+    shown = " ".join(decoded(name).translate(_NOT_IN_NAMES).split())
+    if not _ADDRESS.fullmatch(address):
+        return ""
+    quoted = f'"{shown}"' if set(",;:@()[]") & set(shown) else shown
+    return clean(f"{quoted} <{address}>" if shown else address)[:HEADER_MAX]
 
 
 def clean(text: str) -> str:
@@ -131,7 +140,7 @@ def _body(raw: Raw) -> str:
     for part in texts:
         if part.get_content_type() == "text/plain":
             return _content(part)
-    return without_tags(_content(texts[0])) if texts else ""
+    return text_of_html(_content(texts[0])) if texts else ""
 
 
 def _attached(part: Raw) -> bool:
@@ -146,9 +155,3 @@ def _content(part: Raw) -> str:
     except (ValueError, LookupError, TypeError):
         charset = None
     return _text(data, charset)
-
-
-def without_tags(markup: str) -> str:
-    """The text of a piece of HTML."""
-    text = _BREAK.sub("\n", _HIDDEN_HTML.sub(" ", markup))
-    return html.unescape(re.sub(r"<[^>]*>", "", text)).strip()

@@ -1,4 +1,4 @@
-"""Makes the bytes of a message from the params of a script, or refuses them.
+"""The one place that makes the bytes of a message, or refuses to; every connector and channel that sends mail calls it.
 
 Python's own header classes read what they are given: an encoded word in a subject may become a line break on the
 way out. So the headers are written here, from parts that were checked, and the result is read back: a message with
@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from email import policy
 from email.message import EmailMessage
 from email.parser import BytesHeaderParser
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from ...model.errors import Rejected
-from .addresses import Address, encoded, one_line
+from .addresses import Address, encoded, one_line, read
 
 SUBJECT_MAX = 500
 TEXT_MAX = 1_000_000
@@ -27,6 +28,8 @@ MESSAGE_BYTES_MAX = 15 << 20
 _POLICY = policy.SMTP.clone(cte_type="7bit")
 _TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,60}/[a-z0-9][a-z0-9!#$&^_.+-]{0,60}")
 _FILE_NAME = re.compile(r'[^"\\/\x00-\x1f\x7f]{1,150}')
+_MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,250}>")
+_MARK = re.compile(r"[!-~]{1,250}")
 _CONTENT = frozenset({"content-type", "content-transfer-encoding", "mime-version"})
 
 
@@ -54,6 +57,8 @@ class Letter:
     in_reply_to: str = ""
     references: Sequence[str] = ()
     automatic: str = "auto-generated"  # RFC 3834: no other machine should answer
+    marks: Mapping[str, str] = field(default_factory=dict)  # headers of Keep's own, by which a message is found again
+    shows_bcc: bool = False  # for a service that takes Bcc from the message, and takes it out
 
     @property
     def recipients(self) -> list[str]:
@@ -61,8 +66,17 @@ class Letter:
         return list(dict.fromkeys(each.mailbox for each in [*self.to, *self.cc, *self.bcc]))
 
 
+def letter_of(sender: Address, params: Any, subject: str, past: Sequence[str] = ()) -> Letter:
+    """The message that the params of a call describe; `past` are the Message-IDs of its conversation, oldest first."""
+    to, cc, bcc = (read(name, params.get(name)) for name in PEOPLE)
+    return Letter(
+        sender, to, cc, bcc, subject, params["body"], html=params.get("html") or "",
+        attachments=params.get("attachments") or (), in_reply_to=past[-1] if past else "", references=past,
+    )
+
+
 def written(letter: Letter, message_id: str, date: str) -> bytes:
-    """The message as it goes over the wire, without Bcc; `Rejected` if it cannot be one."""
+    """The message as it goes over the wire; `Rejected` if it cannot be one."""
     if not letter.recipients:
         raise Rejected("to must name somebody.")
     fields = _fields(letter, message_id, date)
@@ -78,13 +92,24 @@ def _fields(letter: Letter, message_id: str, date: str) -> dict[str, str]:
     subject = one_line("subject", letter.subject)
     if len(subject) > SUBJECT_MAX:
         raise Rejected(f"subject has {len(subject)} characters; at most {SUBJECT_MAX} are allowed.")
+    for each in (message_id, letter.in_reply_to, *letter.references):
+        if each and not is_message_id(each):
+            raise Rejected(f"{each[:80]!r} is no Message-ID. One looks like <id@example.com>.")
+    if not all(_MARK.fullmatch(value) for value in letter.marks.values()):
+        raise Rejected("A mark of a message must be plain text without blanks.")
     fields = {
         "From": letter.sender.header, "To": _list(letter.to), "Cc": _list(letter.cc),
-        "Subject": encoded(subject, "Subject"), "Date": date, "Message-ID": message_id,
+        "Bcc": _list(letter.bcc) if letter.shows_bcc else "", "Subject": encoded(subject, "Subject"), "Date": date,
+        "Message-ID": message_id,
         "In-Reply-To": letter.in_reply_to, "References": "\r\n ".join(letter.references),
-        "Auto-Submitted": letter.automatic,
+        "Auto-Submitted": letter.automatic, **letter.marks,
     }
     return {name: value for name, value in fields.items() if value or name == "Subject"}
+
+
+def is_message_id(text: str) -> bool:
+    """Whether a text can stand in a header as a Message-ID."""
+    return _MESSAGE_ID.fullmatch(text) is not None
 
 
 def _list(addresses: Sequence[Address]) -> str:
@@ -153,3 +178,43 @@ def _read_back(data: bytes, fields: dict[str, str]) -> None:
     meant = {name.lower() for name in fields} | _CONTENT
     if len(names) != len(set(names)) or not set(names) <= meant or read.defects:
         raise Rejected("The message cannot be written as mail: its headers would not be read as they were meant.")
+
+
+def previewed(title: str, params: Any, *, answers: str | None = None) -> str:
+    """A message in full, for people: every address as the server sees it, nothing shortened."""
+    lines = [title, *(f"{name.capitalize()}: {_people(name, params[name])}" for name in PEOPLE if params.get(name))]
+    if answers is not None:
+        lines.append(f"Answer to: {_line(answers)}")
+    if answers is None or params.get("subject"):
+        lines.append(f"Subject: {_line(params.get('subject') or '')}")
+    if params.get("inReplyTo"):
+        lines.append(f"In-Reply-To: {_line(params['inReplyTo'])}")
+    lines += [_attached(each) for each in params.get("attachments") or ()]
+    lines += ["", params["body"]]
+    return "\n".join([*lines, "", "As HTML:", params["html"]] if params.get("html") else lines)
+
+
+#: The params that say who gets a message.
+PEOPLE = ("to", "cc", "bcc")
+
+
+def _line(text: str) -> str:
+    """One line of a preview: a line feed in it must not look like the next line."""
+    return text.replace("\n", "‹U+000A›")
+
+
+def _people(name: str, value: str | list[str]) -> str:
+    try:
+        return ", ".join(each.shown for each in read(name, value))
+    except Rejected as error:
+        return f"(cannot be sent: {_line(str(error))})"
+
+
+def _attached(attachment: Attachment) -> str:
+    kind = attachment.get("type") or "application/octet-stream"
+    try:
+        data = file_bytes(attachment)
+    except Rejected as error:
+        return f"Attachment: {_line(attachment['name'])} (cannot be sent: {_line(str(error))})"
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return f"Attachment: {_line(attachment['name'])} ({_line(kind)}, {len(data):,} bytes, sha256 {digest}…)"

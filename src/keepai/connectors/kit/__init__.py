@@ -1,0 +1,1 @@
+"""What several connectors share: addresses, writing and reading mail, and the text of HTML."""
