@@ -20,7 +20,7 @@ from keepai.model.errors import (
     Transient,
 )
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
-from keepai.runtime.base import Ended, Operation, Reply
+from keepai.runtime.base import Ended, Fixed, Operation, Reply
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, Gate, fixed, job, value
 
@@ -231,6 +231,31 @@ async def test_without_them_chance_differs_between_steps_and_time_runs(runtime, 
     first, second = await run(runtime, host, body), await run(runtime, host, body)
     assert first != second
     assert value(first.value)[1] is True
+
+
+async def test_an_item_has_its_own_time_and_chance_and_uses_up_none_of_those_outside(runtime, host) -> None:
+    def item(operation: Operation) -> Reply:
+        name, _, border = operation.args
+        own = Fixed(5, str(name).encode())
+        return Reply('{"isDone":false}', fixed=own) if border == "begin" else Reply("null")
+
+    host.answers["withItem"] = item
+    body = """
+      const see = () => [Date.now(), Math.random()];
+      const seen = [see()];
+      for (const id of one) await ctx.withItem(id, id, async () => { seen.push(see(), see()); });
+      return [...seen, see()];
+    """
+    saw = [
+        value((await run(runtime, host, body, Step.ROUTINE, fixed=fixed(), args=(names,))).value)
+        for names in ('["a","b"]', '["b","a"]', "[]")
+    ]
+    before, a1, a2, b1, b2, after = saw[0]
+    assert saw[1] == [before, b1, b2, a1, a2, after]
+    assert saw[2] == [before, after]
+    assert {told[0] for told in (a1, a2, b1, b2)} == {5}
+    assert {before[0], after[0]} == {1_700_000_000_000}
+    assert len({told[1] for told in saw[0]}) == 6
 
 
 async def test_random_numbers_are_spread_over_the_unit_interval(runtime, host) -> None:

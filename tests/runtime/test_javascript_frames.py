@@ -12,6 +12,7 @@ from keepai.runtime.javascript.frames import (
     HEADER,
     Garbled,
     Hand,
+    fixed_of,
     hand_of,
     job_frame,
     job_of,
@@ -52,7 +53,12 @@ def test_a_use_says_of_which_job_it_is_and_no_more() -> None:
 
 
 def test_a_reply_carries_its_text_unchanged() -> None:
-    assert unpack(reply_frame(1, 2, ODD)[HEADER.size :]) == {"t": "reply", "n": 1, "id": 2, "text": ODD}
+    assert unpack(reply_frame(1, 2, ODD)[HEADER.size :]) == {"t": "reply", "n": 1, "id": 2, "text": ODD, "fixed": None}
+
+
+@pytest.mark.parametrize("fixed", [None, Fixed(7, b"\x00\xff")])
+def test_a_reply_carries_time_and_chance_unchanged(fixed: Fixed | None) -> None:
+    assert fixed_of(unpack(reply_frame(1, 2, ODD, fixed)[HEADER.size :])) == fixed
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"t":"a"}x', b'{"t":"a"} ', b'{"t":1}', b"[]", b"\xff"])

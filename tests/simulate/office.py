@@ -8,6 +8,7 @@ two do the same.
 from __future__ import annotations
 
 import json
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from keepai import Call, Connector, Verdict, mutation
 from keepai.model.codec import Json, encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Kind
-from keepai.runtime.base import Ended, Host, Job, LogLine, Operation
+from keepai.runtime.base import Ended, Fixed, Host, Job, LogLine, Operation
 from keepai.testing import World
 
 CALLS = ("add", "tell", "ring")  #: the mutations of an item, in order
@@ -45,8 +46,9 @@ export default Keep.workflow({ name: "office", routines: { work: { schedule: { i
     for (const item of await ctx.feed.list({})) {
       await ctx.withItem(item.id, `Item ${item.id}`, async (ctx) => {
         if (ctx.item.isDone) return;
+        const subkey = `${Date.now()} ${Math.random()}`;
         throwAfter(0);
-        const row = await ctx.office.add({ item: item.id, text: PLAN.text });
+        const row = await ctx.office.add({ item: item.id, text: PLAN.text, subkey });
         ctx.log(JSON.stringify([item.id, "add", row]));
         throwAfter(1);
         const mail = await ctx.office.tell({ item: item.id, text: PLAN.text, of: row.id });
@@ -79,18 +81,26 @@ class Stub:
 
 
 async def _item(host: Host, plan: Plan, name: str) -> None:
-    opened: Any = (await host.answer(_border(name, "begin"))).value
+    reply = await host.answer(_border(name, "begin"))
+    opened: Any = reply.value
     if not opened["isDone"]:
         ids: list[Json] = []
+        subkeys: dict[str, dict[str, Json]] = {"add": {"subkey": _stamp(reply.fixed)}}
         for count, call in enumerate(CALLS):
             _throw_after(plan, count)
             of: dict[str, Json] = {} if not ids else {"of": ids[0] if len(ids) == 1 else list(ids)}
-            params: dict[str, Json] = {"item": name, "text": plan.text, **of}
+            params: dict[str, Json] = {"item": name, "text": plan.text, **of, **subkeys.get(call, {})}
             got: Any = (await host.answer(Operation(f"office.{call}", Kind.MUTATION, (params,), _AT))).value
             host.log(LogLine("info", _json([name, call, got])))
             ids.append(got["id"])
         _throw_after(plan, len(CALLS))
     await host.answer(_border(name, "end"))
+
+
+def _stamp(fixed: Fixed | None) -> str:
+    """Time and chance as the item sees them."""
+    assert fixed is not None, "an item has time and chance of its own"
+    return f"{fixed.now_ms} {random.Random(fixed.seed).random()}"
 
 
 def _throw_after(plan: Plan, count: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any
 
 from ..ledger.base import Row
@@ -17,7 +18,7 @@ from ..model.errors import RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import UNFINISHED, ItemStatus, Status
-from ..runtime.base import Operation, Reply
+from ..runtime.base import Fixed, Operation, Reply
 from . import approval, mutation
 from .gate import check_title
 from .mutation import Unit
@@ -37,7 +38,9 @@ async def execute(stepper: Stepper) -> Run | None:
     if approved is not None and await mutation.perform_approved(stepper, approved) is None:
         return None
     try:
-        ended, _ = await stepper.step(Step.ROUTINE, (stepper.state(),), items=Items(stepper))
+        ended, _ = await stepper.step(
+            Step.ROUTINE, (stepper.state(),), items=Items(stepper), fixed=_fixed_by_lineage(stepper),
+        )
     except Suspended:
         return None
     return await stepper.parts.ledger.write(
@@ -67,8 +70,9 @@ class Items:
                 f"ctx.withItem: {name!r} was begun {nested}. Items are worked on one after the other: "
                 "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
             )
-        self._current = await self._begin(name, check_title(title, "withItem"))
-        return Reply.of({"isDone": not _unfinished(self._current)})
+        item = self._current = await self._begin(name, check_title(title, "withItem"))
+        is_done = Reply.of({"isDone": not _unfinished(item)})
+        return replace(is_done, fixed=_fixed_by_item(self._stepper, item))
 
     async def _begin(self, name: str, title: str) -> Row:
         ledger, run = self._stepper.parts.ledger, self._stepper.run
@@ -102,6 +106,23 @@ class Items:
         if result is None:
             raise Suspended(f"Run {self._stepper.run.id} waits.")
         return Reply(result)
+
+
+def _fixed_by_lineage(stepper: Stepper) -> Fixed:
+    """Time and chance outside of items: the same in all runs of a lineage, whose beginning is the time."""
+    first = stepper.parts.ledger.read().one("run_by_id", run_id=stepper.run.lineage)
+    assert first is not None, stepper.run
+    return Fixed.by(encode(["routine", first["id"]]), first["created_at"])
+
+
+def _fixed_by_item(stepper: Stepper, item: Row) -> Fixed:
+    """Time and chance in an item: those of the lineage that began its attempt, also if a later one finishes it."""
+    read = stepper.parts.ledger.read()
+    first = read.one(
+        "item_attempt_begun", workflow_id=stepper.run.workflow_id, item_id=item["id"], attempt=item["attempt"],
+    ) or read.one("run_by_id", run_id=stepper.run.lineage)  # skipped by a person before it was begun
+    assert first is not None, stepper.run
+    return Fixed.by(encode(["item", first["id"], item["id"], item["attempt"]]), first["created_at"])
 
 
 async def _to_its_end(performing: Coroutine[Any, Any, str | None]) -> str | None:

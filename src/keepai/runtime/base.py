@@ -34,15 +34,15 @@ class Limits:
 @light
 @dataclass(frozen=True)
 class Fixed:
-    """Time and chance as `mutate` sees them: the same on every execution."""
+    """Time and chance as `mutate`, a routine and each of its items see them: the same on every execution."""
 
     now_ms: int
     seed: bytes
 
     @classmethod
-    def by(cls, prepare_result: str, prepared_ms: int) -> Fixed:
-        """The same whenever this PrepareResult is used."""
-        return cls(prepared_ms, hashlib.sha256(prepare_result.encode()).digest())
+    def by(cls, text: str, now_ms: int) -> Fixed:
+        """The same for the same text (a PrepareResult, say) and time."""
+        return cls(now_ms, hashlib.sha256(text.encode()).digest())
 
 
 @light
@@ -101,6 +101,7 @@ class Reply:
 
     text: str
     fields: str | None = None
+    fixed: Fixed | None = None  # of `withItem`: time and chance until its next answer; None: those of the job
 
     @classmethod
     def of(cls, value: Json, fields: Mapping[str, Json] | None = None) -> Reply:

@@ -19,6 +19,12 @@ insert into item_run (workflow_id, run_id, item_id, seq, attempt)
 select i.workflow_id, :run_id, i.id, :seq, i.attempt from item i where i.id = :item_id
 on conflict (workflow_id, run_id, item_id) do update set seq = excluded.seq, attempt = excluded.attempt;
 
+-- name: item_attempt_begun
+-- The first run of the lineage in which this attempt of an item was begun.
+select f.id, f.created_at from item_run x
+  join run r on r.id = x.run_id join run f on f.id = r.lineage
+where x.workflow_id = :workflow_id and x.item_id = :item_id and x.attempt = :attempt order by r.seq limit 1;
+
 -- name: item_at_work
 -- The item that a run works on, unchanged since it began with it.
 select i.id from item_run x join item i on i.id = x.item_id and i.attempt = x.attempt

@@ -249,6 +249,8 @@
   const within = (members) => freeze(async (id, title, work) => {
     if (typeof work !== "function") host("wrong", "ctx.withItem takes an id, a title and a function.", here());
     const state = deepFreeze(decode(request("withItem", [id, title, "begin"])));
+    const outside = chance; // an item draws its own numbers, and none of those outside of it
+    chance = unseeded();
     const scope = create(null);
     let result;
     try {
@@ -258,6 +260,7 @@
     }
     scope.over = true;
     request("withItem", [id, title, "end"]);
+    chance = outside;
     return result;
   });
   // What `closed` makes a ctx of, once it is frozen.
@@ -342,26 +345,29 @@
 
   // ---- chance and time -----------------------------------------------------------------------------------
 
-  // sfc32, seeded when a step first asks: Math.random of QuickJS would be the same in every copy of the image.
-  let a = 0, b = 0, c = 0, d = 1, seeded = false;
-  const draw = () => {
-    const t = (((a + b) | 0) + d) | 0;
-    d = (d + 1) | 0;
-    a = b ^ (b >>> 9);
-    b = (c + (c << 3)) | 0;
-    c = ((c << 21) | (c >>> 11)) + t | 0;
+  // sfc32, seeded when a step, or an item in it, first asks: Math.random of QuickJS would be the same in every copy of
+  // the image.
+  const unseeded = () => record({ a: 0, b: 0, c: 0, d: 1, seeded: false });
+  let chance = unseeded();
+  const draw = (s) => {
+    const t = (((s.a + s.b) | 0) + s.d) | 0;
+    s.d = (s.d + 1) | 0;
+    s.a = s.b ^ (s.b >>> 9);
+    s.b = (s.c + (s.c << 3)) | 0;
+    s.c = ((s.c << 21) | (s.c >>> 11)) + t | 0;
     return t >>> 0;
   };
-  const seed = (text) => {
+  const seed = (s, text) => {
     const words = parse(text);
-    seeded = true;
-    a = words[0] | 0; b = words[1] | 0; c = words[2] | 0; d = imul(words[3], 1);
-    for (let i = 0; i < 12; i++) draw();
+    s.seeded = true;
+    s.a = words[0] | 0; s.b = words[1] | 0; s.c = words[2] | 0; s.d = imul(words[3], 1);
+    for (let i = 0; i < 12; i++) draw(s);
   };
   defineProperty(Math, "random", record({
     value: () => {
-      if (!seeded) seed(host("seed", ""));
-      return ((draw() >>> 5) * 67108864 + (draw() >>> 6)) / 9007199254740992;
+      const s = chance;
+      if (!s.seeded) seed(s, host("seed", ""));
+      return ((draw(s) >>> 5) * 67108864 + (draw(s) >>> 6)) / 9007199254740992;
     },
     writable: true, enumerable: false, configurable: true,
   }));

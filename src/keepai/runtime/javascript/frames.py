@@ -88,9 +88,9 @@ def end_frame(number: int, text: str) -> bytes:
     return framed(f'{{"t":"end","n":{number},"value":{quote(text) if text else "null"}}}')
 
 
-def reply_frame(number: int, call: int, text: str) -> bytes:
+def reply_frame(number: int, call: int, text: str, fixed: Fixed | None = None) -> bytes:
     """The frame that answers a call."""
-    return framed(f'{{"t":"reply","n":{number},"id":{call},"text":{quote(text)}}}')
+    return framed(f'{{"t":"reply","n":{number},"id":{call},"text":{quote(text)},"fixed":{_fixed_text(fixed)}}}')
 
 
 def frame_bytes_max(limits: Limits) -> int:
@@ -179,13 +179,22 @@ def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> b
 def _step(job: Job, hand: Hand | None) -> str:
     at_hand = "null" if hand is None else f"[{quote(hand.call)},{quote(hand.text)}]"
     args = ",".join([_quoted(arg) for arg in job.args])
-    fixed = "null" if job.fixed is None else f'[{job.fixed.now_ms},"{job.fixed.seed.hex()}"]'
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
     return (
         f'"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],"state":{_quoted(job.state)},'
-        f'"allowed":"{_listed(job.allowed)}","fixed":{fixed},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand}'
+        f'"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand}'
     )
+
+
+def _fixed_text(fixed: Fixed | None) -> str:
+    return "null" if fixed is None else f'[{fixed.now_ms},"{fixed.seed.hex()}"]'
+
+
+def fixed_of(frame: Frame) -> Fixed | None:
+    """Time and chance that a job or a reply brings."""
+    fixed = frame["fixed"]
+    return None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1]))
 
 
 def _quoted(text: str | None) -> str:
@@ -199,11 +208,11 @@ def hand_of(frame: Frame) -> Hand | None:
 
 def job_of(frame: Frame, script: Script) -> Job:
     """The step that a frame describes."""
-    fixed, ahead = frame["fixed"], frame["ahead"]
+    ahead = frame["ahead"]
     return Job(
         source=script.source, step=_STEPS[frame["step"]], handler=frame["handler"], args=tuple(frame["args"]),
         state=frame["state"], surface=script.surface, allowed=_kinds(frame["allowed"]),
-        limits=script.limits, fixed=None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1])),
+        limits=script.limits, fixed=fixed_of(frame),
         begun_ms=frame["begun_ms"],
         ahead=None if ahead is None else Ahead(_kinds(ahead[1]), ahead[0]),
     )

@@ -260,8 +260,8 @@ class Session:
             raise _cut_off(operation) from None
 
     async def _answer(self, number: int, operation: Operation) -> None:
-        text = self._reply_text(operation, await self._host.answer(operation))
-        self._worker.link.send(reply_frame(self._number, number, text))
+        reply = await self._host.answer(operation)
+        self._worker.link.send(reply_frame(self._number, number, self._reply_text(operation, reply), reply.fixed))
         await self._worker.link.drain()
 
     def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:

@@ -21,7 +21,7 @@ from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
 from .deadline import Deadline
-from .frames import Frame, Hand, call_frame, end_frame, pack, used_frame
+from .frames import Frame, Hand, call_frame, end_frame, fixed_of, pack, used_frame
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
@@ -67,6 +67,7 @@ class StepRun:
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
         self._calls = 0
+        self._fixed = job.fixed  # while an item is at work, that of the item
         begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
         self._log_left = job.limits.log_bytes_max
@@ -160,8 +161,7 @@ class StepRun:
 
     def now_ms(self) -> int:
         """The time that the script sees: fixed, or the host's clock going on from the step's beginning."""
-        fixed = self._job.fixed
-        return fixed.now_ms if fixed else self._ahead_ms + _CLOCK.steady_ms()
+        return self._fixed.now_ms if self._fixed else self._ahead_ms + _CLOCK.steady_ms()
 
     def _on_call(self, text: str) -> str | None:
         head, _, read = text.partition("\0")
@@ -187,7 +187,10 @@ class StepRun:
             self._tell(frame)
             return "null"
         if kind in rules.BLOCKING:
-            return self._ask(int(number), frame)
+            reply = self._ask(int(number), frame)
+            if kind is Kind.WITH_ITEM:
+                self._fixed = fixed_of(reply) or job.fixed
+            return str(reply["text"])
         self._hold(int(number), frame, len(args))
         return None
 
@@ -205,8 +208,7 @@ class StepRun:
         return places.find_call(read) or places.find(self._vm.ask("trace"))
 
     def _on_seed(self, _nothing: str) -> str:
-        fixed = self._job.fixed
-        entropy = hashlib.sha256(fixed.seed).digest() if fixed else os.urandom(16)
+        entropy = hashlib.sha256(self._fixed.seed).digest() if self._fixed else os.urandom(16)
         return json.dumps(list(struct.unpack("<4I", entropy[:16])))
 
     def _on_log(self, level: str, text: str) -> None:
@@ -250,7 +252,7 @@ class StepRun:
         if len(self._told) > rules.TOLD_BYTES_MAX:
             self._send(b"")
 
-    def _ask(self, number: int, frame: bytes) -> str:
+    def _ask(self, number: int, frame: bytes) -> Frame:
         """Send a call and wait for its answer; answers to reads that come in between are kept."""
         self._deadline.pause()
         self.tell(frame)
@@ -260,7 +262,7 @@ class StepRun:
                 break
             self._arrived.append(reply)
         self._go_on()
-        return str(reply["text"])
+        return reply
 
     def _hold(self, number: int, frame: bytes, size: int) -> None:
         self._held.append((size, frame))
