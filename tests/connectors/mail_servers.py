@@ -20,7 +20,6 @@ import socket
 import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -38,6 +37,7 @@ from cryptography.x509.oid import NameOID
 
 from keepai.runtime.javascript import linux
 from keepai.testing.contract import CANARY
+from tests.folders import open_folder
 
 PASSWORD = f"{CANARY}-é"
 START_S_MAX = 15.0
@@ -151,7 +151,7 @@ class Dovecot:
     """One server with one mailbox at a time; `fresh` gives an empty one."""
 
     def __init__(self, capability: str = "", password: str = PASSWORD) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="keep-imap-"))
+        self.home = open_folder("keep-imap-")
         self.port, self.tls_port = free_port(), free_port()
         self._capability = capability
         self._process: subprocess.Popen[bytes] | None = None
@@ -237,7 +237,6 @@ class Dovecot:
         root = os.getuid() == 0
         own = pwd.getpwuid(os.getuid())
         mailer = pwd.getpwnam("nobody") if root else own
-        self.home.chmod(0o755)
         (self.home / "mail").mkdir()
         os.chown(self.home / "mail", mailer.pw_uid, mailer.pw_gid)
         (self.home / "dovecot.conf").write_text(CONFIG.format(
