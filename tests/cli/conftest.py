@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from keepai.views.cli.main import keep
+from keepai.views.control import is_running
 
 from . import shapes
 
@@ -141,7 +142,7 @@ def hosts(place: Place) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(*args: str, **env: str) -> subprocess.Popen[str]:
         host = place.spawn(*args, "dev", **env)
         started.append(host)
-        until(lambda: (place.folder / "keep.db.sock").exists() or host.poll() is not None)
+        until(lambda: is_running(place.folder / "keep.db") or host.poll() is not None)
         return host
 
     yield start

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 import pytest
 
+from keepai.views.control import is_running
+
 from .conftest import Place, until
 
 Hosts = Callable[..., subprocess.Popen[str]]
@@ -163,7 +165,7 @@ def test_an_address_that_others_reach_needs_a_password(place: Place) -> None:
 
 def test_without_the_page_nothing_listens(worked: Place) -> None:
     host = worked.spawn("dev", "--no-ui")
-    until((worked.folder / "keep.db.sock").exists)
+    until(lambda: is_running(worked.folder / "keep.db"))
     host.send_signal(signal.SIGINT)
     _, err = host.communicate(timeout=20)
     assert host.returncode == 0

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from keepai.model.clock import SystemClock
+from keepai.views.control import is_running
 
 from .conftest import Place, until
 
@@ -42,7 +43,7 @@ def test_serve_runs_what_is_due_says_so_on_stderr_and_ends_cleanly(place: Place)
 def test_serve_logs_json_lines(place: Place) -> None:
     place.type("deploy", "flow.js", "--grant", "all")
     served = place.spawn("serve", "--json")
-    until(lambda: (place.folder / "keep.db.sock").exists() or served.poll() is not None)
+    until(lambda: is_running(place.folder / "keep.db") or served.poll() is not None)
     served.send_signal(signal.SIGINT)
     _, err = served.communicate(timeout=20)
     lines = [json.loads(line) for line in err.splitlines()]
