@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_version_and_help_work_anywhere() -> None:
 
 def test_a_broken_pipe_is_no_error(worked: Place) -> None:
     done = subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} show email-to-sheets | head -1"], cwd=worked.folder,
+        ["bash", "-c", f"{shlex.join(COMMAND)} show email-to-sheets | head -1"], cwd=worked.folder,
         capture_output=True, text=True, check=False,
     )
     assert done.stdout.startswith("workflow ")
