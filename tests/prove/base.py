@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 
 _TOLD_S = 30.0  # between two words on how far it is
+_AGAIN_S = 2.0  # between two interruptions of one trial: code under test may catch the first
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,44 @@ class Result:
         """Keep a violation, and say so at once: the table may be hours away."""
         self.violations.append(Violation(str(seed), what))
         print(f"{self.suite}, seed {seed}: {what}", file=sys.stderr, flush=True)
+
+
+class TooLong(KeyboardInterrupt):
+    """A trial reached its time limit. It is a KeyboardInterrupt: asyncio and hypothesis stop for nothing else."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `TooLong` after `seconds`, and again every few seconds until what is inside ends; for the main thread."""
+    late: TooLong | None = None
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal late
+        late = TooLong(f"it did not end within {seconds:g} s")
+        raise late
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    try:
+        yield
+    except BaseException:
+        if late is None:
+            raise
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    if late is not None:  # also if what is inside caught it
+        raise late
+
+
+@contextmanager
+def trial(result: Result, seed: object, seconds: float) -> Iterator[None]:
+    """One trial of a suite; that it does not end in time is a violation, and the next one begins."""
+    try:
+        with limited(seconds):
+            yield
+    except TooLong as error:
+        result.broke(seed, str(error))
 
 
 #: A suite: tries for so many seconds from a first seed on, or one seed alone if that is given.

@@ -27,7 +27,7 @@ from keepai.model.errors import KeepError
 from keepai.model.states import MACHINES
 from keepai.testing import ManualClock
 from tests.crashes.invariants import violations
-from tests.prove.base import Result, rounds
+from tests.prove.base import Result, rounds, trial
 from tests.prove.platter import Platter
 from tests.prove.tape import Acknowledged, Committed, Lies, Sync, SyncFailed, Tape
 from tests.prove.work import Recording, content, note, pages, reading, rows_of, seeded_ids, session, state_of
@@ -63,17 +63,21 @@ class Count:
     broken: list[str] = field(default_factory=list)
 
 
+SEED_S_MAX = 600.0  # for one recording and all its images, where ten seconds are usual
+
+
 def run(seconds: float, first_seed: int, only: str | None) -> Result:
     """Images of one recording after the other until the time is up."""
     result, total = Result("images", "images"), Count()
     began = time.monotonic()
     for seed in rounds(seconds, first_seed, only):
-        found = try_seed(seed, Plan(keeps=3))
-        result.tried += found.images
-        for name in ("distinct", "reopened", "ops", "crashes"):
-            setattr(total, name, getattr(total, name) + getattr(found, name))
-        for what in found.broken:
-            result.broke(seed, what)
+        with trial(result, seed, SEED_S_MAX):
+            found = try_seed(seed, Plan(keeps=3))
+            result.tried += found.images
+            for name in ("distinct", "reopened", "ops", "crashes"):
+                setattr(total, name, getattr(total, name) + getattr(found, name))
+            for what in found.broken:
+                result.broke(seed, what)
     result.seconds = time.monotonic() - began
     result.note = (
         f"seeds {first_seed}–{seed}, {total.distinct:,} distinct, {total.reopened:,} opened by a host, "

@@ -22,7 +22,7 @@ from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model.errors import KeepError, LedgerStopped, LedgerUnusable
 from keepai.testing import ManualClock
 from tests.crashes.invariants import violations
-from tests.prove.base import Result, rounds
+from tests.prove.base import Result, rounds, trial
 from tests.prove.broken import FAULTS, OPENING, Broken, Closed, Fault
 from tests.prove.images import (
     NAME,
@@ -66,15 +66,19 @@ class Trial:
     broken: list[str] = field(default_factory=list)
 
 
+KIND_S_MAX = 600.0  # for one kind of fault at every call, where ten seconds are usual
+
+
 def run(seconds: float, first_seed: int, only: str | None) -> Result:
     """One kind of fault after the other until the time is up."""
     result, began = Result("iofaults", "faults"), time.monotonic()
     for seed in rounds(seconds, first_seed, only):
         kind = KINDS[seed % len(KINDS)]
-        for nth, broken in _tried(kind, _load(seed)):
-            result.tried += 1
-            for what in broken:
-                result.broke(seed, f"{kind}, call {nth}: {what}")
+        with trial(result, seed, KIND_S_MAX):
+            for nth, broken in _tried(kind, _load(seed)):
+                result.tried += 1
+                for what in broken:
+                    result.broke(seed, f"{kind}, call {nth}: {what}")
     result.seconds = time.monotonic() - began
     result.note = f"seeds {first_seed}–{seed}, {len(KINDS)} kinds of fault"
     return result

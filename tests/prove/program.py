@@ -12,8 +12,9 @@ import json
 import re
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tests.prove.base import Result, Suite
@@ -32,6 +33,7 @@ SUITES: dict[str, tuple[str, float, bool]] = {
 
 KEPT = Path(__file__).parent / "seeds.json"
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+ENDING_S_MAX = 900.0  # beyond a suite's time; more than any limit of one trial
 _APART = 1_000_000  # between the first seeds of two processes
 
 
@@ -49,22 +51,50 @@ def suite(name: str) -> Suite:
     return run
 
 
-def run_suite(name: str, seconds: float, first: int, only: str | None, workers: int) -> Result:
-    """One suite, in as many processes as it can use."""
+def run_suite(
+    name: str, seconds: float, first: int, only: str | None, workers: int, ending_s: float = ENDING_S_MAX,
+) -> Result:
+    """One suite, in as many processes as it can use; each that has not ended `ending_s` after its time is killed."""
     began = time.monotonic()
-    alone = workers == 1 or only is not None or SUITES[name][2]
-    if alone:
-        result = suite(name)(seconds, first, only)
-    else:
-        with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-            parts = [pool.submit(_part, name, seconds, first + n * _APART) for n in range(workers)]
-            result = united([part.result() for part in parts])
+    count = 1 if only is not None or SUITES[name][2] else workers
+    seeds = [first + n * _APART for n in range(count)]
+    parts = [_started(name, seconds, seed, only) for seed in seeds]
+    until = began + seconds + ending_s
+    result = united([_ended(*part, name, seed, until) for part, seed in zip(parts, seeds, strict=True)])
     result.seconds = time.monotonic() - began
     return result
 
 
-def _part(name: str, seconds: float, first: int) -> Result:
-    return suite(name)(seconds, first, None)
+def _started(name: str, seconds: float, first: int, only: str | None) -> tuple[BaseProcess, Connection]:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_part, args=(theirs, name, seconds, first, only))
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _part(told: Connection, name: str, seconds: float, first: int, only: str | None) -> None:
+    told.send(suite(name)(seconds, first, only))
+
+
+def _ended(process: BaseProcess, told: Connection, name: str, first: int, until: float) -> Result:
+    """What a process found; that it found no end, or died, is a violation."""
+    try:
+        if told.poll(max(0.0, until - time.monotonic())):
+            result: Result = told.recv()
+            process.join(10)
+            return result
+        what = "the suite did not end; its last words name the trial"
+    except EOFError:
+        process.join(10)
+        what = f"the suite ended with exit code {process.exitcode} and no result"
+    finally:
+        process.kill()  # most have ended by now
+        process.join()
+    result = Result(name, "")
+    result.broke(f"from {first}", what)
+    return result
 
 
 def united(parts: list[Result]) -> Result:
@@ -117,6 +147,6 @@ def _keep(result: Result) -> None:
     if not result.violations:
         return
     kept: dict[str, list[str]] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    seeds = dict.fromkeys([*kept.get(result.suite, []), *(v.seed for v in result.violations)])
+    seeds = dict.fromkeys([*kept.get(result.suite, []), *(v.seed for v in result.violations if v.seed.isdigit())])
     kept[result.suite] = list(seeds)
     KEPT.write_text(json.dumps(kept, indent=1) + "\n")

@@ -36,6 +36,7 @@ RUNS_MIN = 500  # per half: with fewer, one checkpoint more or less decides
 SAMPLES_MIN = 8  # for a line
 EVERY_S = 5.0
 STILL_S_MAX = 30.0
+ENDING_S_MAX = 120.0  # beyond its time
 POOL = min(32, (os.cpu_count() or 1) + 4)  # threads of an event loop at most; how many there are is chance
 
 
@@ -60,10 +61,15 @@ def live(folder: Path, seed: int, seconds: float, every: float | None = None) ->
     pace = every if every is not None else min(EVERY_S, seconds / 12)
     command = [sys.executable, "-m", "tests.prove.soak_host", str(folder), str(seed), str(seconds), str(pace)]
     with (folder / "host.log").open("wb") as log, (folder / "series.jsonl").open("wb") as series:
-        ended = subprocess.run(command, cwd=ROOT, stdout=series, stderr=log, check=False)
+        try:
+            code = subprocess.run(command, cwd=ROOT, stdout=series, stderr=log, check=False,
+                                  timeout=seconds + ENDING_S_MAX).returncode
+        except subprocess.TimeoutExpired:
+            code = None
     samples = [Sample(**json.loads(line)) for line in (folder / "series.jsonl").read_text().splitlines()]
     said = (folder / "host.log").read_text("utf-8", "replace").strip()
-    broken = [] if ended.returncode == 0 else [f"the host ended with {ended.returncode}: {said[-500:]}"]
+    ended = f"the host ended with {code}" if code is not None else "the host did not end"
+    broken = [] if code == 0 else [f"{ended}: {said[-500:]}"]
     return samples, broken + ([f"the host complained: {said[-500:]}"] if said and not broken else [])
 
 

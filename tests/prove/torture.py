@@ -480,13 +480,23 @@ def _open(connection: apsw.Connection) -> list[Any]:
 # The suite
 
 
+LEDGER_S_MAX = 600.0  # for one ledger, beyond the time that it was given
+
+
 def run(seconds: float, first_seed: int, only: str | None, *, enough: int = 3, plant: str = "") -> Result:
     """Torture in a process of its own; `plant` builds a fault into the hosts."""
     command = [sys.executable, "-m", "tests.prove.torture", "--seconds", str(seconds), "--seed", str(first_seed)]
     command += ["--enough", str(enough)]
     command += ["--only", only] if only is not None else []
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), torture_host.PLANT: plant}
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    limit = LEDGER_S_MAX + (0 if only else seconds)
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True,
+                              timeout=limit)
+    except subprocess.TimeoutExpired:
+        result = Result("torture", "kills")
+        result.broke(only or first_seed, f"it did not end within {limit:g} s")
+        return result
     told = json.loads(done.stdout.splitlines()[-1])
     result = Result("torture", "kills", told["tried"], seconds=told["seconds"], note=told["note"])
     for seed, what in told["violations"]:

@@ -48,7 +48,11 @@ NOT_FOR_ROUTINES = ("an event or input of a run that did not commit", "an applie
 
 
 class Violation(AssertionError):
-    """A promise was broken."""
+    """A promise was broken; the seed breaks it again."""
+
+    def __init__(self, seed: int, why: str, told: list[str]) -> None:
+        super().__init__("\n  ".join([f"seed {seed}: {why}", *told]))
+        self.seed = seed
 
 
 class CrashSoon:
@@ -160,7 +164,7 @@ class Schedule:
 
     def need(self, holds: object, why: str) -> None:
         if not holds:
-            raise Violation(f"seed {self.seed}: {why}\n  " + "\n  ".join(self.told))
+            raise Violation(self.seed, why, self.told)
 
     def judge_attempts(self) -> None:
         """Each mutation once per finished attempt, and never more."""
@@ -484,8 +488,7 @@ async def simulate(
             except Violation as violation:
                 found.append(violation)
             except Exception as error:
-                told = "\n  ".join(schedule.told)
-                broke = Violation(f"seed {seed}: {type(error).__name__}: {error}\n  {told}")
+                broke = Violation(seed, f"{type(error).__name__}: {error}", schedule.told)
                 broke.__cause__ = error
                 found.append(broke)
             if reached is not None:

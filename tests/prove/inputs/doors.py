@@ -104,7 +104,9 @@ REQUESTS = Property("control requests", _LINE, _listening, 60)
 
 # The command line
 
-_ENDLESS = {"demo", "dev", "--follow", "-f"}
+#: What runs until a signal ends it.
+_ENDLESS = {"demo", "dev", "serve", "--follow", "-f", "--watch"}
+DRAWN = sorted(set(NAMES) - _ENDLESS)
 
 
 def _options(group: click.Command) -> set[str]:
@@ -135,7 +137,7 @@ _FILES = [
 ]
 _PLAIN = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), max_size=12)
 _WORD = st.one_of(
-    st.sampled_from(sorted(set(NAMES) - _ENDLESS)),
+    st.sampled_from(DRAWN),
     st.sampled_from(sorted(_options(command) - _ENDLESS)),
     st.sampled_from(
         [
@@ -169,7 +171,7 @@ _WORD = st.one_of(
     st.sampled_from(_FILES),
     _PLAIN,
 )
-_ARGUMENTS = st.tuples(st.sampled_from(sorted(set(NAMES) - _ENDLESS)), st.lists(_WORD, max_size=4)).map(
+_ARGUMENTS = st.tuples(st.sampled_from(DRAWN), st.lists(_WORD, max_size=4)).map(
     lambda drawn: [drawn[0], *drawn[1]]
 ) | st.lists(_WORD, max_size=5)
 _SETTINGS = (

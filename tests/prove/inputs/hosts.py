@@ -21,7 +21,7 @@ from keepai.model.errors import KeepError, ScriptError
 from keepai.model.records import Mutation, Run
 from keepai.testing import ManualClock
 from tests.harness import consumer, producer, workflow
-from tests.prove.inputs.property import Holds, Property
+from tests.prove.inputs.property import Holds, Property, shown
 from tests.prove.inputs.pure import ANYTHING, JSON, TEXT
 
 POLICY = Policy(call_s=0.05, reconcile_s=0.05, settle_s=1, reconciles_max=3, script_s=2, prepare_bytes_max=4000)
@@ -345,8 +345,10 @@ async def _answered(bench: Bench, plan: Plan) -> None:
 
 
 def _keepable(value: object) -> bool:
+    """Whether a result can be kept; of a page, its fields too."""
     try:
-        encode(value)
+        for part in (list(value), dict(value.fields)) if isinstance(value, Page) else (value,):
+            encode(part)
     except (KeepError, RecursionError, RuntimeError):
         return False
     return True
@@ -363,17 +365,18 @@ def _judge_read(act: Act, run: Run) -> None:
         expected = {"failed:logic"}
     elif act.does == "return":
         expected |= {"committed", "failed:logic"}  # an answer can be too large, too
-    assert run.status in expected, f"{run.status} after {act}: {run.error}"
+    assert run.status in expected, f"{run.status} after {shown(act)}: {run.error}"
 
 
 def _judge_send(plan: Plan, sent: Mutation) -> None:
     act = plan.send
     if act.does == "raise" and isinstance(act.what, DEFINITE):
-        assert sent.status == "failed", f"{sent.status} after {act}"
+        assert sent.status == "failed", f"{sent.status} after {shown(act)}"
     elif act.does == "return" and _keepable(act.what):
-        assert sent.status == "applied", f"{sent.status} after {act}"
+        assert sent.status == "applied", f"{sent.status} after {shown(act)}"
     else:
-        assert sent.doubted_at is not None or sent.status == "applied", f"{sent.status} after {act}, never in doubt"
+        doubted = sent.doubted_at is not None or sent.status == "applied"
+        assert doubted, f"{sent.status} after {shown(act)}, never in doubt"
 
 
 def _judge_end(plan: Plan, made: list[Mutation]) -> None:
@@ -383,8 +386,8 @@ def _judge_end(plan: Plan, made: list[Mutation]) -> None:
             plan.find.does == "return" and isinstance(plan.find.what, Verdict) and plan.find.what.status == "failed"
         )
         definite = plan.send.does == "raise" and isinstance(plan.send.what, DEFINITE)
-        assert sent.status != "failed" or absent or definite, f"failed after {plan}"
-        assert sent.status != "in_flight", f"still in flight after {plan}"
+        assert sent.status != "failed" or absent or definite, f"failed after {shown(plan)}"
+        assert sent.status != "in_flight", f"still in flight after {shown(plan)}"
 
 
 ANSWERS = Property("connector answers", _PLAN, lambda: _benched(Moody(), _answered), 25)

@@ -23,6 +23,14 @@ class Property:
     examples: int
 
 
+def shown(value: object) -> str:
+    """An input for people; some of them cannot be shown, which is what they are for."""
+    try:
+        return f"{value!r:.600}"
+    except Exception as error:
+        return f"(a {type(value).__name__} that cannot be shown: {type(error).__name__})"
+
+
 def pure(name: str, strategy: SearchStrategy[Any], holds: Holds, examples: int) -> Property:
     """A property that needs nothing but its input."""
     return Property(name, strategy, lambda: nullcontext(holds), examples)

@@ -12,14 +12,18 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
-from tests.prove.base import Result, rounds
+from keepai.model.errors import in_words
+from tests.prove.base import Result, TooLong, limited, rounds
 from tests.prove.inputs.doors import COMMANDS, REQUESTS
 from tests.prove.inputs.hosts import ANSWERS, PREPARED
-from tests.prove.inputs.property import Property
+from tests.prove.inputs.property import Property, shown
 from tests.prove.inputs.pure import CODEC, CRON, DURATIONS, TEXTS
 from tests.prove.inputs.scripts import SCRIPTS
 
 PROPERTIES = (CODEC, TEXTS, DURATIONS, CRON, SCRIPTS, PREPARED, ANSWERS, REQUESTS, COMMANDS)
+
+
+INPUT_S_MAX = 60.0  # for one input, where a few milliseconds are usual
 
 
 def run(seconds: float, first: int, only: str | None, properties: Sequence[Property] = PROPERTIES) -> Result:
@@ -37,14 +41,21 @@ def run(seconds: float, first: int, only: str | None, properties: Sequence[Prope
     return result
 
 
-def attempt(each: Property, number: int, examples: int) -> tuple[int, str | None]:
-    """How many inputs were tried with a seed, and the smallest that broke the property."""
-    count, last = 0, None
+def attempt(
+    each: Property, number: int, examples: int, seconds: float = INPUT_S_MAX,
+) -> tuple[int, str | None]:
+    """How many inputs were tried with a seed, and the smallest that broke the property; no end breaks it too."""
+    count, broken = 0, None
 
     def one(value: Any) -> None:
-        nonlocal count, last
-        count, last = count + 1, value
-        holds(value)
+        nonlocal count, broken
+        count += 1
+        try:
+            with limited(seconds):
+                holds(value)
+        except (Exception, TooLong) as error:  # kept here: hypothesis writes the input out, and that may fail
+            broken = f"{each.name}: {in_words(error)[:300]} for {shown(value)}"
+            raise
 
     drawn = settings(
         max_examples=examples,
@@ -58,14 +69,7 @@ def attempt(each: Property, number: int, examples: int) -> tuple[int, str | None
     with each.opened() as holds:
         try:
             seeded(number)(drawn)()
-        except Exception as error:  # the very thing that is looked for
-            return count, f"{each.name}: {type(error).__name__}: {str(error)[:300]} for {_shown(last)}"
+        except (Exception, TooLong):  # the very thing that is looked for
+            assert broken is not None, "hypothesis failed by itself"
+            return count, broken
     return count, None
-
-
-def _shown(value: Any) -> str:
-    """An input for people; some of them cannot be shown, which is what they are for."""
-    try:
-        return f"{value!r:.600}"
-    except Exception as error:
-        return f"(an input that cannot be shown: {type(error).__name__})"
