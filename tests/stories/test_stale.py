@@ -194,6 +194,9 @@ async def test_events_and_inputs_know_versions_too(tmp_path: Path) -> None:
         with pytest.raises(Refused, match="pending"):
             await story.ann.skip_event(event.id, "bob", shown)
         taken = (await story.inputs(story.wf))["a"]
+        with pytest.raises(Refused, match="after reprocess by person"):
+            await story.keep.skip_input(taken.id, shown=shown)
+        shown = await story.keep.version()
         skipped = await story.keep.skip_input(taken.id, shown=shown)
         assert await story.keep.skip_input(taken.id, shown=shown) == skipped
 

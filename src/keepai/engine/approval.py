@@ -56,10 +56,11 @@ def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
         return Standing.EXPIRED
     if approval.status is ApprovalStatus.PENDING:
         return Standing.WAITS
-    return Standing.USABLE if _fits(parts, run, approval) else Standing.UNFIT
+    return Standing.USABLE if fits(parts, run, approval) else Standing.UNFIT
 
 
-def _fits(parts: Parts, run: Run, approval: Approval) -> bool:
+def fits(parts: Parts, run: Run, approval: Approval) -> bool:
+    """Whether everything that a held call depends on is as it was when it was shown."""
     intent = intent_of(approval)
     known = parts.surface.kind(approval.capability) is Kind.MUTATION
     active = parts.ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)

@@ -284,6 +284,12 @@ class Commands:
         run = self.run(found.run_id)
         if approval.standing(self._parts, run, found) is Standing.EXPIRED:
             raise Refused(f"Approval {approval_id} has expired; the call is shown afresh.")
+        if not approval.fits(self._parts, run, found):
+            raise Refused(
+                f"Approval {approval_id} no longer fits: since it was asked, another version was deployed, or the "
+                "account or the permission of the call was changed. The run goes on under what holds now; if it must, "
+                "it asks again."
+            )
         return found, run
 
     # -- looking up --------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from functools import cached_property
 
 from ..ledger.base import Reader
 from ..model.codec import Json
-from ..model.errors import NotGranted
 from ..model.operations import Kind
 from ..model.permissions import INPUTS, Grant, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
@@ -71,10 +70,10 @@ class Permissions:
 
 def granted_meanwhile(parts: Parts, run: Run) -> bool:
     """Whether the rule that stopped a run was changed since it began, to one that may let it go on."""
-    capability = run.error.evidence if run.error and run.error.code == NotGranted.code else None
+    capability = run.lacks
     if capability is None or run.state is not Status.PAUSED:
         return False
-    may_ask = parts.surface.kind(str(capability)) is Kind.MUTATION
+    may_ask = parts.surface.kind(capability) is Kind.MUTATION
     enough = (Mode.ALLOW, Mode.ASK) if may_ask else (Mode.ALLOW,)
     grants = parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
     return any(g["capability"] == capability and g["seq"] > run.seq and g["mode"] in enough for g in grants)

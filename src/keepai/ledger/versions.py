@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from .base import Reader, Row
+from .rows import run_record
 
 #: The beginning of an id → the statement that finds the thing, and its parameter.
 _BY_ID = {
@@ -17,30 +18,70 @@ _BY_ID = {
     "inp": ("input_by_id", "input_id"), "itm": ("item_by_id", "item_id"),
 }
 
-#: What is a part of the question that its run puts.
-_OF_A_RUN = ("mut", "apr", "fix")
+#: The beginning of an id → what else moves what is shown of it: the statement that finds the newest row of the account
+#: about that, and its parameter.
+_ALSO = {
+    "inp": ("transition_last_of_input", "input_id"), "itm": ("transition_last_of_item", "item_id"),
+}
 
 
 def things(read: Reader, id: str) -> tuple[str, ...]:
-    """Everything that is shown with a thing: a run, what it sent, and what people are asked for it are one question."""
+    """Everything that is shown with a thing, by id: an act on it is refused if any of this has moved since."""
     prefix = id.partition("_")[0]
-    if prefix == "run":
-        return _of_run(read, id)
-    if prefix not in _OF_A_RUN:
-        return (id,)
     row = _find(read, id)
-    return (id, *_of_run(read, row["run_id"])) if row else (id,)
+    if row is None:
+        return (id,)
+    if prefix == "wf":
+        return _of_workflow(row)
+    if prefix == "run":
+        return _of_run(read, row)
+    if prefix == "mut":
+        return (id, *_of_mutation(read, row))
+    if prefix in ("apr", "fix"):
+        return (id, *_of_run(read, _run(read, row["run_id"])))
+    if prefix == "inp":
+        item = read.one("item_of_input", input_id=id)
+        return (id, *([str(item["id"])] if item else []))
+    if prefix == "evt":
+        causes = read.all("look_inputs_of_event", workflow_id=row["workflow_id"], event_id=id)
+        return (id, *(str(each["id"]) for each in causes))
+    return (id, str(row["input_id"])) if prefix == "itm" else (id,)
 
 
-def _of_run(read: Reader, run_id: str) -> tuple[str, ...]:
-    run = _find(read, run_id)
-    if run is None:
-        return (run_id,)
+def _of_workflow(row: Row) -> tuple[str, ...]:
+    """A workflow and its active version: a deploy stands in the account under both."""
+    return str(row["id"]), f"{row['id']} {row['major']}.{row['minor']}"
+
+
+def _of_run(read: Reader, row: Row) -> tuple[str, ...]:
+    """A run, what it sent, what people are asked for it, the permission it is about, and its workflow."""
+    run, where = run_record(row), {"workflow_id": row["workflow_id"]}
+    workflow, asked = read.one("workflow_by_id", **where), read.one("approval_open", run_id=run.id)
     found = (
-        read.one("mutation_of_lineage", workflow_id=run["workflow_id"], lineage=run["lineage"]),
-        read.one("approval_open", run_id=run_id), read.one("repair_of_run", run_id=run_id),
+        read.one("mutation_of_lineage", lineage=run.lineage, **where), asked, read.one("repair_of_run", run_id=run.id),
     )
-    return (run_id, *(str(row["id"]) for row in found if row))
+    named = (
+        run.differs["mutation_id"] if run.differs else None, asked["capability"] if asked else None, run.lacks,
+    )
+    assert workflow is not None, f"{run.workflow_id} is never deleted"
+    ids = (run.id, *(each["id"] for each in found if each), *(each for each in named if each))
+    return tuple(str(each) for each in (*ids, *_of_workflow(workflow)))
+
+
+def _of_mutation(read: Reader, row: Row) -> tuple[str, ...]:
+    """The run that sent it, the same thing sent again, and the open run if that asks about it."""
+    where = {"workflow_id": row["workflow_id"]}
+    again = read.all("mutation_same", mutation_key=row["mutation_key"], **where)
+    asks = read.one("run_open", **where)
+    differs = run_record(asks).differs if asks else None
+    of_asking = _of_run(read, asks) if asks and differs and differs["mutation_id"] == row["id"] else ()
+    return (*_of_run(read, _run(read, row["run_id"])), *(str(each["id"]) for each in again), *of_asking)
+
+
+def _run(read: Reader, run_id: str) -> Row:
+    row = _find(read, run_id)
+    assert row is not None, f"{run_id} is never deleted"
+    return row
 
 
 def version(read: Reader, workflow_id: str, ids: Sequence[str]) -> int:
@@ -57,7 +98,12 @@ def newest(read: Reader) -> int:
 
 def last_row(read: Reader, workflow_id: str, ids: Sequence[str]) -> Row | None:
     """The newest row of the account about any of these things."""
-    return _newest(read.one("transition_last", workflow_id=workflow_id, subject=each) for each in dict.fromkeys(ids))
+    found = [read.one("transition_last", workflow_id=workflow_id, subject=each) for each in dict.fromkeys(ids)]
+    for each in dict.fromkeys(ids):
+        statement, parameter = _ALSO.get(each.partition("_")[0], (None, ""))
+        if statement is not None:
+            found.append(read.one(statement, workflow_id=workflow_id, **{parameter: each}))
+    return _newest(found)
 
 
 def last_act(read: Reader, workflow_id: str, ids: Sequence[str]) -> Row | None:

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from .clock import iso
 from .codec import Json
-from .errors import NeedsAttention
+from .errors import NeedsAttention, PermissionDenied
 from .states import (
     ApprovalStatus,
     EventStatus,
@@ -253,6 +253,12 @@ class Run(Record):
         """What was applied and what is wanted now, if that difference stopped it."""
         found = self.error.evidence if self.error and self.error.code == NeedsAttention.code else None
         return found if isinstance(found, dict) else None
+
+    @property
+    def lacks(self) -> str | None:
+        """The capability that it lacks, if that stopped it."""
+        found = self.error.evidence if self.error and self.error.code == PermissionDenied.code else None
+        return found if isinstance(found, str) else None
 
     @classmethod
     def shown_too(cls) -> tuple[str, ...]:

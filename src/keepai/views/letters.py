@@ -80,7 +80,7 @@ class Letters:
         """Another text whenever a state of what is asked about has moved: then it is another question."""
         subject = about(question)
         ids = (subject,) if question.id == f"ask_{subject}" else versions.things(self._read, subject)
-        own = [each for each in ids if each == question.id or not each.startswith("fix_")]
+        own = [each for each in ids if each == question.id or each.startswith(("run_", "mut_", "apr_", "itm_"))]
         moves = [self._read.one("transition_last_move", workflow_id=question.workflow_id, subject=each) for each in own]
         return f"{question.kind} {max((int(row['seq']) for row in moves if row), default=0)}"
 

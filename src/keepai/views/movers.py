@@ -25,7 +25,7 @@ from ..model.states import (
     Status,
 )
 from .items import left_actions
-from .questions import Questions, Seen, capability_of, given_up
+from .questions import Questions, Seen, given_up
 from .verify import HOST_KNOWS, NOT_ENDED
 
 
@@ -185,7 +185,7 @@ class Movers:
             rest = tuple(act for act in actions if act != "keep")
             return (kept, Mover("person", _ANSWERS[kind], None, rest, run.id))
         gone = "" if seen.present else f" The active version has no handler {run.handler!r}."
-        return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, capability_of(run)),)
+        return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, run.lacks),)
 
     def _of_repair(self, run: Run) -> tuple[Mover, ...]:
         tried = self._read.one("repair_of_run", run_id=run.id)

@@ -65,7 +65,7 @@ class Seen:
         if run.reason in (None, Reason.RECONCILIATION) or (self.mutation and self.mutation.status in DOUBTFUL):
             return None
         if self.granted:
-            return f"{capability_of(run)} has been granted since"
+            return f"{run.lacks} has been granted since"
         if run.version == active or run.reason is Reason.INTERNAL:
             return None
         return f"version {active} is active since" if self.present or not self.happened else None
@@ -143,7 +143,7 @@ class Questions:
 
     def _granted(self, run: Run) -> bool:
         """Whether what a run lacked was allowed since it began; less than `allow` may not be enough."""
-        wanted = capability_of(run)
+        wanted = run.lacks
         rules = self._read.all("grant_all", workflow_id=run.workflow_id) if wanted else []
         return any(r["capability"] == wanted and r["mode"] == "allow" and r["seq"] > run.seq for r in rules)
 
@@ -160,12 +160,6 @@ def question(seen: Seen) -> Escalation | None:
         mutation_id=seen.mutation.id if seen.mutation and kind in ("unknown_outcome", "attention") else None,
         title=str(facts.get("title_by_script") or f"{run.handler} stopped"), facts=facts, actions=_actions(kind, seen),
     )
-
-
-def capability_of(run: Run) -> str | None:
-    """The capability that a run lacks, if that is what stopped it."""
-    lacks = run.error is not None and run.error.code == "permission" and isinstance(run.error.evidence, str)
-    return str(run.error.evidence) if lacks and run.error else None
 
 
 def _kind(run: Run, mutation: Mutation | None) -> str | None:
@@ -189,7 +183,7 @@ def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
     if kind == "unknown_outcome" and seen.doubt:
         return seen.doubt.actions
     refused = {
-        "retry": not seen.present, "grant": capability_of(seen.run) is None,
+        "retry": not seen.present, "grant": seen.run.lacks is None,
         "approve": seen.expired, "reject": seen.expired, "keep": seen.run.differs is None,
     }
     acts = [act for act in ACTIONS[kind] if not refused.get(act)]
@@ -209,8 +203,8 @@ def _facts(seen: Seen) -> dict[str, Json]:
     }
     if run.error and run.error.line:
         facts["location"] = f"{run.error.line}:{run.error.column}"
-    if capability_of(run):
-        facts["capability"] = capability_of(run)
+    if run.lacks:
+        facts["capability"] = run.lacks
     if seen.workflow["status"] != "active":
         facts["workflow_status"] = seen.workflow["status"]
     facts |= sent_facts(mutation) if mutation else {}

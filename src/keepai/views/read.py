@@ -12,6 +12,7 @@ from ..model.codec import Json, stored
 from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
 from ..model.states import EventStatus, WorkflowStatus
+from .answers import subject
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
 from .explain import Explainer, Explanation
@@ -161,9 +162,8 @@ class Views:
         return versions.newest(self._read)
 
     def _versioned(self, question: Escalation, as_of: int) -> Escalation:
-        ids = versions.things(self._read, about(question))
-        if "grant" in question.actions:  # a grant is judged by how the workflow and the capability stand, too
-            ids = (*ids, question.workflow_id, str(question.facts["capability"]))
+        shown = [about(question), *(subject(question, act) for act in question.actions)]
+        ids = [each for id in shown for each in versions.things(self._read, id)]
         return replace(question, version=min(as_of, versions.version(self._read, question.workflow_id, ids)))
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:

@@ -49,6 +49,7 @@ _OWN: Mapping[str, Collection[str]] = {
 _NOTED = {
     "reason": "it waits for something else", "host": "its host had died, and another took it over",
     "reconcile": "the outside system was asked again", "sign": "something became known late",
+    "revision": "another payload was published under its messageId",
 }
 
 
@@ -58,7 +59,7 @@ class Told(Record):
 
     told_at: int
     subject: str
-    machine: str  # a machine of model/states.py, "reason", "host", "reconcile", "sign" or "act"
+    machine: str  # a machine of model/states.py, "reason", "host", "reconcile", "sign", "revision" or "act"
     source: str | None
     target: str
     why: str

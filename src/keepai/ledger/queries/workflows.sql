@@ -154,6 +154,19 @@ order by seq;
 -- The newest row of the account about one thing.
 select * from transition where workflow_id = :workflow_id and subject = :subject order by seq desc limit 1;
 
+-- name: transition_last_of_input
+-- The newest row of the account about an event that an input caused.
+select t.* from event_cause c join transition t on t.subject = c.event_id and t.workflow_id = c.workflow_id
+where c.workflow_id = :workflow_id and c.input_id = :input_id order by t.seq desc limit 1;
+
+-- name: transition_last_of_item
+-- The newest row of the account about what was sent for an item, or about a run that worked on it.
+select t.* from (
+  select m.id from mutation m where m.item_id = :item_id
+  union select x.run_id from item_run x where x.workflow_id = :workflow_id and x.item_id = :item_id) of_item
+join transition t on t.subject = of_item.id
+where t.workflow_id = :workflow_id order by t.seq desc limit 1;
+
 -- name: transition_last_move
 -- The newest move of a state of one thing, or sign about it: what its people have to look at again.
 select seq from transition where workflow_id = :workflow_id and subject = :subject

@@ -87,6 +87,13 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
         "case when new.contradicted_at = new.updated_at then 'contradicts' else 'heard' end",
         "account_brief(ltrim(substr(new.evidence, length(coalesce(old.evidence, '')) + 1)))",
     ),
+    "event_payload_moved": (
+        "revision", "update of revision on event when old.revision <> new.revision", "new.id",
+        "cast(old.revision as text)", "cast(new.revision as text)", "null",
+    ),
+    "event_revision_held": (
+        "revision", "insert on event_revision", "new.event_id", "null", "cast(new.revision as text)", "new.created_by",
+    ),
     "grant_rule_mode_born": (
         "grant", "insert on grant_rule", "new.capability", "null", "new.mode", "new.rule",
     ),
@@ -150,7 +157,8 @@ def _history(name: str, table: str, column: str, subject: str, workflow: str) ->
 
 def _noted() -> Iterator[tuple[str, str]]:
     for trigger, (name, when, subject, source, target, why) in NOTED.items():
-        row = "new.workflow_id", f"'{name}'", subject, source, target, "new.updated_at", why, _HOST
+        at = "new.created_at" if when == "insert on event_revision" else "new.updated_at"
+        row = "new.workflow_id", f"'{name}'", subject, source, target, at, why, _HOST
         yield trigger, f"after {when} begin {_append(*row)}; end"
     who = "coalesce(new.workflow_id, '')", "'act'", "new.subject"
     act = "null", "new.act", "new.at", "new.detail", "new.actor"

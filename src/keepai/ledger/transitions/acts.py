@@ -84,7 +84,7 @@ def _done_before(read: Reader, act: Act) -> Row | None:
 
 
 def _sentence(read: Reader, act: Act, ids: tuple[str, ...], moved: Row) -> str:
-    other = versions.last_act(read, act.workflow_id, ids)
+    other = versions.last_act(read, act.workflow_id, (*ids, moved["subject"]))
     person = other is not None and act.shown is not None and int(other["seq"]) > act.shown
     by = f"after {other['target']} by {other['actor']}" if other and person else "by Keep itself"
     became = f"{moved['source']} → {moved['target']}" if moved["source"] else moved["target"]

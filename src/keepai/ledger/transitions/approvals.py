@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from ...model.codec import encode
+from ...model.errors import Conflict
 from ...model.records import Approval, Mutation, Run, Traced
 from ...model.states import ApprovalStatus
 from ..base import Tx
@@ -43,7 +44,12 @@ def ask_afresh(tx: Tx, run: Run, approval: Approval, asked: Ask) -> Approval:
 
 
 def decide(tx: Tx, approval: Approval, target: ApprovalStatus, actor: str) -> None:
-    """A person says yes or no."""
+    """A person says yes or no, while the version that asks is the active one."""
+    run = tx.row("run_by_id", f"run {approval.run_id} is gone", run_id=approval.run_id)
+    active = tx.row("workflow_by_id", "its workflow is gone", workflow_id=approval.workflow_id)
+    version = active["major"], active["minor"]
+    if (run["major"], run["minor"]) != version:
+        raise Conflict(f"Nothing was changed: version {version[0]}.{version[1]} was deployed since it was asked.")
     _move(tx, approval, target, decided_by=actor)
 
 

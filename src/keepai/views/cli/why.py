@@ -17,8 +17,8 @@ from .text import ago, cells, count, echo, echo_json, exact, field, line, plain,
 
 Data = Mapping[str, Any]
 
-_NOUNS = {"phase": "run", "status": "run", "reason": "run", "host": "run", "reconcile": "mutation"}
-_NAMED = ("reason", "host", "reconcile")  #: no states, so the line says what changed
+_NOUNS = {"phase": "run", "status": "run", "reason": "run", "host": "run", "reconcile": "mutation", "revision": "event"}
+_NAMED = ("reason", "host", "reconcile", "revision")  #: no states, so the line says what changed
 _SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 
 

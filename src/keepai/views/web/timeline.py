@@ -45,7 +45,7 @@ SENTENCES: Mapping[tuple[str, str], str] = {
 
 _KINDS = {
     "status": "run", "phase": "run", "reason": "run", "host": "run", "reconcile": "output", "mutation": "output",
-    "sign": "output",
+    "sign": "output", "revision": "event",
 }
 
 
