@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from keepai import Keep
@@ -15,16 +16,22 @@ from tests.prove.simulate.outside import Outside
 MINUTE = 60.0
 
 #: What somebody does about a card, with the version of it that they saw.
-Act = Callable[[Keep, int], Any]
+Act = Callable[..., Any]
+#: Has the host that lives now do something; raises what it raises, or `HostGone`.
+Asks = Callable[[Callable[[Keep], Awaitable[Any]]], Awaitable[Any]]
+
+
+class HostGone(Exception):
+    """The host died before it answered: what it was asked for may or may not have taken place."""
 
 
 class Person:
     """Somebody who looks, looks outside, thinks and acts."""
 
     def __init__(
-        self, keep: Callable[[], Keep | None], outside: Outside, chance: random.Random, problems: list[str],
+        self, keep: Callable[[], Keep | None], ask: Asks, outside: Outside, chance: random.Random, problems: list[str],
     ) -> None:
-        self._keep, self._outside, self._random, self._problems = keep, outside, chance, problems
+        self._keep, self._ask, self._outside, self._random, self._problems = keep, ask, outside, chance, problems
 
     async def deploy(self, source: str, grants: Any = None) -> None:
         """Bring a version in; if no host is there, try again."""
@@ -32,10 +39,12 @@ class Person:
             keep = self._open()
             if keep is not None:
                 try:
-                    await keep.deploy(source, grants=grants)
+                    await self._ask(lambda host: host.deploy(source, grants=grants))
                     return
                 except KeepError:
                     return  # it does not fit now: the person lets it be
+                except HostGone:
+                    pass
             await asyncio.sleep(MINUTE / 6)
 
     async def watch(self, over: Callable[[], bool], reprocesses: int) -> None:
@@ -67,8 +76,8 @@ class Person:
                 continue
             moved = _told(keep, card)
             try:
-                await act(keep, card.version)
-            except KeepError:
+                await self._ask(partial(act, shown=card.version))
+            except (KeepError, HostGone):
                 continue  # refused: something moved meanwhile
             if moved and len(_told(keep, card)) > len(moved):  # the same answer once more is taken, and does nothing
                 self._problems.append(f"an answer to {card.title!r} had an effect after it had moved: {moved[-1]}")
@@ -136,8 +145,9 @@ class Person:
             items = [i.id for i in await keep.items("orders") if i.status in ("done", "skipped")]
             if not events + items:
                 return 0
-            await keep.reprocess(self._random.choice(events + items))
-        except KeepError:
+            chosen = self._random.choice(events + items)
+            await self._ask(lambda host: host.reprocess(chosen))
+        except (KeepError, HostGone):
             return 0
         return 1
 

@@ -37,7 +37,7 @@ from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.memory import Memory, Patch, replaced
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
-from tests.prove.simulate.people import Person
+from tests.prove.simulate.people import HostGone, Person
 from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
 
 HOUR = 3600.0
@@ -146,6 +146,7 @@ class World:
     visitors: int = 0  # second hosts that are about to come in
     quiet: bool = False
     powerless: bool = False
+    asked: list[asyncio.Future[Any]] = field(default_factory=list)  # what the living host was asked for
     problems: list[str] = field(default_factory=list)
     connectors: list[Connector] = field(init=False)
 
@@ -205,6 +206,10 @@ class World:
             return
         self.loop.kill(self.host)
         self.host = ""
+        for answer in self.asked:
+            if not answer.done():
+                answer.set_exception(HostGone())
+        self.asked.clear()
         keep, self.keep = self.keep, None
         if keep is not None and keep._parts is not None:
             _let_go(keep)
@@ -305,7 +310,29 @@ class World:
 
     def person(self) -> Person:
         """Somebody at a screen."""
-        return Person(lambda: self.keep if self.host else None, self.outside, self.random, self.problems)
+        return Person(lambda: self.keep if self.host else None, self.ask, self.outside, self.random, self.problems)
+
+    async def ask(self, act: Callable[[Keep], Awaitable[Any]]) -> Any:
+        """Have the living host do something. It does it in its own name, so its death ends that too."""
+        if self.keep is None:
+            raise HostGone
+        answer = self.loop.create_future()
+        self.asked.append(answer)
+
+        async def perform(keep: Keep) -> None:
+            try:
+                result = await act(keep)
+            except Crashed:
+                return  # the host died of it, and whoever asked knows
+            except Exception as error:
+                if not answer.done():
+                    answer.set_exception(error)
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        self.spawn(perform(self.keep), self.host)
+        return await answer
 
 
 @contextmanager
