@@ -140,7 +140,8 @@ PINNED_ENUMS: dict[str, dict[str, list[str]]] = {
 PINNED_ERROR_CODES = [
     "approval", "attention",
     "bad_value", "config", "conflict", "connector", "connector_broke", "internal", "keep", "ledger",
-    "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "permission",
+    "ledger_older", "ledger_stopped", "ledger_unusable", "limit_exceeded", "not_found", "outcome_unknown", "overtaken",
+    "permission",
     "phase_violation", "precondition", "refused", "rejected", "rule_broken", "script", "script_invalid",
     "script_threw", "transient",
 ]  # fmt: skip

@@ -133,6 +133,10 @@ class Keep:
         """Events, in the order in which they came."""
         return self.views.events(wf, topic, status)
 
+    async def event(self, id: str) -> Event:
+        """One event, with the payloads that came too late for it."""
+        return self.views.event(id)
+
     async def runs(self, wf: str) -> list[Run]:
         """Every attempt at every handler."""
         return self.views.runs(wf)

@@ -238,3 +238,40 @@ def test_where_there_are_several_workflows_one_must_be_named(worked: Place) -> N
     (worked.folder / "other.js").write_text(script.replace('name: "email-to-sheets"', 'name: "other"'), "utf-8")
     worked.type("deploy", "other.js")
     assert "There are several workflows: email-to-sheets, other. Say which." in worked.type("inputs", code=1).stderr
+
+
+SHARED = """
+export default Keep.workflow({ name: "shared", topics: { mails: {} }, producers: { poll: {
+  publishes: ["mails"], schedule: { interval: "5m" }, handler: async (ctx) => {
+    for (const mail of await ctx.gmail.search({})) {
+      const inputId = ctx.registerInput({ source: "gmail", type: "email", id: mail.id, title: mail.subject });
+      await ctx.publish("mails", { messageId: "newest", inputId, payload: { subject: mail.subject } });
+    }
+  },
+} }, consumers: { take: Keep.consumer({ subscribe: ["mails"], publishes: [], prepare: async (ctx) => {
+  const [event] = await ctx.peek("mails");
+  return { reservations: event ? [{ topic: "mails", ids: ["newest"] }] : [], data: {} };
+} }) } });
+"""
+
+
+def test_what_came_after_its_event_was_finished_can_be_seen(place: Place) -> None:
+    (place.folder / "shared.js").write_text(SHARED)
+    place.deliver("first")
+    place.type("deploy", "shared.js", "--grant", "all")
+    place.type("dev", "--once")
+    place.deliver("second")
+    place.type("run-now", "shared")
+    place.type("dev", "--once")
+    [first] = place.json("inputs", "shared", "--status", "done")
+    [late] = place.json("inputs", "shared", "--status", "late")
+    assert (first["title"], late["title"]) == ("first", "second")
+    [held] = late["held"]
+    told = place.type("inputs", "shared", "--status", "late").stdout
+    assert "came too late: revision 2 was not processed" in told
+    for look in (("show", held["event_id"]), ("show", late["id"]), ("why", held["event_id"]), ("why", late["id"])):
+        told = place.type(*look).stdout
+        assert '{"subject": "second"}' in told, look
+        assert "revision 2" in told, look
+    assert place.json("why", late["id"])["held"][0]["payload"] == {"subject": "second"}
+    assert f"keep reprocess {held['event_id']}" in place.type("why", late["id"]).stdout

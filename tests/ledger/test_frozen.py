@@ -122,9 +122,9 @@ def test_a_cause_names_an_input_and_an_event_that_exist(file: apsw.Connection) -
     workflow_id = scalar(file, "select id from workflow")
     event_id = scalar(file, "select id from event")
     with pytest.raises(apsw.ConstraintError):
-        file.execute("insert into event_cause values (?, ?, 'inp_none')", (workflow_id, event_id))
+        file.execute("insert into event_cause values (?, ?, 1, 'inp_none', 1)", (workflow_id, event_id))
     with pytest.raises(apsw.ConstraintError):
-        file.execute("insert into event_cause values (?, 'evt_none', 'inp_none')", (workflow_id,))
+        file.execute("insert into event_cause values (?, 'evt_none', 1, 'inp_none', 1)", (workflow_id,))
 
 
 def test_only_a_pending_event_can_be_reserved(file: apsw.Connection) -> None:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from keepai import OutcomeUnknown, Transient
+from keepai import OutcomeUnknown, Policy, Rejected, Transient
+from keepai.ledger.transitions import events
+from keepai.ledger.transitions.events import Publication, Registration
+from keepai.model.codec import encode
 from tests.harness import NOTHING, Story, consumer, producer, take_all, take_first, workflow
 
 FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
@@ -20,9 +23,9 @@ def passing_on(topic: str) -> str:
 async def causes(story: Story, wf: str) -> dict[tuple[str, str], set[str]]:
     """Per event the ids outside of the inputs behind it; each cause is an input and stands once."""
     names = {i.id: i.external_id for i in await story.keep.inputs(wf)}
-    events = await story.events(wf)
-    assert all(len(set(e.caused_by)) == len(e.caused_by) for e in events)
-    return {(e.topic, e.message_id): {names[c] for c in e.caused_by} for e in events}
+    found = await story.events(wf)
+    assert all(len(set(e.caused_by)) == len(e.caused_by) for e in found)
+    return {(e.topic, e.message_id): {names[c] for c in e.caused_by} for e in found}
 
 
 async def test_every_hop_leads_back_to_the_same_input(tmp_path: Path) -> None:
@@ -139,7 +142,7 @@ async def test_next_cannot_choose_its_causes(tmp_path: Path) -> None:
 
 
 async def test_publishing_again_unites_causes_and_never_drops_one(tmp_path: Path) -> None:
-    """DESIGN 2, I20: in one run, over runs, with the same payload, and after the event was consumed."""
+    """DESIGN 2, I20: in one run, over runs and with the same payload; an event that has ended keeps its causes."""
     poll = """
       for (const item of await ctx.feed.list({})) {
         const inputId = ctx.registerInput({ source: "feed", type: "item", id: item.id, title: item.id });
@@ -160,8 +163,202 @@ async def test_publishing_again_unites_causes_and_never_drops_one(tmp_path: Path
         await story.run()
         story.feed.items = [{"id": "d"}]
         await story.run(minutes=5)
-        assert await causes(story, wf) == {("in", "shared"): {"a", "b", "c", "d"}}
-        assert {i.status for i in await story.keep.inputs(wf)} == {"done"}
+        assert await causes(story, wf) == {("in", "shared"): {"a", "b", "c"}}
+        statuses = {id: i.status for id, i in (await story.inputs(wf)).items()}
+        assert statuses == {"a": "done", "b": "done", "c": "done", "d": "late"}
+
+
+#: Everything in the feed is published as one event.
+SHARED = """
+  for (const item of await ctx.feed.list({})) {
+    const inputId = ctx.registerInput({ source: "feed", type: "item", id: item.id, title: `Mail ${item.id}` });
+    await ctx.publish("in", { messageId: "shared", inputId, payload: item.payload });
+  }
+"""
+POST = "await ctx.webhook.fire({ said: prepared.data.payload });"
+
+
+async def comes(story: Story, id: str, payload: object, **span: float) -> None:
+    """One thing comes in, alone."""
+    story.feed.items = [{"id": id, "payload": payload}]
+    await story.run(**span)
+
+
+async def behind(story: Story, wf: str) -> list[tuple[object, list[str]]]:
+    """Per mutation what was said, and the ids outside of the inputs behind it; the same from the inputs' side."""
+    outputs = await story.keep.outputs(wf)
+    for entry in await story.keep.inputs(wf):
+        led_to = [m.id for m in (await story.keep.input(entry.id)).outputs or ()]
+        assert led_to == [o.mutation.id for o in outputs if entry.id in {i.id for i in o.inputs}]
+    return [(o.mutation.params["said"], sorted(i.external_id for i in o.inputs)) for o in outputs]
+
+
+async def standing(story: Story, wf: str) -> dict[str, str]:
+    """Per input its status."""
+    return {id: entry.status for id, entry in (await story.inputs(wf)).items()}
+
+
+async def test_what_comes_after_its_event_was_finished_is_late_and_behind_nothing_that_was_done(tmp_path: Path) -> None:
+    """DESIGN 2: the new input belongs to the held revision, which can be seen; `reprocess` takes it with its cause."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)},
+            consumers={"post": consumer(mutate=POST, publishes=["out"], next=passing_on("out"))},
+        ))
+        await comes(story, "m1", "one")
+        await comes(story, "m2", "two", minutes=5)
+        assert await behind(story, wf) == [("one", ["m1"])]
+        assert await causes(story, wf) == {("in", "shared"): {"m1"}, ("out", "shared"): {"m1"}}
+        assert await standing(story, wf) == {"m1": "done", "m2": "late"}
+        m2 = (await story.inputs(wf))["m2"]
+        event = await story.event(wf, "in", "shared")
+        assert [i.id for i in await story.keep.inputs(wf, status="late")] == [m2.id]
+        why = await story.keep.explain(m2.id)
+        assert why.standing == "late"
+        assert "it came after its event was finished; revision 2 was not processed" in why.because
+        assert "0 applied mutations" in why.because
+        assert [(m.acts, m.subject) for m in why.moved_by if m.kind == "person"] == [(("reprocess",), event.id)]
+        whole = await story.keep.input(m2.id)
+        for held in (whole.held, why.held, (await story.keep.event(event.id)).held):
+            assert [(h.event_id, h.revision, h.payload, h.caused_by) for h in held or ()] == [
+                (event.id, 2, "two", (m2.id,))]
+        await story.keep.reprocess(event.id)
+        assert await standing(story, wf) == {"m1": "done", "m2": "pending"}
+        await story.run()
+        assert await behind(story, wf) == [("one", ["m1"]), ("two", ["m2"])]
+        assert await standing(story, wf) == {"m1": "done", "m2": "done"}
+        assert (await story.keep.event(event.id)).held == ()
+
+
+async def test_of_several_that_came_late_reprocess_takes_the_newest_and_the_others_stay_late(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)}, consumers={"post": consumer(mutate=POST)},
+        ))
+        for number, id in enumerate(("m1", "m2", "m3")):
+            await comes(story, id, id, minutes=5 * bool(number))
+        await comes(story, "m4", "m3", minutes=5)  # the same as the newest: behind that one too
+        event = await story.event(wf, "in", "shared")
+        assert [h.revision for h in (await story.keep.event(event.id)).held or ()] == [2, 3]
+        await story.keep.reprocess(event.id)
+        await story.run()
+        assert await behind(story, wf) == [("m1", ["m1"]), ("m3", ["m3", "m4"])]
+        assert await standing(story, wf) == {"m1": "done", "m2": "late", "m3": "done", "m4": "done"}
+        why = await story.keep.explain((await story.inputs(wf))["m2"].id)
+        assert "revision 2 was not processed" in why.because
+        assert [h.payload for h in why.held] == ["m2"]
+        await story.keep.reprocess(event.id)  # nothing newer: as it was
+        await story.run()
+        assert (await behind(story, wf))[2] == ("m3", ["m3", "m4"])
+
+
+async def test_an_input_that_repeats_a_finished_payload_is_late_too(tmp_path: Path) -> None:
+    """It brought nothing new, and nothing was done for it: it is not done, and not lost."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)}, consumers={"post": consumer(mutate=POST)},
+        ))
+        await comes(story, "m1", "same")
+        await comes(story, "m2", "same", minutes=5)
+        await comes(story, "m2", "same", minutes=5)
+        await comes(story, "m1", "same", minutes=5)
+        assert await behind(story, wf) == [("same", ["m1"])]
+        assert await standing(story, wf) == {"m1": "done", "m2": "late"}
+        assert (await story.event(wf, "in", "shared")).revisions_held == 1
+
+
+async def test_a_later_payload_of_the_same_input_leaves_it_done_and_is_told(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)}, consumers={"post": consumer(mutate=POST)},
+        ))
+        await comes(story, "m1", "one")
+        await comes(story, "m1", "two", minutes=5)
+        assert await standing(story, wf) == {"m1": "done"}
+        why = await story.keep.explain((await story.inputs(wf))["m1"].id)
+        assert "revision 2 was not processed" in why.because
+        await story.keep.reprocess((await story.event(wf, "in", "shared")).id)
+        await story.run()
+        assert await behind(story, wf) == [("one", ["m1"]), ("two", ["m1"])]
+
+
+async def test_what_comes_while_the_event_is_reserved_is_a_cause_of_it_and_not_of_what_was_sent(tmp_path: Path) -> None:
+    """DESIGN 2: while reserved `caused_by` is united; a mutation's causes are those of the moment of reserving."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)},
+            consumers={"post": consumer(mutate=POST, publishes=["out"], next=passing_on("out"))},
+        ))
+        story.world.on("webhook.fire").fail(Transient("busy"))
+        await comes(story, "m1", "one")
+        [run] = await story.runs(wf, "post")
+        assert run.status == "paused:transient"
+        await publish_as(story, wf, "m2", "two")
+        assert await causes(story, wf) == {("in", "shared"): {"m1", "m2"}}
+        assert await standing(story, wf) == {"m1": "pending", "m2": "pending"}
+        assert await behind(story, wf) == [("one", ["m1"])]
+        story.feed.items = []
+        await story.run(seconds=30)
+        assert await behind(story, wf) == [("one", ["m1"])] * 2
+        assert await causes(story, wf) == {("in", "shared"): {"m1", "m2"}, ("out", "shared"): {"m1"}}
+        assert await standing(story, wf) == {"m1": "done", "m2": "late"}
+        await story.keep.reprocess((await story.event(wf, "in", "shared")).id)
+        await story.run()
+        assert (await behind(story, wf))[2:] == [("two", ["m2"])]
+        assert await standing(story, wf) == {"m1": "done", "m2": "done"}
+
+
+async def publish_as(story: Story, wf: str, id: str, payload: str) -> None:
+    """What a producer's commit would bring while a run of the same workflow is open."""
+    write, run = story.keep.parts.ledger.write, await story.last(wf, "poll")
+    await write(events.register, wf, run.id, [Registration(f"inp_{id}", "feed", "item", id, f"Mail {id}")])
+    await write(events.publish, wf, run.id, [Publication("in", "shared", encode(payload), (f"inp_{id}",))])
+
+
+async def test_a_run_that_was_given_up_is_not_caused_by_what_came_after_it(tmp_path: Path) -> None:
+    """Released and reserved again in one attempt: each send has the causes of its own reservation."""
+    async with Story(tmp_path) as story:
+        def version(mutate: str) -> str:
+            return workflow(producers={"poll": producer(SHARED)}, consumers={"post": consumer(mutate=mutate)})
+        wf = await story.deploy(version(POST))
+        story.world.on("webhook.fire").fail(Rejected("no"))
+        await comes(story, "m1", "one")
+        assert (await story.last(wf, "post")).status == "failed:logic"
+        await story.deploy(version(POST + "\n"))  # resets the run: the event waits again
+        await story.keep.pause(wf)
+        await story.run()
+        run = await story.last(wf, "post")
+        assert run.status == "failed:logic"
+        await publish_as(story, wf, "m2", "one")
+        await story.keep.resume(wf)
+        story.feed.items = []
+        await story.run()
+        assert await behind(story, wf) == [("one", ["m1"]), ("one", ["m1", "m2"])]
+        assert await standing(story, wf) == {"m1": "done", "m2": "done"}
+
+
+async def test_revisions_of_one_event_are_bounded_the_newest_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(revisions_max=3)) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer(SHARED)}, consumers={"post": consumer(mutate=POST)},
+        ))
+        for number in range(1, 8):
+            await comes(story, f"m{number}", number, minutes=5)
+        event = await story.keep.event((await story.event(wf, "in", "shared")).id)
+        assert [(h.revision, h.payload) for h in event.held or ()] == [(5, 5), (6, 6), (7, 7)]
+        assert (event.revisions_held, event.revisions_dropped) == (3, 3)
+        assert "3 older payloads of these are no longer kept" in (await story.keep.explain(event.id)).because
+        m2 = (await story.inputs(wf))["m2"]
+        assert m2.status == "late"
+        [held] = (await story.keep.input(m2.id)).held or ()
+        assert (held.revision, held.payload, held.pruned) == (2, None, True)
+        await story.keep.reprocess(event.id)
+        await story.run()
+        assert (await behind(story, wf))[1:] == [(7, ["m7"])]
+
+
+def test_ten_revisions_of_an_event_are_kept() -> None:
+    assert Policy().revisions_max == 10
 
 
 async def test_an_inputs_outputs_are_all_its_mutations_and_no_others(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 from keepai.ledger.transitions import events
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.model.clock import parse_iso
+from keepai.model.errors import Refused
 from keepai.testing import World
 from keepai.testing.world import WorldMail
-from tests.harness import NOTHING, START, Feed, Story, consumer, js, producer, take_first, workflow
+from tests.harness import NOTHING, POLL, START, Feed, Story, consumer, js, producer, take_first, workflow
 
 
 def registering(entry: str, then: str = "") -> str:
@@ -252,6 +253,111 @@ async def test_skipping_an_input_skips_what_waits_because_of_it_alone(tmp_path: 
         await story.keep.skip_input(inputs["2"].id)
         assert await story.ids(wf, status="skipped") == ["only", "both"]
         assert {i.status for i in await story.keep.inputs(wf)} == {"skipped"}
+
+
+async def test_an_input_is_not_skipped_while_a_run_has_its_event_in_hand(tmp_path: Path) -> None:
+    """DESIGN 6: refused, naming the run; nothing is kept of it."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()}, consumers={"take": consumer(mutate="await ctx.webhook.fire({});")},
+        ))
+        story.feed.put("a")
+        story.feed.put("b")
+        story.world.on("webhook.fire").lose_answer()
+        await story.run()
+        run, inputs = await story.last(wf, "take"), await story.inputs(wf)
+        assert run.phase == "mutating"
+        before = await story.keep.version()
+        with pytest.raises(Refused, match=run.id):
+            await story.keep.skip_input(inputs["a"].id)
+        assert await story.keep.version() == before
+        assert (await story.keep.input(inputs["a"].id)).status == "pending"
+        assert await story.keep.skip_input(inputs["b"].id) == [(await story.event(wf, "in", "b")).id]
+
+
+async def test_an_input_that_is_done_is_not_skipped(tmp_path: Path) -> None:
+    """DESIGN 6: what came of it stays what came of it."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(
+            producers={"poll": producer()}, consumers={"take": consumer(mutate="await ctx.webhook.fire({});")},
+        ))
+        story.feed.put("a")
+        await story.run()
+        [entry] = await story.keep.inputs(wf)
+        before = await story.keep.version()
+        with pytest.raises(Refused, match=r"it is done already"):
+            await story.keep.skip_input(entry.id)
+        assert await story.keep.version() == before
+        assert [i.status for i in await story.keep.inputs(wf)] == ["done"]
+
+
+async def test_a_late_input_can_be_skipped(tmp_path: Path) -> None:
+    shared = POLL.replace("messageId: item.id", 'messageId: "shared"')
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(workflow(producers={"poll": producer(shared)}, consumers={"take": consumer()}))
+        for id in "ab":
+            story.feed.items = [{"id": id, "payload": id}]
+            await story.run(minutes=5)
+        inputs = await story.inputs(wf)
+        assert {id: i.status for id, i in inputs.items()} == {"a": "done", "b": "late"}
+        assert await story.keep.skip_input(inputs["b"].id) == []
+        assert (await story.inputs(wf))["b"].status == "skipped"
+
+
+async def test_what_comes_later_of_skipped_inputs_is_skipped_from_its_beginning(tmp_path: Path) -> None:
+    """DESIGN 6: if all its causes are skipped; it is never work, it says why, and a person may still want it."""
+    poll = """
+      const [one, two] = ["1", "2"].map(id => ctx.registerInput({ source: "feed", type: "item", id, title: id }));
+      const nth = (state ?? 0) + 1;
+      await ctx.publish("in", { messageId: `only ${nth}`, inputId: one, payload: nth });
+      await ctx.publish("in", { messageId: `both ${nth}`, inputId: one, payload: nth });
+      await ctx.publish("in", { messageId: `both ${nth}`, inputId: two, payload: nth });
+      return nth;
+    """
+    fire = "await ctx.webhook.fire({ id: prepared.data.messageId });"
+    async with Story(tmp_path) as story:
+        def version(prepare: str) -> str:
+            take = consumer(prepare, mutate=fire, publishes=["out"], next=(
+                'await ctx.publish("out", { messageId: prepared.data.messageId, payload: 1 });'))
+            return workflow(producers={"poll": producer(poll)}, consumers={"take": take, "end": consumer(
+                subscribe=["out"])})
+        wf = await story.deploy(version(NOTHING))
+        await story.run()
+        await story.keep.skip_input((await story.inputs(wf))["1"].id)
+        await story.deploy(version(take_first()))
+        await story.run(minutes=5)
+        assert sorted(e.params["id"] for e in story.world.effects) == ["both 1", "both 2"]
+        born = await story.event(wf, "in", "only 2")
+        assert (born.status, born.payload) == ("skipped", 2)
+        why = await story.keep.explain(born.id)
+        assert why.because == "It was skipped when it came: a person had skipped every input behind it."
+        assert why.story[0].why == "every input behind it was skipped before it came"
+        assert (await story.inputs(wf))["1"].status == "skipped"
+        await story.keep.reprocess(born.id)  # the newest word counts, for all that follows from it
+        await story.run()
+        assert story.world.effects[-1].params["id"] == "only 2"
+        assert (await story.event(wf, "out", "only 2")).status == "consumed"
+        assert (await story.inputs(wf))["1"].status == "done"
+
+
+async def test_a_skip_while_the_producer_runs_holds_for_what_it_publishes(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        poll = """
+          const inputId = ctx.registerInput({ source: "feed", type: "item", id: "1", title: "One" });
+          if (state) await ctx.gmail.search({ query: "" });
+          await ctx.publish("in", { messageId: `m${state ?? 0}`, inputId, payload: 1 });
+          return (state ?? 0) + 1;
+        """
+        wf = await story.deploy(workflow(producers={"poll": producer(poll)}, consumers={"take": consumer(NOTHING)}))
+        await story.run()
+        [entry] = await story.keep.inputs(wf)
+
+        async def meanwhile(params: object, call: object) -> None:
+            await story.keep.skip_input(entry.id)
+
+        story.world.on("gmail.search").before(meanwhile)
+        await story.run(minutes=5)
+        assert [(e.message_id, e.status) for e in await story.events(wf)] == [("m0", "skipped"), ("m1", "skipped")]
 
 
 async def test_the_status_of_twenty_thousand_inputs_is_there_at_once(tmp_path: Path) -> None:

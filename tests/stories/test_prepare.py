@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -362,6 +363,115 @@ async def test_events_that_were_not_reserved_stay_for_the_next_run(tmp_path: Pat
         await story.run(minutes=5)  # the same items are published again
         assert [e.params["values"][0]["messageId"] for e in story.world.effects] == ["a", "b", "c"]
         assert {e.status for e in await story.events(wf)} == {"consumed"}
+
+
+# -- when a person is quicker ------------------------------------------------------------------------
+
+#: Take everything that waits; between looking and choosing, a read during which anything may happen.
+SLOWLY = """
+  const seen = await ctx.peek("in");
+  await ctx.gmail.get({ id: "m1" });
+  return {
+    reservations: seen.length ? [{ topic: "in", ids: seen.map(e => e.messageId) }] : [],
+    data: seen.map(e => e.messageId).join(), ui: { title: "All" },
+  };
+"""
+
+
+async def overtaken(story: Story, act: Callable[[str], Awaitable[object]], prepare: str = SLOWLY) -> str:
+    """Three events wait, and during the read of `prepare` somebody acts on the first, once; gives the workflow."""
+    story.world.deliver(subject="Slow", id="m1")
+    wf = await story.deploy(taking(prepare))
+    acted = False
+
+    async def meanwhile(params: object, call: object) -> None:
+        nonlocal acted
+        if not acted:
+            acted = True
+            await act(wf)
+
+    story.world.on("gmail.get").before(meanwhile)
+    for id in "abc":
+        story.feed.put(id)
+    await story.run()
+    assert acted
+    return wf
+
+
+async def skip_event(story: Story, wf: str, id: str = "a") -> None:
+    await story.keep.skip_event((await story.event(wf, "in", id)).id)
+
+
+async def skip_input(story: Story, wf: str, id: str = "a") -> None:
+    await story.keep.skip_input((await story.inputs(wf))[id].id)
+
+
+@pytest.mark.parametrize("act", [skip_event, skip_input])
+async def test_a_skip_during_prepare_makes_prepare_run_again(
+    tmp_path: Path, act: Callable[[Story, str], Awaitable[None]],
+) -> None:
+    """DESIGN 6: it is no fault of the script; nothing fails, nothing is asked, and the rest is taken."""
+    async with Story(tmp_path) as story:
+        wf = await overtaken(story, lambda wf: act(story, wf))
+        [run] = [r for r in await story.runs(wf, "take") if r.prepare_result and "b" in r.prepare_result]
+        assert (run.status, run.retry_of, run.failures) == ("committed", None, 0)
+        assert {r.status for r in await story.runs(wf)} == {"committed"}
+        assert [e.params["values"] for e in story.world.effects] == [["b,c"]]
+        statuses = {e.message_id: e.status for e in await story.events(wf)}
+        assert statuses == {"a": "skipped", "b": "consumed", "c": "consumed"}
+        assert await story.keep.needs_you() == []
+        [warning] = story.warnings(run)
+        assert "'a'" in warning
+        assert "A person skipped it after this run had begun. So prepare is run again." in warning
+        reads = [t.name for t in story.keep.views.trace(run.id) if t.kind == "call"]
+        assert reads[:-1] == ["peek", "gmail.get"] * 2, "what was looked at before stays on record"
+
+
+async def test_every_event_may_be_skipped_during_prepare_one_after_the_other(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.world.deliver(subject="Slow", id="m1")
+        wf = await story.deploy(taking(SLOWLY))
+        ids = [f"e{number:02}" for number in range(30)]
+        left = list(ids)
+
+        async def meanwhile(params: object, call: object) -> None:
+            if left:
+                await skip_event(story, wf, left.pop(0))
+
+        story.world.on("gmail.get").before(meanwhile)
+        for id in ids:
+            story.feed.put(id)
+        await story.run()
+        assert {e.status for e in await story.events(wf)} == {"skipped"}
+        assert {r.status for r in await story.runs(wf)} == {"committed"}
+        assert story.world.effects == []
+
+
+async def test_a_skip_that_is_taken_back_during_prepare_changes_nothing(tmp_path: Path) -> None:
+    async def there_and_back(wf: str) -> None:
+        await skip_event(story, wf)
+        await story.keep.reprocess((await story.event(wf, "in", "a")).id)
+
+    async with Story(tmp_path) as story:
+        wf = await overtaken(story, there_and_back)
+        assert [e.params["values"] for e in story.world.effects] == [["a,b,c"]]
+        assert {r.status for r in await story.runs(wf)} == {"committed"}
+
+
+async def test_a_script_that_reserves_what_was_skipped_whatever_it_sees_fails(tmp_path: Path) -> None:
+    """Once it may not have known; the second time it does not look."""
+    async with Story(tmp_path) as story:
+        stubborn = """
+          await ctx.gmail.get({ id: "m1" });
+          return { reservations: [{ topic: "in", ids: ["a"] }], data: "a" };
+        """
+        wf = await overtaken(story, lambda wf: skip_event(story, wf), stubborn)
+        run = await story.last(wf, "take")
+        assert (run.status, run.phase) == ("failed:logic", "preparing")
+        assert run.error is not None
+        assert "'a'" in run.error.message
+        assert "prepare was run again, and reserved it once more" in run.error.message
+        assert story.world.effects == []
 
 
 # -- when prepare fails ------------------------------------------------------------------------------

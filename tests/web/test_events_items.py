@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.async_api import expect
 
-from tests.harness import producer, workflow
+from tests.harness import POLL, consumer, producer, workflow
 from tests.routines import ROW, guarded, items, routine
 
 from .conftest import Served, Tab
@@ -100,6 +100,26 @@ async def test_items_show_their_attempts_and_outputs_and_are_reprocessed(served:
     again = texts((await served.get(page)).body)
     assert "Attempt 2" in again
     assert again.count("✓ applied sheets.appendRow") == 2
+
+
+async def test_what_came_too_late_is_on_the_pages_of_its_event_and_its_input(served: Served) -> None:
+    shared = POLL.replace("messageId: item.id", 'messageId: "shared"')
+    wf = await served.story.deploy(workflow(producers={"poll": producer(shared)}, consumers={"take": consumer()}))
+    for id in ("m1", "m2"):
+        served.story.feed.items = [{"id": id, "payload": {"said": f"word of {id}"}}]
+        await served.story.run(minutes=5)
+    event, m2 = await served.story.event(wf, "in", "shared"), (await served.story.inputs(wf))["m2"]
+    for page in (f"/events/{event.id}", f"/inputs/{m2.id}"):
+        told = texts((await served.get(page)).body)
+        assert "What came too late" in told
+        assert "Revision 2" in told
+        assert "word of m2" in told
+    assert "late “Item m2” led to 0 events and 0 applied mutations; it came after its event was finished; " \
+        "revision 2 was not processed." in told
+    listed = texts((await served.get(f"/workflows/{wf}/inputs?status=late")).body)
+    assert "Item m2" in listed
+    assert "Item m1" not in listed
+    assert "1 + 1 late" in texts((await served.get("/")).body)
 
 
 async def test_an_item_that_its_routine_left_is_skipped(served: Served) -> None:

@@ -11,8 +11,9 @@ from ..ledger.transitions.mutations import Straight
 from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
+from ..model.errors import Overtaken, RuleBroken
 from ..model.operations import Step
-from ..model.records import Run
+from ..model.records import Run, Traced
 from ..model.states import Phase, Status
 from ..runtime.base import Operation
 from . import approval, mutation, prepare_result
@@ -41,6 +42,27 @@ async def execute(stepper: Stepper) -> Run | None:
 
 
 async def _prepare(stepper: Stepper) -> None:
+    """Run `prepare` and pin what it chose; again for every event that a person skipped meanwhile."""
+    gone: set[str] = set()
+    while True:
+        prepared, straight = await _chosen(stepper)
+        trace = stepper.trace.take()
+        try:
+            await _pin(stepper, prepared, trace, straight)
+            return
+        except Overtaken as error:
+            if error.event_id in gone:
+                raise RuleBroken(
+                    f"{error.message} prepare was run again, and reserved it once more. "
+                    "Reserve only events that ctx.peek or ctx.getByIds returned in this run."
+                ) from error
+            gone.add(error.event_id)
+            stepper.trace.put_back(trace)
+            stepper.trace.warning(Step.PREPARE, f"{error.message} So prepare is run again.")
+
+
+async def _chosen(stepper: Stepper) -> tuple[Prepared, Straight | None]:
+    """What `prepare` chose, and how the call that follows from it is recorded with it, if that is known already."""
     ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
     result = prepare_result.parse(ended, stepper.handler, stepper.parts.policy, warnings)
@@ -48,14 +70,18 @@ async def _prepare(stepper: Stepper) -> None:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen = result.wishes, ended.ahead
     prepared = Prepared(stepper.begun_ms, result.text, result.wanted)
-    straight = _straight(stepper) if result.wanted else None
+    return prepared, _straight(stepper) if result.wanted else None
+
+
+async def _pin(
+    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], straight: Straight | None,
+) -> None:
+    ledger, run = stepper.parts.ledger, stepper.run
     if straight is None:
-        stepper.run = await stepper.parts.ledger.write(
-            runs.prepare, stepper.run, prepared, stepper.trace.take(), *_entered(result.wanted),
-        )
+        stepper.run = await ledger.write(runs.prepare, run, prepared, trace, *_entered(prepared.wanted))
     else:
-        stepper.run, stepper.sent = await stepper.parts.ledger.write(
-            mutations.prepare_and_send, stepper.run, prepared, stepper.trace.take(), straight, barrier=True,
+        stepper.run, stepper.sent = await ledger.write(
+            mutations.prepare_and_send, run, prepared, trace, straight, barrier=True,
         )
 
 
@@ -116,8 +142,8 @@ async def _next(stepper: Stepper) -> Run | None:
         state = kept_state(parts, ended.value, stepper.handler.name)
     wake_at = _wake_at(stepper)
     end = ConsumerEnd(
-        publications=publications, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
-        trace=stepper.trace.take(),
+        publications=publications, revisions_max=parts.policy.revisions_max, state=state, wake_at=wake_at,
+        recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
     )
     await stepper.start_prepare(state, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)

@@ -18,7 +18,7 @@ async def execute(stepper: Stepper) -> Run | None:
     return await parts.ledger.write(
         runs.commit_producer, run, tuple(gate.gathered.inputs.values()),
         tuple(gate.gathered.publications.values()), kept_state(parts, ended.value, stepper.handler.name),
-        next_run_at(stepper), stepper.trace.take(), stepper.follow,
+        next_run_at(stepper), stepper.trace.take(), stepper.follow, parts.policy.revisions_max,
     )
 
 

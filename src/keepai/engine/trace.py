@@ -39,6 +39,10 @@ class Trace:
         lines, self._lines = self._lines, []
         return lines
 
+    def put_back(self, lines: list[Traced]) -> None:
+        """What was taken could not be kept yet."""
+        self._lines = lines + self._lines
+
     def _add(
         self, step: Step, kind: str, name: str, args: str | None, answer: str | None, error: str | None,
         duration_ms: int | None,

@@ -21,6 +21,7 @@ KeepError                   what happened, to what, why, what to do
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
 ├ LedgerError               the durable store
 │ ├ Conflict                the row is not in the state that was expected
+│ │ └ Overtaken             a person skipped an event while `prepare` was choosing it
 │ ├ LedgerUnusable          the file cannot be used; says what to do
 │ │ └ LedgerOlder           it was put back, or lost its log: a person must accept that
 │ └ LedgerStopped           a write failed earlier; nothing starts until it is reopened
@@ -247,6 +248,16 @@ class Conflict(LedgerError):
     """A row is not in the state that was expected."""
 
     code = "conflict"
+
+
+class Overtaken(Conflict):
+    """A person skipped an event while `prepare` was choosing it: `prepare` is run again."""
+
+    code = "overtaken"
+
+    def __init__(self, message: str, event_id: str) -> None:
+        super().__init__(message)
+        self.event_id = event_id
 
 
 class LedgerUnusable(LedgerError):

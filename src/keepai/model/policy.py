@@ -26,6 +26,7 @@ class Policy:
     payload_bytes_max: int = _setting(1 << 20, "How large an event's payload may be.")  # type: ignore[assignment]
     prepare_bytes_max: int = _setting(2 << 20, "How large a PrepareResult may be.")  # type: ignore[assignment]
     events_per_run_max: int = _setting(10_000, "How many events one run may publish.")  # type: ignore[assignment]
+    revisions_max: int = _setting(10, "How many payloads that came too late for an event are kept of it.")  # type: ignore[assignment]
     reservations_max: int = _setting(1_000, "How many events one run may reserve.")  # type: ignore[assignment]
     peek_default: int = _setting(100, "How many events ctx.peek returns when no limit is given.")  # type: ignore[assignment]
     peek_max: int = _setting(1_000, "How many events ctx.peek returns at most.")  # type: ignore[assignment]

@@ -111,6 +111,19 @@ class Script(Record):
 
 
 @dataclass(frozen=True)
+class Held(Record):
+    """A payload that was published over an event that a run had taken or that had ended: kept, shown, not processed."""
+
+    event_id: str
+    revision: int
+    payload: Json  # None if it is no longer kept
+    caused_by: tuple[str, ...]
+    created_by: str | None
+    created_at: int | None
+    pruned: bool = False  # whether it is no longer kept
+
+
+@dataclass(frozen=True)
 class Event(Record):
     """One message in a topic."""
 
@@ -125,9 +138,11 @@ class Event(Record):
     caused_by: tuple[str, ...]
     attempt: int
     revision: int
-    revisions_held: int  # later payloads that arrived after this one was frozen
+    revisions_held: int  # later payloads that arrived after this one was frozen, and are kept
+    revisions_dropped: int  # those that are no longer kept
     created_at: int
     pruned: bool = False  # whether its payload was thrown away, long after its end
+    held: tuple[Held, ...] | None = None  # those later payloads, only where one event is asked for
 
 
 @dataclass(frozen=True)
@@ -192,12 +207,13 @@ class Input(Record):
     type: str
     external_id: str
     title: str
-    status: str  # "pending", "done" or "skipped"
+    status: str  # "pending", "done", "skipped" or "late"
     needs_you: bool
     created_by: str
     created_at: int
     outputs: tuple[Mutation, ...] | None = None  # only where one input is asked for
     events: tuple[Event, ...] | None = None
+    held: tuple[Held, ...] | None = None  # payloads of it that came after their events were taken or had ended
 
 
 @dataclass(frozen=True)
@@ -351,6 +367,6 @@ class Action(Record):
 
 
 __all__ = [
-    "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Input", "InputStatus", "Item", "Mutation", "Output",
-    "Record", "Reserved", "Run", "Script", "Traced", "Workflow",
+    "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Held", "Input", "InputStatus", "Item", "Mutation",
+    "Output", "Record", "Reserved", "Run", "Script", "Traced", "Workflow",
 ]

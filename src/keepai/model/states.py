@@ -182,7 +182,7 @@ MUTATION = _machine("mutation", MutationStatus, {M.IN_FLIGHT}, {
     M.SKIPPED: {},
 })
 
-EVENT = _machine("event", EventStatus, {E.PENDING}, {
+EVENT = _machine("event", EventStatus, {E.PENDING, E.SKIPPED}, {
     E.PENDING: {E.CONSUMED: "the run that reserved it committed", E.SKIPPED: "a person skips"},
     E.CONSUMED: {E.PENDING: "a person reprocesses it"},
     E.SKIPPED: {E.PENDING: "a person reprocesses it"},
@@ -190,7 +190,7 @@ EVENT = _machine("event", EventStatus, {E.PENDING}, {
 
 INPUT = _machine("input", InputStatus, {I.ACTIVE}, {
     I.ACTIVE: {I.SKIPPED: "a person skips"},
-    I.SKIPPED: {I.ACTIVE: "a person has its item worked on once more"},
+    I.SKIPPED: {I.ACTIVE: "a person has its item or its event processed once more"},
 })
 
 WORKFLOW = _machine("workflow", WorkflowStatus, {W.ACTIVE}, {

@@ -64,7 +64,7 @@ class Came(TypedDict):
     source: NotRequired[str]
     type: NotRequired[str]
     id: NotRequired[str]
-    status: NotRequired[Literal["pending", "done", "skipped"]]
+    status: NotRequired[Literal["pending", "done", "skipped", "late"]]
 
 
 class Published(TypedDict):

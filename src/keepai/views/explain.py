@@ -13,13 +13,13 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
-from ..model.records import Approval, Mutation, Record, Run
+from ..model.records import Approval, Held, Mutation, Record, Run
 from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
 from .contradictions import told
 from .movers import Mover, Movers
 from .questions import Questions
-from .standing import input_status
+from .standing import held_record, input_status
 from .story import TOLD_MAX, Scope, Told, notes_of, tell
 from .verify import late_evidence
 
@@ -65,6 +65,7 @@ class Explanation(Record):
     moved_by: tuple[Mover, ...]
     story: tuple[Told, ...]
     untold: int = 0  # earlier moves that the story leaves out
+    held: tuple[Held, ...] = ()  # payloads that came too late to be processed
 
 
 class Explainer:
@@ -146,9 +147,11 @@ class Explainer:
         runs = [run_record(r) for r in self._read.all("look_runs_of_event", **where)]
         inputs, sent = self._read.all("look_inputs_of_event", **where), self._mutations_of(runs)
         subjects = (row["id"], *(run.id for run in runs))
+        moves = self._read.all("look_moves", workflow_id=row["workflow_id"], subject=row["id"])
+        held = self._read.all("look_held_of_event", **where, revision=row["revision"])
         return self._made(
             row["id"], "event", row["workflow_id"], standing="reserved" if row["reserved_by"] else row["status"],
-            because=reasons.of_event(row, runs),
+            because=reasons.of_event(row, runs, moves), held=tuple(held_record(each) for each in held),
             selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
             attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
             scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
@@ -159,22 +162,24 @@ class Explainer:
         events = self._read.all("look_events_of_input", **where)
         mutations = [mutation_record(r) for r in self._read.all("look_mutations_of_input", **where)]
         item = self._read.one("look_item_of_input", input_id=row["id"])
-        subjects = (row["id"], *(e["id"] for e in events), *(m.id for m in mutations))
+        held = self._read.all("look_held_of_input", **where)
+        subjects = (row["id"], *(e["id"] for e in events), *(h["event_id"] for h in held), *(m.id for m in mutations))
         subjects += (item["id"],) if item else ()
         status = input_status(row)
         return self._made(
             row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
-            because=self._why_input(row, item, events, mutations), selected=tuple(_selected_event(e) for e in events),
+            because=self._why_input(row, item, events, mutations, held), held=tuple(held_record(each) for each in held),
+            selected=(*(_selected_event(e) for e in events), *(_selected_late(each) for each in held)),
             attempted=tuple(_attempt(m) for m in mutations),
-            moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events),
+            moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events, held),
             scope=Scope(row["workflow_id"], subjects, notes_of((), mutations)),
         )
 
     def _why_input(
-        self, row: Row, item: Row | None, events: Sequence[Row], mutations: Sequence[Mutation],
+        self, row: Row, item: Row | None, events: Sequence[Row], mutations: Sequence[Mutation], held: Sequence[Row],
     ) -> str:
         if item is None:
-            return reasons.of_input(row, events, mutations)
+            return reasons.of_input(row, events, mutations, held)
         runs = self._read.all("look_runs_of_item", workflow_id=row["workflow_id"], item_id=item["id"])
         why = reasons.of_item(item, [run_record(r) for r in runs], mutations)
         return f"It stands for the item {item['id']}, which is {item['status']}. {why}"
@@ -189,23 +194,25 @@ class Explainer:
             scope=Scope(row["id"], (row["id"],), {}, since_at=0),
         )
 
-    def _of_waiting(self, row: Row, events: Sequence[Row]) -> tuple[Mover, ...]:
-        """Whatever moves the events of an input that still wait."""
-        pending = [e for e in events if e["status"] == "pending"] if row["waiting"] else []
-        found = [mover for event in pending[:_WAITING_MAX] for mover in self._movers.of_event(event)]
+    def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[Mover, ...]:
+        """Whatever moves the events of an input that still wait, or those for which it came too late."""
+        moved = [e for e in events if e["status"] == "pending"] if row["waiting"] else []
+        if row["late"] and not row["waiting"]:
+            moved = [e for h in held[:_WAITING_MAX] if (e := self._read.one("look_event", event_id=h["event_id"]))]
+        found = [mover for event in moved[:_WAITING_MAX] for mover in self._movers.of_event(event)]
         return tuple(dict.fromkeys(found)) or self._movers.finished()
 
     # -- what they share ---------------------------------------------------------------------------
 
     def _made(
         self, id: str, kind: str, workflow_id: str, *, standing: str, because: str, selected: tuple[Selected, ...],
-        attempted: tuple[Attempted, ...], moved_by: tuple[Mover, ...], scope: Scope,
+        attempted: tuple[Attempted, ...], moved_by: tuple[Mover, ...], scope: Scope, held: tuple[Held, ...] = (),
     ) -> Explanation:
         story = tell(self._read, scope)
         assert moved_by, f"{kind} {id}: something moves it, or it is finished"
         return Explanation(
             id, kind, workflow_id, standing, because, selected, attempted, moved_by, story[-TOLD_MAX:],
-            max(0, len(story) - TOLD_MAX),
+            max(0, len(story) - TOLD_MAX), held,
         )
 
     def _lineage(self, run: Run) -> list[Run]:
@@ -266,3 +273,9 @@ def _held(approval: Approval) -> Attempted:
 
 def _selected_event(row: Row) -> Selected:
     return Selected("event", row["id"], f"{row['topic']}/{row['message_id']}")
+
+
+def _selected_late(row: Row) -> Selected:
+    """An event for which an input came too late."""
+    what = f"{row['topic']}/{row['message_id']}: revision {row['revision']}, not processed"
+    return Selected("event", row["event_id"], what)

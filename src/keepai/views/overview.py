@@ -23,11 +23,12 @@ class Arrived(Record):
     total: int
     pending: int
     skipped: int
+    late: int  # that came after their event was finished, and were not processed
 
     @property
     def done(self) -> int:
         """Those of which nothing is left to do."""
-        return self.total - self.pending - self.skipped
+        return self.total - self.pending - self.skipped - self.late
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,9 @@ def _arrived(read: Reader, workflow_id: str, pending: Iterable[Row]) -> list[Arr
     waiting = Counter((r["source"], r["type"]) for r in pending)
     skipped = {(r["source"], r["type"]): r["skipped"]
                for r in read.all("look_inputs_skipped", workflow_id=workflow_id)}
+    late = {(r["source"], r["type"]): r["late"] for r in read.all("look_inputs_late", workflow_id=workflow_id)}
     return [
-        Arrived(*(kind := (r["source"], r["type"])), r["total"], waiting[kind], skipped.get(kind, 0))
+        Arrived(*(kind := (r["source"], r["type"])), r["total"], waiting[kind], skipped.get(kind, 0), late.get(kind, 0))
         for r in read.all("look_inputs_by_kind", workflow_id=workflow_id)
     ]
 

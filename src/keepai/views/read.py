@@ -11,14 +11,14 @@ from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
 from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
-from ..model.states import EventStatus, WorkflowStatus
+from ..model.states import WorkflowStatus
 from .answers import subject
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
 from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
-from .standing import input_record
+from .standing import event_record, held_record, input_record
 from .verify import Knows
 
 #: Lists show the newest this many, oldest first.
@@ -62,7 +62,8 @@ class Views:
         where = {"workflow_id": row["workflow_id"], "input_id": input_id}
         outputs = tuple(mutation_record(r) for r in self._read.all("look_mutations_of_input", **where))
         events = tuple(event_record(r) for r in self._read.all("look_events_of_input", **where))
-        return input_record(row, outputs, events)
+        held = tuple(held_record(r) for r in self._read.all("look_held_of_input", **where))
+        return input_record(row, outputs, events, held)
 
     def outputs(self, workflow: str) -> list[Output]:
         """What went out, each with the inputs behind it."""
@@ -105,11 +106,12 @@ class Views:
         return [event_record(row) for row in reversed(rows)]
 
     def event(self, event_id: str) -> Event:
-        """One event."""
+        """One event, with the payloads that came too late for it."""
         row = self._read.one("look_event", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        return event_record(row)
+        where = {"workflow_id": row["workflow_id"], "event_id": event_id, "revision": row["revision"]}
+        return event_record(row, tuple(held_record(r) for r in self._read.all("look_held_of_event", **where)))
 
     def mutation(self, mutation_id: str) -> Mutation:
         """One side effect."""
@@ -215,18 +217,6 @@ def about(question: Escalation) -> str:
 def _matches(row: Row, search: str) -> bool:
     wanted = search.casefold()
     return any(wanted in str(row[name]).casefold() for name in ("title", "external_id", "id"))
-
-
-def event_record(row: Row) -> Event:
-    """An event as people see it."""
-    return Event(
-        id=row["id"], workflow_id=row["workflow_id"], topic=row["topic"], message_id=row["message_id"],
-        payload=stored(row["payload"]) if row["payload"] else None, status=EventStatus(row["status"]),
-        reserved_by=row["reserved_by"],
-        created_by=row["created_by"], caused_by=tuple(sorted(row["causes"].split(","))) if row["causes"] else (),
-        attempt=row["attempt"], revision=row["revision"], revisions_held=row["held"], created_at=row["created_at"],
-        pruned=not row["payload"],
-    )
 
 
 def _traced(row: Row) -> Traced:

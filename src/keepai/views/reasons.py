@@ -109,19 +109,38 @@ def of_approval(approval: Approval) -> str:
     return f"{_APPROVALS[approval.status]}{by}"
 
 
-def of_event(event: Row, runs: Sequence[Run]) -> str:
+def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row]) -> str:
     """Why an event waits, or what took it."""
-    taken = next((r for r in reversed(runs) if r.state is Status.COMMITTED), None)
     if event["status"] == "consumed":
-        return f"Run {taken.id} took it." if taken else "A run took it."
+        taken = next((r for r in reversed(runs) if r.state is Status.COMMITTED), None)
+        return f"Run {taken.id} took it.{_late_payloads(event)}" if taken else f"A run took it.{_late_payloads(event)}"
     if event["status"] == "skipped":
-        of = f" when run {taken.id} ended" if taken and taken.updated_at == event["updated_at"] else ""
-        return f"A person decided that nothing shall come of it{of}."
+        return f"{_why_skipped(moves[-1])}{_late_payloads(event)}"
     again = f" This is attempt {event['attempt']}: a person had it processed once more." if event["attempt"] > 1 else ""
     held = f" {_count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
     return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{again}{held}"
+
+
+def _why_skipped(move: Row) -> str:
+    """Who skipped an event, from the last move that the account has of it."""
+    if move["source"] is None:
+        return "It was skipped when it came: a person had skipped every input behind it."
+    of = f" when run {move['why']} ended" if move["why"] else ""
+    return f"A person decided that nothing shall come of it{of}."
+
+
+def _late_payloads(event: Row) -> str:
+    """What came after an event was taken or had ended."""
+    late = event["newest"] - event["revision"]
+    if late <= 0:
+        return ""
+    lost = late - event["held"]
+    gone = f" {_count(lost, 'older payload')} of these {'is' if lost == 1 else 'are'} no longer kept." if lost else ""
+    if late == 1:
+        return f" Revision {event['newest']} came too late and was not processed.{gone}"
+    return f" {_count(late, 'later payload')} up to revision {event['newest']} came too late: not processed.{gone}"
 
 
 _ENDED_ITEMS = {
@@ -145,7 +164,7 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
     return f"Run {item['held_by']} has it in hand{why} ({done}).{again}"
 
 
-def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation]) -> str:
+def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation], held: Sequence[Row]) -> str:
     """What came of an input."""
     waiting = sum(e["status"] == "pending" for e in events)
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
@@ -154,7 +173,21 @@ def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation]) -> 
         return f"{came}; {_count(waiting, 'event')} of it not taken yet."
     if row["status"] == "skipped":
         return f"{came}; a person decided that nothing more shall come of it."
-    return f"{came}; nothing of it waits."
+    if row["late"]:
+        return f"{came}; {_unprocessed(held)}."
+    later = f" A later payload of it came too: {_unprocessed(held)}." if held else ""
+    return f"{came}; nothing of it waits.{later}"
+
+
+def _unprocessed(held: Sequence[Row]) -> str:
+    """That payloads of an input came too late to be processed."""
+    if len({each["event_id"] for each in held}) > 1:
+        listed = ", ".join(f"revision {each['revision']} of {each['topic']}/{each['message_id']}" for each in held)
+        return f"it came after its events were finished; {listed}: not processed"
+    numbers = [str(each["revision"]) for each in held]
+    if len(numbers) == 1:
+        return f"it came after its event was finished; revision {numbers[0]} was not processed"
+    return f"it came after its event was finished; revisions {', '.join(numbers)} were not processed"
 
 
 def _count(number: int, noun: str) -> str:

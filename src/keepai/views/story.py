@@ -42,7 +42,7 @@ ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop", "accept_older")
 #: Machine → the moves whose own reason is told; the others are as the table of moves says.
 _OWN: Mapping[str, Collection[str]] = {
     "status": ("paused", "failed"), "mutation": ("failed", "needs_reconcile", "indeterminate"),
-    "repair": ("declined", "refused", "waiting"),
+    "repair": ("declined", "refused", "waiting"), "event": ("skipped",),
 }
 
 #: What was decided without a move → what it means where no reason is kept with it.
@@ -129,7 +129,7 @@ def _own(machine: str, target: str, why: str | None) -> str | None:
     try:
         error = stored(why)
     except ValueError:
-        return why  # a person's words, or a note
+        return why if machine != "event" else None  # a person's words, or a note; of an event, the run that had it
     return str(error["message"]) if isinstance(error, dict) and "message" in error else None
 
 

@@ -14,16 +14,18 @@ with chosen as (
   select t.id, t.seq, t.input_id from chosen r cross join item_run x cross join item t
   where x.workflow_id = :workflow_id and x.run_id = r.id and t.id = x.item_id
 ), reached as (
-  select c.input_id from chosen r cross join reservation v cross join event_cause c
-  where v.workflow_id = :workflow_id and v.run_id = r.id and c.workflow_id = :workflow_id and c.event_id = v.event_id
+  select c.input_id from chosen r cross join reservation_cause c where c.workflow_id = :workflow_id and c.run_id = r.id
   union select i.id from chosen r cross join input i
   where i.workflow_id = :workflow_id and i.seq > r.seq and i.seq < r.end_seq and i.created_by = r.id
   union select c.input_id from chosen r cross join event e cross join event_cause c
   where e.workflow_id = :workflow_id and e.seq > r.seq and e.seq < r.end_seq and e.created_by = r.id
-    and c.workflow_id = :workflow_id and c.event_id = e.id
+    and c.workflow_id = :workflow_id and c.event_id = e.id and c.attempt = 1 and c.revision = 1
+  union select h.input_id from event_revision v cross join held_cause h
+  where v.workflow_id = :workflow_id and v.created_by in (select r.id from chosen r)
+    and h.workflow_id = :workflow_id and h.event_id = v.event_id and h.revision = v.revision
   union select c.input_id from event_revision v cross join event_cause c
   where v.workflow_id = :workflow_id and v.created_by in (select r.id from chosen r)
-    and c.workflow_id = :workflow_id and c.event_id = v.event_id
+    and c.workflow_id = :workflow_id and c.event_id = v.event_id and c.revision = v.revision
   union select w.input_id from worked w
 ), touched as (
   select 'run' as kind, r.id, r.seq from chosen r

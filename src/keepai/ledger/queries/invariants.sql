@@ -74,9 +74,19 @@ where r.kind = 'producer' and not exists (
 -- name: never_cause_missing
 -- A consumer's event that lacks a cause of what its run reserved.
 select e.id, c.input_id from event e cross join run r on r.id = e.created_by and r.kind = 'consumer'
-cross join reservation v on v.workflow_id = r.workflow_id and v.run_id = r.id
-cross join event_cause c on c.workflow_id = v.workflow_id and c.event_id = v.event_id
+cross join reservation_cause c on c.workflow_id = r.workflow_id and c.run_id = r.id
 except select event_id, input_id from event_cause;
+
+-- name: never_cause_made_up
+-- A consumer's event with a cause, from its beginning, of which its run reserved nothing.
+select c.event_id, c.input_id from event_cause c cross join event e on e.id = c.event_id
+cross join run r on r.id = e.created_by and r.kind = 'consumer' where c.attempt = 1 and c.revision = 1
+except select e.id, c.input_id from event e cross join run r on r.id = e.created_by and r.kind = 'consumer'
+cross join reservation_cause c on c.workflow_id = r.workflow_id and c.run_id = r.id;
+
+-- name: never_cause_ahead
+-- A cause of an event with a payload that the event does not have.
+select c.event_id, c.input_id from event_cause c join event e on e.id = c.event_id where c.revision > e.revision;
 
 -- name: never_run_not_pinned
 -- A run past prepare without its PrepareResult.

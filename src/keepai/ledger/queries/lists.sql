@@ -13,7 +13,7 @@ where workflow_id = :workflow_id and seq < :before and seq > :floor
   and (:text is null or instr(lower(title), lower(:text)) or instr(lower(title), lower(:upper))
     or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text)
   and (:status is null or (:status = 'needs you' and needs_you) or :status = case when waiting then 'pending'
-    when status = 'skipped' or item_skipped then 'skipped' else 'done' end)
+    when status = 'skipped' or item_skipped then 'skipped' when late then 'late' else 'done' end)
 order by seq desc limit :limit;
 
 -- name: list_mutations_floor
@@ -34,18 +34,14 @@ order by seq desc limit :limit;
 
 -- name: count_inputs_of_mutation
 -- How many inputs led to a mutation, counted up to a limit.
-select count(*) as number from (select distinct c.input_id
-  from mutation m cross join reservation r cross join event_cause c
-  where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
-    and c.workflow_id = r.workflow_id and c.event_id = r.event_id
+select count(*) as number from (select c.input_id from mutation m cross join reservation_cause c
+  where m.id = :mutation_id and c.workflow_id = m.workflow_id and c.run_id = m.run_id
   union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id limit :limit) x;
 
 -- name: list_inputs_of_mutation
 -- The inputs that led to a mutation, oldest first, after a place.
-select i.* from (select distinct c.input_id
-  from mutation m cross join reservation r cross join event_cause c
-  where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
-    and c.workflow_id = r.workflow_id and c.event_id = r.event_id
+select i.* from (select c.input_id from mutation m cross join reservation_cause c
+  where m.id = :mutation_id and c.workflow_id = m.workflow_id and c.run_id = m.run_id
   union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id) x
 cross join input_standing i where i.id = x.input_id and i.seq > :after
 order by i.seq limit :limit;
@@ -57,12 +53,7 @@ order by seq desc limit 1 offset :span;
 
 -- name: list_events
 -- Events of a topic or of all; "reserved" are those of the pending ones that a run has in hand.
-select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
-    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
-  (select count(*) from event_revision v
-    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
-from event e
+select e.* from event_standing e
 where e.workflow_id = :workflow_id and e.seq < :before and e.seq >= :floor
   and (:since is null or e.created_at >= :since) and (:topic is null or e.topic = :topic)
   and (:text is null or instr(lower(e.message_id), lower(:text)) or instr(lower(e.message_id), lower(:upper))
@@ -73,12 +64,7 @@ order by e.seq desc limit :limit;
 
 -- name: list_events_pending
 -- The same for what waits: the few of them are found wherever they lie in a long list.
-select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
-    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
-  (select count(*) from event_revision v
-    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
-from event e where e.workflow_id = :workflow_id and e.seq in (select p.seq from event p
+select e.* from event_standing e where e.workflow_id = :workflow_id and e.seq in (select p.seq from event p
   where p.workflow_id = :workflow_id and p.status = 'pending' and p.seq < :before
     and (:since is null or p.created_at >= :since) and (:topic is null or p.topic = :topic)
     and (:text is null or instr(lower(p.message_id), lower(:text)) or instr(lower(p.message_id), lower(:upper))

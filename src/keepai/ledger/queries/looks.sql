@@ -57,47 +57,50 @@ select * from mutation where contradicted_at is not null order by contradicted_a
 -- What went out because of an input.
 select distinct m.* from event_cause c cross join reservation r cross join mutation m
 where c.workflow_id = :workflow_id and c.input_id = :input_id
-  and r.workflow_id = c.workflow_id and r.event_id = c.event_id
+  and r.workflow_id = c.workflow_id and r.event_id = c.event_id and r.attempt = c.attempt and r.revision >= c.revision
   and m.workflow_id = r.workflow_id and m.run_id = r.run_id
 union select m.* from item t join mutation m on m.item_id = t.id
 where t.workflow_id = :workflow_id and t.input_id = :input_id order by seq;
 
 -- name: look_inputs_of_mutation
 -- What came in that led to a mutation.
-select distinct c.input_id from mutation m cross join reservation r cross join event_cause c
-where m.id = :mutation_id and r.workflow_id = m.workflow_id and r.run_id = m.run_id
-  and c.workflow_id = r.workflow_id and c.event_id = r.event_id
+select c.input_id from mutation m cross join reservation_cause c
+where m.id = :mutation_id and c.workflow_id = m.workflow_id and c.run_id = m.run_id
 union select t.input_id from mutation m join item t on t.id = m.item_id where m.id = :mutation_id order by input_id;
 
 -- name: look_events
 -- The newest events of a workflow, newest first.
-select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
-    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
-  (select count(*) from event_revision v
-    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
-from event e
+select e.* from event_standing e
 where e.workflow_id = :workflow_id and (:topic is null or e.topic = :topic) and (:status is null or e.status = :status)
 order by e.seq desc limit :limit;
 
 -- name: look_events_of_input
 -- Events that an input caused, however many hops away.
-select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
-    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
-  (select count(*) from event_revision v
-    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
-from event_cause x join event e on e.id = x.event_id
-where x.workflow_id = :workflow_id and x.input_id = :input_id order by e.seq;
+select e.* from event_standing e
+where e.id in (select x.event_id from event_cause x where x.workflow_id = :workflow_id and x.input_id = :input_id
+  union select h.event_id from held_cause h join event k on k.id = h.event_id and k.attempt = h.attempt
+  where h.workflow_id = :workflow_id and h.input_id = :input_id)
+order by e.seq;
+
+-- name: look_held_of_event
+-- The payloads that came after the one that an event has, oldest first, and the inputs behind each.
+select v.event_id, v.revision, v.payload, v.created_by, v.created_at,
+  (select string_agg(h.input_id, ',') from held_cause h
+    where h.workflow_id = v.workflow_id and h.event_id = v.event_id and h.revision = v.revision) as causes
+from event_revision v where v.workflow_id = :workflow_id and v.event_id = :event_id and v.revision > :revision
+order by v.revision;
+
+-- name: look_held_of_input
+-- The payloads of an input that came after their event was taken or had ended, oldest first; one may be kept no longer.
+select h.event_id, h.revision, v.payload, v.created_by, v.created_at, h.input_id as causes,
+  e.topic, e.message_id, e.status, e.reserved_by
+from held_cause h join event e on e.id = h.event_id
+left join event_revision v on v.workflow_id = h.workflow_id and v.event_id = h.event_id and v.revision = h.revision
+where h.workflow_id = :workflow_id and h.input_id = :input_id order by e.seq, h.revision;
 
 -- name: look_event
 -- One event, in the same form.
-select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
-    where c.workflow_id = e.workflow_id and c.event_id = e.id) as causes,
-  (select count(*) from event_revision v
-    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
-from event e where e.id = :event_id;
+select e.* from event_standing e where e.id = :event_id;
 
 -- name: look_runs
 -- The newest runs of a workflow, newest first.
@@ -136,16 +139,17 @@ where r.workflow_id = :workflow_id and r.lineage = :lineage order by a.seq;
 
 -- name: look_inputs_of_run
 -- The inputs behind what a run pinned, as people know them.
-select distinct i.id, i.title, i.seq from reservation v cross join event_cause c cross join input i
-where v.workflow_id = :workflow_id and v.run_id = :run_id
-  and c.workflow_id = v.workflow_id and c.event_id = v.event_id and i.id = c.input_id
+select i.id, i.title, i.seq from reservation_cause c cross join input i
+where c.workflow_id = :workflow_id and c.run_id = :run_id and i.id = c.input_id
 union select i.id, i.title, i.seq from item_run x join item t on t.id = x.item_id join input i on i.id = t.input_id
 where x.workflow_id = :workflow_id and x.run_id = :run_id order by seq;
 
 -- name: look_inputs_of_event
 -- The inputs behind an event, as people know them.
-select i.id, i.title from event_cause c join input i on i.id = c.input_id
-where c.workflow_id = :workflow_id and c.event_id = :event_id order by i.seq;
+select i.id, i.title, i.seq from event e join event_cause c on c.event_id = e.id and c.attempt = e.attempt
+join input i on i.id = c.input_id where e.workflow_id = :workflow_id and e.id = :event_id
+union select i.id, i.title, i.seq from event e join held_cause h on h.event_id = e.id and h.attempt = e.attempt
+join input i on i.id = h.input_id where e.workflow_id = :workflow_id and e.id = :event_id order by 3;
 
 -- name: look_runs_of_event
 -- Every run that pinned an event, oldest first.

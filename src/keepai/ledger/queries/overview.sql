@@ -10,7 +10,12 @@ select distinct i.workflow_id, i.seq, i.source, i.type from topic t
 cross join event e cross join event_cause c cross join input i
 where t.workflow_id = :workflow_id and t.subscriber is not null
   and e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
-  and c.workflow_id = e.workflow_id and c.event_id = e.id and i.id = c.input_id
+  and c.workflow_id = e.workflow_id and c.event_id = e.id and c.attempt = e.attempt and i.id = c.input_id
+union select i.workflow_id, i.seq, i.source, i.type from topic t
+cross join event e cross join held_cause h cross join input i
+where t.workflow_id = :workflow_id and t.subscriber is not null
+  and e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending'
+  and h.workflow_id = e.workflow_id and h.event_id = e.id and h.attempt = e.attempt and i.id = h.input_id
 union select i.workflow_id, i.seq, i.source, i.type from item x join input i on i.id = x.input_id
 where x.workflow_id = :workflow_id and x.status in ('processing', 'failed', 'needs_attention')
 limit :limit;
@@ -19,6 +24,12 @@ limit :limit;
 -- How many of each source and type nothing more shall come of, by a person's word.
 select source, type, count(*) as skipped from input
 where workflow_id = :workflow_id and status = 'skipped' group by source, type;
+
+-- name: look_inputs_late
+-- How many of each source and type came after their event was finished, and nothing else of them waits.
+select source, type, count(*) as late from input_standing
+where workflow_id = :workflow_id and id in (select h.input_id from held_cause h where h.workflow_id = :workflow_id)
+  and late and not waiting and status = 'active' and not item_skipped group by source, type;
 
 -- name: look_mutations_by_connector
 -- How many mutations went through each connector.

@@ -2,7 +2,8 @@
 --
 --   A workflow has script versions; the active one says which topics and handlers exist.
 --   A producer's run registers inputs (what came in, in a person's words) and publishes events;
---   event_cause ties each event to the inputs behind it, for ever.
+--   event_cause ties each event, in each of its attempts, to the inputs behind it, for ever. What is published over an
+--   event that a run has taken, or that has ended, is an event_revision; held_cause names the inputs behind that.
 --   A consumer's run reserves events (reservation keeps them as they were then), makes at most one
 --   mutation, publishes further events and commits: its events are consumed, its state is kept.
 --   A routine's run works through items (item_run says which, and in which attempt); an item is an input
@@ -119,6 +120,7 @@ create table event (
   message_id text not null,
   payload text not null,
   revision integer not null default 1,
+  newest integer not null default 1,
   status text not null constraint event_status_known check (
     status = 'pending' or status = 'consumed' or status = 'skipped'),
   reserved_by text references run (id),
@@ -134,11 +136,14 @@ create table event (
 create index event_pending on event (workflow_id, topic, seq) where status = 'pending';
 create index event_reserved on event (reserved_by) where reserved_by is not null;
 
+-- `revision` is the first one of the event with which the input came: a run that reserved an earlier one owes it nothing.
 create table event_cause (
   workflow_id text not null,
   event_id text not null references event (id),
+  attempt integer not null,
   input_id text not null references input (id),
-  primary key (event_id, workflow_id, input_id)
+  revision integer not null,
+  primary key (event_id, workflow_id, attempt, input_id)
 ) without rowid;
 
 create index event_cause_by_input on event_cause (input_id, workflow_id, event_id);
@@ -152,6 +157,18 @@ create table event_revision (
   created_at integer not null,
   primary key (workflow_id, event_id, revision)
 ) without rowid;
+
+-- `attempt` is that of the event if a run had reserved it when the revision came, and 0 if it had ended.
+create table held_cause (
+  workflow_id text not null,
+  event_id text not null references event (id),
+  revision integer not null,
+  input_id text not null references input (id),
+  attempt integer not null,
+  primary key (event_id, workflow_id, revision, input_id)
+) without rowid;
+
+create index held_cause_by_input on held_cause (workflow_id, input_id, event_id);
 
 create table run (
   workflow_id text not null references workflow (id),
@@ -208,6 +225,7 @@ create table reservation (
   topic text not null,
   message_id text not null,
   attempt integer not null,
+  revision integer not null,
   payload text not null,
   primary key (run_id, workflow_id, event_id)
 ) without rowid;
@@ -413,14 +431,34 @@ select t.*,
       where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
 from item t;
 
+-- The inputs behind what a run reserved, as they were when it reserved: what it did is caused by these and no others.
+create view reservation_cause as
+select v.workflow_id, v.run_id, v.event_id, c.input_id from reservation v cross join event_cause c
+where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
+
+-- An event with the inputs behind its present attempt, those that came while a run had reserved it, and how many payloads
+-- came after the one that it has: all of them, and those that are still kept.
+create view event_standing as
+select e.*,
+  (select string_agg(c.input_id, ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id and c.attempt = e.attempt) as causes,
+  (select string_agg(h.input_id, ',') from held_cause h
+    where h.workflow_id = e.workflow_id and h.event_id = e.id and h.attempt = e.attempt) as joined,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e;
+
 create view input_standing as
 select i.*,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id
+  exists (select 1 from event_cause c join event e on e.id = c.event_id and e.attempt = c.attempt
     join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
     where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending')
+  or exists (select 1 from held_cause h join event e on e.id = h.event_id and e.attempt = h.attempt
+    where h.workflow_id = i.workflow_id and h.input_id = i.id and e.reserved_by is not null)
   or exists (select 1 from item t
     where t.input_id = i.id and t.status in ('processing', 'failed', 'needs_attention')) as waiting,
-  exists (select 1 from event_cause c join event e on e.id = c.event_id join run r on r.id = e.reserved_by
+  exists (select 1 from event_cause c join event e on e.id = c.event_id and e.attempt = c.attempt
+    join run r on r.id = e.reserved_by
     where c.workflow_id = i.workflow_id and c.input_id = i.id
       and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
         or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
@@ -430,5 +468,8 @@ select i.*,
       and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
         or (r.id is null and t.status = 'failed')
         or exists (select 1 from mutation m where m.item_id = t.id and m.status = 'indeterminate'))) as needs_you,
-  exists (select 1 from item t where t.input_id = i.id and t.status = 'skipped') as item_skipped
+  exists (select 1 from item t where t.input_id = i.id and t.status = 'skipped') as item_skipped,
+  exists (select 1 from held_cause h where h.workflow_id = i.workflow_id and h.input_id = i.id
+    and not exists (select 1 from event_cause c
+      where c.workflow_id = h.workflow_id and c.event_id = h.event_id and c.input_id = h.input_id)) as late
 from input i;

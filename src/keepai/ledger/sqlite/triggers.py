@@ -26,6 +26,10 @@ BINDINGS: Mapping[str, tuple[str, str, str, str]] = {
     "workflow": ("workflow", "status", "id", "id"),
 }
 
+#: Why an event may begin as skipped.
+BORN_SKIPPED = "every input behind it was skipped before it came"
+
+
 def _brief(value: str) -> str:
     """A text that is short enough, or the hash of it; most are, and then no function of ours need be called."""
     return f"case when length({value}) <= {BRIEF_MAX} then {value} else account_brief({value}) end"
@@ -48,7 +52,10 @@ WHY: Mapping[str, tuple[str, str]] = {
         f"when new.status = 'applied' then {_brief('new.result')} else new.error end",
     ),
     "event": (
-        "json_object('topic', new.topic, 'message_id', new.message_id, 'run', new.created_by)", "old.reserved_by",
+        "case when new.status = 'skipped' then json_object('topic', new.topic, 'message_id', new.message_id, "
+        f"'run', new.created_by, 'message', '{BORN_SKIPPED}') "
+        "else json_object('topic', new.topic, 'message_id', new.message_id, 'run', new.created_by) end",
+        "old.reserved_by",
     ),
     "input": (
         "json_object('source', new.source, 'type', new.type, 'external_id', new.external_id, 'title', new.title, "
@@ -180,7 +187,8 @@ _REST = {
     "run": ("workflow_id", "seq", "id", "handler", "kind", "major", "minor", "trigger", "retry_of", "lineage",
             "attempt", "phase", "status", "reason", "prepared_at", "outcome", "error", "retry_at", "failures",
             "exhausted", "observed", "host", "epoch", "created_at", "updated_at"),
-    "reservation": ("workflow_id", "run_id", "position", "event_id", "topic", "message_id", "attempt"),
+    "reservation": ("workflow_id", "run_id", "position", "event_id", "topic", "message_id", "attempt",
+                    "revision"),
 }
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...model.errors import Refused, RuleBroken
+from ...model.errors import KeepError, Overtaken, Refused, RuleBroken
 from ...model.light import light
+from ...model.policy import Policy
+from ...model.states import EventStatus, InputStatus
 from ..base import Row, Tx
 
 
@@ -45,20 +47,27 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registratio
 
 
 def publish(
-    tx: Tx, workflow_id: str, run_id: str, publications: Sequence[Publication], first: int | None = None,
+    tx: Tx, workflow_id: str, run_id: str, publications: Sequence[Publication],
+    revisions_max: int = Policy.revisions_max, first: int | None = None, skipped: Set[str] = frozenset(),
 ) -> None:
-    """Put events into topics: last write wins until somebody has taken the event. Their numbers may be taken already,
-    from `first` on."""
+    """Put events into topics: last write wins until a run has taken the event. Their numbers may be taken already,
+    from `first` on. A new event whose inputs are all `skipped` is skipped from its beginning."""
     touched: dict[str, int] = {}
     numbered = _counted(tx, workflow_id, publications) if first is None else enumerate(publications, first)
     for seq, entry in numbered:
-        event_id, is_news = _put(tx, workflow_id, run_id, seq, entry)
-        for input_id in entry.causes:
-            tx.run("cause_insert", workflow_id=workflow_id, event_id=event_id, input_id=input_id)
-        if is_news:
+        skip = bool(entry.causes) and skipped >= set(entry.causes)
+        if _put(tx, workflow_id, run_id, seq, entry, revisions_max, skip):
             touched[entry.topic] = seq
     for topic, seq in touched.items():
         tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=seq)
+
+
+def skipped_causes(tx: Tx, workflow_id: str, publications: Sequence[Publication]) -> Set[str]:
+    """The inputs behind what a producer publishes of which nothing more shall come."""
+    if not publications or tx.one("input_skipped_any", workflow_id=workflow_id) is None:
+        return frozenset()
+    rows = [tx.one("input_by_id", input_id=each) for each in {cause for p in publications for cause in p.causes}]
+    return {str(row["id"]) for row in rows if row and row["status"] == InputStatus.SKIPPED}
 
 
 Entry = TypeVar("Entry")
@@ -69,42 +78,64 @@ def _counted(tx: Tx, workflow_id: str, entries: Sequence[Entry]) -> Iterable[tup
     return enumerate(entries, tx.tick(workflow_id, len(entries)) - len(entries) + 1) if entries else ()
 
 
-def _put(tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication) -> tuple[str, bool]:
-    """The event's id, and whether there is something to look at for whoever takes its topic."""
+def _put(
+    tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication, revisions_max: int, skip: bool,
+) -> bool:
+    """Whether there is something new to look at for the consumer of its topic."""
     event_id = tx.new_id("evt")
     if tx.run(
         "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
         message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
+        status=EventStatus.SKIPPED if skip else EventStatus.PENDING,
     ):
-        return event_id, True
-    return _put_again(tx, workflow_id, run_id, entry)
-
-
-def _put_again(tx: Tx, workflow_id: str, run_id: str, entry: Publication) -> tuple[str, bool]:
+        _tie(tx, workflow_id, event_id, entry.causes, attempt=1, revision=1)
+        return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
     assert known is not None, "what was in the way of an insert is there"
-    event_id = str(known["id"])
-    if known["status"] != "pending" or known["reserved_by"] is not None:
-        _hold(tx, known, run_id, entry.payload)
-        return event_id, False
-    if known["payload"] == entry.payload:
-        return event_id, False
-    tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
-    return event_id, True
+    if known["status"] != EventStatus.PENDING or known["reserved_by"] is not None:
+        _hold(tx, known, run_id, entry, revisions_max)
+        return False
+    return _revise(tx, known, entry)
 
 
-def _hold(tx: Tx, event: Row, run_id: str, payload: str) -> None:
-    """Keep a payload that came too late beside the frozen one."""
-    workflow_id, event_id = event["workflow_id"], event["id"]
-    latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
-    newest = latest["payload"] if latest else event["payload"]
-    if payload == newest:
+def _tie(tx: Tx, workflow_id: str, event_id: str, causes: Sequence[str], attempt: int, revision: int) -> int:
+    """Tie an event to the inputs behind it; how many it was not tied to yet."""
+    return sum(tx.run(
+        "cause_insert", workflow_id=workflow_id, event_id=event_id, attempt=attempt, input_id=each, revision=revision,
+    ) for each in causes)
+
+
+def _revise(tx: Tx, event: Row, entry: Publication) -> bool:
+    """Publish over an event that waits: whether its payload is another one.
+
+    A further input makes a revision of its own even with the same payload: a run that had reserved the event and was
+    given up was not caused by it."""
+    workflow_id, event_id = event["workflow_id"], str(event["id"])
+    joined = _tie(tx, workflow_id, event_id, entry.causes, event["attempt"], event["newest"] + 1)
+    differs = bool(event["payload"] != entry.payload)
+    if joined or differs:
+        tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
+    return differs
+
+
+def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: int) -> None:
+    """Keep a payload that came too late, with the inputs behind it, beside the frozen one."""
+    where = {"workflow_id": event["workflow_id"], "event_id": event["id"]}
+    latest = tx.one("event_revision_latest", revision=event["revision"], **where)
+    revision = int(latest["revision"] if latest else event["revision"])
+    same = entry.payload == (latest or event)["payload"]
+    if latest is None and same and all(
+        tx.one("cause_known", attempt=event["attempt"], input_id=each, **where) for each in entry.causes
+    ):
         return
-    revision = (latest["revision"] if latest else event["revision"]) + 1
-    tx.run(
-        "event_revision_insert", workflow_id=workflow_id, event_id=event_id, revision=revision,
-        payload=payload, run_id=run_id, now=tx.now,
-    )
+    if latest is None or not same:
+        revision = event["newest"] + 1
+        tx.run("event_revision_insert", revision=revision, payload=entry.payload, run_id=run_id, now=tx.now, **where)
+        tx.run("event_number", event_id=event["id"], revision=revision)
+        tx.run("event_revision_trim", revisions_max=revisions_max, **where)
+    attempt = event["attempt"] if event["reserved_by"] else 0
+    for each in entry.causes:
+        tx.run("held_cause_insert", revision=revision, input_id=each, attempt=attempt, **where)
 
 
 def touch(tx: Tx, workflow_id: str, topic: str) -> None:
@@ -130,40 +161,72 @@ def reserve(
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
         event = tx.one("event_waiting", **address)
         if event is None or not tx.run("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
-            raise RuleBroken(_why_not(tx.one("event_find", **address), topic, message_id))
+            raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
         tx.run("reservation_insert", workflow_id=workflow_id, run_id=run_id, position=position, **event)
         pinned.append(event)
     return pinned
 
 
-def _why_not(event: Row | None, topic: str, message_id: str) -> str:
+def _why_not(tx: Tx, run_id: str, event: Row | None, topic: str, message_id: str) -> KeepError:
+    """A person may skip an event while `prepare` runs; anything else is the script's fault."""
     if event is None:
         why = "there is no such event in this workflow"
     elif event["reserved_by"]:
         why = f"it is reserved by {event['reserved_by']}"
     else:
         why = f"it is {event['status']}, not pending"
-    return (
-        f"prepare reserved {message_id!r} of topic {topic!r}, but {why}. "
-        "Reserve only events that ctx.peek or ctx.getByIds returned in this run."
-    )
+    said = f"prepare reserved {message_id!r} of topic {topic!r}, but {why}."
+    if event is not None and event["status"] == EventStatus.SKIPPED and tx.one(
+        "event_skipped_since", event_id=event["id"], run_id=run_id,
+    ) is not None:
+        return Overtaken(f"{said} A person skipped it after this run had begun.", str(event["id"]))
+    return RuleBroken(f"{said} Reserve only events that ctx.peek or ctx.getByIds returned in this run.")
 
 
 def release(tx: Tx, workflow_id: str, run_id: str) -> None:
-    """Let go of a run's events: they wait again, with the newest payload that came meanwhile."""
+    """Let go of a run's events: they wait again, with the newest payload and all the inputs that came meanwhile."""
     for event in tx.all("event_release", run_id=run_id, now=tx.now):
-        _offer_again(tx, workflow_id, event["id"], event["topic"])
+        latest = _newest(tx, workflow_id, event)
+        if latest is not None:
+            _adopt(tx, workflow_id, event, latest, reserved_in=event["attempt"])
+        touch(tx, workflow_id, event["topic"])
 
 
 def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
-    """Have an ended event processed once more, as a new attempt; False if it has not ended."""
+    """Have an ended event processed once more, as a new attempt; False if it has not ended.
+
+    It takes the newest payload that came meanwhile, with the inputs behind that; without one it is as it was."""
     _check_content(tx, workflow_id, event_id)
     event = tx.one("event_reprocess", event_id=event_id, now=tx.now)
     if event is None:
         return False
     _check_taken(tx, workflow_id, event_id, event["topic"])
-    _offer_again(tx, workflow_id, event_id, event["topic"])
+    latest = _newest(tx, workflow_id, event)
+    if latest is not None:
+        _adopt(tx, workflow_id, event, latest, reserved_in=None)
+    else:
+        tx.run("cause_repeat", workflow_id=workflow_id, event_id=event_id, attempt=event["attempt"] - 1)
+    taken_up = {"workflow_id": workflow_id, "event_id": event_id, "attempt": event["attempt"]}
+    tx.run("input_take_up_of_event", now=tx.now, **taken_up)
+    touch(tx, workflow_id, event["topic"])
     return True
+
+
+def _newest(tx: Tx, workflow_id: str, event: Row) -> Row | None:
+    """The newest payload that came after the one that an event has, if it is still kept."""
+    return tx.one(
+        "event_revision_latest", workflow_id=workflow_id, event_id=event["id"], revision=event["revision"],
+    )
+
+
+def _adopt(tx: Tx, workflow_id: str, event: Row, latest: Row, reserved_in: int | None) -> None:
+    """An event takes the newest payload with the inputs behind it, and those that came while it was reserved in an
+    attempt."""
+    revision, event_id = latest["revision"], event["id"]
+    tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=revision, now=tx.now)
+    held = {"workflow_id": workflow_id, "event_id": event_id, "revision": revision, "reserved_in": reserved_in}
+    tx.run("held_cause_take", attempt=event["attempt"], **held)
+    tx.run("held_cause_taken", **held)
 
 
 def _check_taken(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:
@@ -181,16 +244,8 @@ def _check_content(tx: Tx, workflow_id: str, event_id: str) -> None:
     event = tx.one("event_by_id", event_id=event_id)
     if event is None or event["payload"]:
         return
-    later = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
-    if later is None or later["revision"] <= event["revision"]:
+    if _newest(tx, workflow_id, event) is None:
         raise Refused(
             f"The payload of event {event_id} was pruned, so it cannot be processed once more. "
             "If its producer publishes it again, it can."
         )
-
-
-def _offer_again(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:
-    latest = tx.one("event_revision_latest", workflow_id=workflow_id, event_id=event_id)
-    if latest:
-        tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=latest["revision"], now=tx.now)
-    touch(tx, workflow_id, topic)

@@ -9,6 +9,7 @@ from typing import Any
 from ...model.codec import stored
 from ...model.errors import Conflict
 from ...model.light import light
+from ...model.policy import Policy
 from ...model.records import Run, Traced
 from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status, WorkflowStatus
 from ..base import Reader, Row, Tx
@@ -72,6 +73,7 @@ class ConsumerEnd:
     """What a consumer's committed run leaves behind."""
 
     publications: tuple[Publication, ...] = ()
+    revisions_max: int = Policy.revisions_max  # how many payloads that came too late are kept of one event
     state: str | None = None
     wake_at: int | None = None
     recheck_at: int | None = None
@@ -279,7 +281,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
         causes = tuple(dict.fromkeys([str(row["input_id"]) for row in found]))  # several events may share one
         publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
-        events.publish(tx, run.workflow_id, run.id, publications, first)
+        events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
     ended = tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
     _store(tx, run, end.state)
     tx.run(
@@ -300,10 +302,12 @@ def _events_become(run: Run) -> EventStatus:
 def commit_producer(
     tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
     state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
+    revisions_max: int = Policy.revisions_max,
 ) -> Run | None:
     """The handler returned: inputs, events, state and the next due time, in one step; and what follows begins in it."""
     events.register(tx, run.workflow_id, run.id, inputs)
-    events.publish(tx, run.workflow_id, run.id, publications)
+    skipped = events.skipped_causes(tx, run.workflow_id, publications)
+    events.publish(tx, run.workflow_id, run.id, publications, revisions_max, skipped=skipped)
     return commit_routine(tx, run, state, next_run_at, trace, follow)
 
 

@@ -167,12 +167,18 @@ def _held(event: Row) -> str:
 
 def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]:
     """A person decides that nothing more shall come of an input; returns the events skipped with it."""
+    where = {"workflow_id": workflow_id, "input_id": input_id}
+    held = tx.one("event_reserved_of_input", **where)
+    if held is not None:
+        raise Refused(
+            f"Input {input_id} cannot be skipped: run {held['reserved_by']} has reserved its event {held['id']}. "
+            "Skip that run, or wait until it has ended."
+        )
+    if tx.one("input_done", input_id=input_id) is not None:
+        raise Refused(f"Input {input_id} cannot be skipped: it is done already, and nothing of it waits.")
     if not tx.run("input_skip", input_id=input_id, now=tx.now):
         raise Refused(f"Input {input_id} is skipped already.")
-    skipped = [
-        str(row["id"])
-        for row in tx.all("event_of_skipped_inputs", workflow_id=workflow_id, input_id=input_id)
-    ]
+    skipped = [str(row["id"]) for row in tx.all("event_of_skipped_inputs", **where)]
     for event_id in skipped:
         events.skip(tx, workflow_id, event_id)
     _skip_item_of(tx, input_id)

@@ -23,7 +23,7 @@ _LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@click.option("--status", type=click.Choice(["pending", "done", "skipped"]), help="Only these.")
+@click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these.")
 @click.option("--search", metavar="TEXT", help="Only those with this in their title.")
 @_LAST
 @with_json
@@ -190,6 +190,9 @@ def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tupl
     told = [(outcome(each), each.id) for each in input.outputs or ()]
     told += [_waits(look, event, takers) for event in input.events or () if _is_work(event, takers)]
     told += _unfinished(look, input)
+    if input.status == "late":
+        told += [(f"came too late: revision {each.revision} was not processed", each.event_id)
+                 for each in input.held or ()]
     return told or [("nothing went out", "")]
 
 

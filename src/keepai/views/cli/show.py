@@ -165,7 +165,7 @@ def _iso(ms: int) -> str:
 
 def _lines(data: Data) -> list[str]:
     lines = [f"{data['what']} {data['id']}"]
-    lists = ("history", "trace", "acts", "outputs", "events", "inputs", "items", "runs", "gaps")
+    lists = ("history", "trace", "acts", "outputs", "events", "inputs", "items", "runs", "gaps", "held")
     for name, value in data.items():
         if name not in ("what", "id", *lists) and value not in (None, [], {}, ""):
             lines += _field(name, value)
@@ -173,6 +173,7 @@ def _lines(data: Data) -> list[str]:
     lines += _section("worked on by", [f"{r['id']}  {r['status']}  {r['version']}" for r in data.get("runs") or []])
     lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
     lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])
+    lines += _section("came too late", [_of_held(each) for each in data.get("held") or []])
     lines += _section("caused by", [f"{i['id']}  {i['title']}" for i in data.get("inputs") or []])
     lines += _section("trace", [f"{_time(t['at'])} {t['step']} {t['told']}" for t in data.get("trace") or []])
     lines += _section("history", _moves(data["history"]))
@@ -204,6 +205,11 @@ def _section(title: str, entries: list[str]) -> list[str]:
 def _of_mutation(mutation: Data) -> str:
     title = line(mutation["preview"]) if mutation["item_id"] else mutation["title"] or line(mutation["preview"])
     return f"{mutation['id']}  {mutation['status']}  {title}"
+
+
+def _of_held(held: Data) -> str:
+    payload = "no longer kept" if held["pruned"] else json.dumps(held["payload"], ensure_ascii=False)
+    return f"{held['event_id']}  revision {held['revision']}, not processed  {payload}"
 
 
 def _moves(history: list[Data]) -> list[str]:

@@ -16,7 +16,7 @@ import click
 COLOURS = {
     "done": "green", "applied": "green", "committed": "green", "active": "green", "consumed": "green",
     "pending": "yellow", "paused": "yellow", "in_flight": "yellow", "needs_reconcile": "yellow",
-    "processing": "yellow", "needs_attention": "red",
+    "processing": "yellow", "late": "yellow", "needs_attention": "red",
     "failed": "red", "indeterminate": "red", "crashed": "red", "stopped": "red", "error": "red", "warning": "yellow",
 }
 WIDTH_LEAST = 20

@@ -58,6 +58,7 @@ def _lines(look: Look, data: Data) -> list[str]:
     lines += field("because", with_name(str(data["because"]), handle(name, data["workflow_id"])))
     lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
     lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
+    lines += [each for held in data["held"] for each in _held(held)]
     lines += ["  moved by"]
     lines += [each for mover in data["moved_by"] for each in _mover(look, mover, name, data["workflow_id"])]
     return [*lines, *_story(data)]
@@ -65,6 +66,13 @@ def _lines(look: Look, data: Data) -> list[str]:
 
 def _selected(selected: Data) -> str:
     return f"{selected['kind']} {selected['id']}: {selected['title']}"
+
+
+def _held(held: Data) -> list[str]:
+    """A payload that came too late to be processed."""
+    payload = "no longer kept" if held["pruned"] else json.dumps(held["payload"], ensure_ascii=False)
+    return [*field("came too late", f"revision {held['revision']} of {held['event_id']}, not processed"),
+            *exact("", f"payload {payload}")]
 
 
 def _attempted(attempt: Data) -> list[str]:

@@ -29,7 +29,7 @@ _PLAIN_FILTERS = ("capitalize", "default", "first", "last", "length", "list", "r
 TONES: Mapping[str, tuple[str, str]] = MappingProxyType({
     **dict.fromkeys(("done", "applied", "committed", "consumed", "allow", "approved", "deployed"), ("good", "✓")),
     **dict.fromkeys(("running", "active", "in_flight", "processing"), ("busy", "●")),
-    **dict.fromkeys(("waiting", "pending", "reserved", "needs_reconcile", "asked", "ask"), ("wait", "○")),
+    **dict.fromkeys(("waiting", "pending", "reserved", "needs_reconcile", "asked", "ask", "late"), ("wait", "○")),
     **dict.fromkeys(("needs you", "needs_attention", "indeterminate"), ("ask", "!")),
     **dict.fromkeys(("failed", "crashed", "deny", "rejected", "refused"), ("bad", "✕")),
     **dict.fromkeys(("paused", "stopped"), ("quiet", "‖")),
