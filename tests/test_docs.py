@@ -274,7 +274,8 @@ def misfit(line: str) -> str | None:
     """What is wrong with a command line of `keep`, as far as its names tell."""
     command: click.Command = keep
     context = click.Context(keep, info_name="keep")
-    words = shlex.split(re.split(r" [|>]| 2>", line)[0], comments=True)[1:]
+    words = shlex.split(line, comments=True)[1:]
+    words = words[:next((n for n, word in enumerate(words) if word in ("|", ">", "2>", "2>>")), len(words))]
     while True:
         try:
             _, rest, _ = command.make_parser(context).parse_args(list(words))

@@ -83,8 +83,8 @@ def test_a_grant_can_be_narrowed_to_certain_params_and_so_many_calls(blocked: Pl
     limits = ("--match", "values=Bob*", "--match", "spreadsheetId=*", "--per-run", "1", "--per-day", "3")
     told = blocked.type("grant", WF, "sheets.appendRow", *limits).stdout
     assert told == (
-        "email-to-sheets may use sheets.appendRow, where values is like Bob*, where spreadsheetId is like *, "
-        "at most 1 time a run, at most 3 times a day.\n")
+        "email-to-sheets may use sheets.appendRow, only where values is like Bob*, only where spreadsheetId is like *, "
+        "at most 1 per run, at most 3 per day.\n")
     blocked.type("dev", "--once", code=4)
     assert blocked.rows() == []
     assert "granted only for values like 'Bob*'" in blocked.type("todo", code=4).stdout

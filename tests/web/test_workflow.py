@@ -18,11 +18,13 @@ PHONE = {"viewport": {"width": 320, "height": 640}}
 CHANGED = LINES.replace("values: [prepared.data.messageId]", 'values: [prepared.data.messageId, "<b>checked</b>"]')
 
 
-async def act(served: Served, name: str, back: str, **params: str) -> Answer:
+async def act(served: Served, name: str, back: str, rule: dict[str, str] | None = None, **params: str) -> Answer:
     """An act as the page sends it, and the page that follows."""
     version = str(await served.story.keep.version())
     fields = {"act": name, "back": back, "told": "It is done.", "p.shown": version}
-    answer = await served.post("/act", None, **fields, **{f"p.{key}": value for key, value in params.items()})
+    fields |= {f"p.{key}": value for key, value in params.items()}
+    fields |= {f"rule.{key}": value for key, value in (rule or {}).items()}
+    answer = await served.post("/act", None, **fields)
     assert (answer.status, answer.headers["location"]) == (303, back), answer.body
     return await served.get(back)
 
@@ -97,13 +99,16 @@ async def test_a_permission_says_who_set_it_and_is_changed_with_limits(served: S
     assert first.count("Ask me each time") == 1, "feed.list is a read, of which nobody can be asked"
     shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode="ask")).body)
     assert "sheets.appendRow ○ ask set now by person" in shown
-    rule = '{"mode": "allow", "match": {"spreadsheetId": "bo*"}, "per_day": 20}'
-    shown = texts((await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode=rule)).body)
-    assert "sheets.appendRow ✓ allow only spreadsheetId like bo*, 20 per day set now" in shown
-    rule = '{"mode": "allow", "a": 1}'
-    refused = (await act(served, "grant", page, wf=wf, capability="sheets.appendRow", mode=rule)).body
+    rule = {"mode": "allow", "match": "spreadsheetId=bo*\r\n\r\n", "ask_when": "values[2] > 1000", "per_day": "20",
+            "deny_when": "", "per_run": ""}
+    body = (await act(served, "grant", page, rule, wf=wf, capability="sheets.appendRow")).body
+    limits = "only where spreadsheetId is like bo*, a person is asked when values[2] &gt; 1000, at most 20 per day"
+    assert f"sheets.appendRow ✓ allow {limits} set now" in texts(body)
+    assert "spreadsheetId=bo*" in body, "the form shows the rule, to be changed"
+    wrong = {"mode": "allow", "match": "spreadsheetId"}
+    refused = (await act(served, "grant", page, wrong, wf=wf, capability="sheets.appendRow")).body
     assert "Not done" in refused
-    assert "has no &#39;a&#39;" in refused
+    assert "is not PARAM=PATTERN" in refused
 
 
 async def test_what_nobody_granted_is_shown_as_refused(served: Served) -> None:

@@ -7,7 +7,7 @@ in here. Exceptions of the method itself pass through untouched: what they lead 
 from __future__ import annotations
 
 import typing
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -15,6 +15,8 @@ from typing import Any, Literal, cast
 from ..model.codec import Json, encode
 from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
 from ..model.operations import Kind
+from ..model.permissions import ParamKind
+from .kit.params import kinds_in
 from .shapes import Misfit, Shape
 from .values import Call, Page, Verdict
 from .visible import described, visible
@@ -120,6 +122,8 @@ class OperationSpec:
         value = _object(params).get(self.target_name) if self.target_name else None
         if value is None:
             return ""
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            return ", ".join(map(str, value))
         return value if isinstance(value, str) else encode(value)
 
     def identity(self, params: Json) -> dict[str, Json]:
@@ -142,20 +146,24 @@ class OperationSpec:
             raise ConnectorBroke(f"compare_payload of {self.full_name} returned {verdict!r}.")
         return cast(Comparison, verdict)
 
+    @cached_property
+    def kinds(self) -> Mapping[str, ParamKind]:
+        """Param → what it is, for the rules that judge it; what is text is left out."""
+        return kinds_in(_object_schema(self.params_schema)) if self.params_schema else {}
+
     def check_declaration(self) -> None:
         """Refuse types that cannot be used, and identity names that the params do not have."""
-        known = self._known_names()
+        known = self.param_names
         _ = self.result_schema
         wrong = [name for name in sorted(self._identity_names) if known is not None and name not in known]
         if wrong:
             raise ConfigError(f"{self.full_name} says that {wrong[0]!r} is identity; its params lack it.")
 
-    def _known_names(self) -> frozenset[str] | None:
-        schema = self.params_schema
-        if schema is None:
-            return None
-        here = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
-        return frozenset(here["properties"]) if "properties" in here else None
+    @property
+    def param_names(self) -> frozenset[str] | None:
+        """What the params may be called; None: anything."""
+        schema = _object_schema(self.params_schema) if self.params_schema else {}
+        return frozenset(schema["properties"]) if "properties" in schema else None
 
     @cached_property
     def _identity_names(self) -> frozenset[str]:
@@ -181,6 +189,12 @@ class OperationSpec:
             return self.result.dump(result)
         except Misfit:
             return Shape(None, "").dump(result)
+
+
+def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of the params themselves, which may stand apart under a name."""
+    here: dict[str, Any] = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    return here
 
 
 def _object(params: Json) -> dict[str, Json]:

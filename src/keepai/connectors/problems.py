@@ -28,7 +28,7 @@ def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
         return _unknown_key(str(error["loc"][-1]), path, here)
     if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
         return f"{path} must be {_named(here, root)}, not {_shown(error['input'])}"
-    return f"{path}: {error['msg']}"
+    return f"{path}: {str(error['msg']).removeprefix('Value error, ').rstrip('.')}"
 
 
 def _unknown_key(key: str, path: str, here: Schema) -> str:

@@ -7,12 +7,14 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..connectors.base import OperationSpec
 from ..ledger.base import Row
 from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
 from ..model.errors import ConfigError, Conflict, Finding, NotFound, Refused, ScriptInvalid
-from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, grant_of
+from ..model.operations import Kind
+from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.manifest import Manifest
@@ -150,7 +152,7 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
 
 
 def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
-    """Refuse a grant for something that no connector offers; a slip in a `deny` must not be silent."""
+    """Refuse a grant that cannot mean what it says: a slip in a `deny` must not be silent."""
     connector, _, operation = capability.partition(".")
     if connector == INPUTS:
         if operation not in parts.surface.input_types:
@@ -162,6 +164,20 @@ def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
         close = difflib.get_close_matches(capability, offered, n=1)
         advice = f"Did you mean {close[0]!r}?" if close else "It is written connector.operation."
         raise NotFound(f"There is no capability {capability!r}. {advice}")
+    else:
+        _check_rule(parts.connectors[connector].operations[operation], capability, rule)
+
+
+def _check_rule(spec: OperationSpec, capability: str, rule: Grant) -> None:
+    check_params(rule, capability, spec.param_names, spec.kinds)
+    if spec.kind is Kind.MUTATION:
+        return
+    for name in ("ask_when", "per_day"):
+        if name in rule.to_json():
+            raise ConfigError(
+                f"The grant of {capability}: {name} is for mutations, and {capability} is a read. "
+                "A read can be narrowed by match, deny_when and per_run."
+            )
 
 
 def _same(parts: Parts, row: Row, source_hash: str) -> bool:

@@ -160,7 +160,7 @@ def _must_ask(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> bool:
     """Whether a person must see this call first; one that nobody allowed is refused."""
     with _At(wanted.operation):
         now = Permissions(parts, run, read)  # as a person has it at this moment
-        return now.check(wanted.operation.name, wanted.params, may_ask=True) is Mode.ASK
+        return now.check(wanted.operation.name, wanted.params, may_ask=True).mode is Mode.ASK
 
 
 class _At:

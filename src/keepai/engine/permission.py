@@ -7,7 +7,7 @@ from functools import cached_property
 from ..ledger.base import Reader
 from ..model.codec import Json
 from ..model.operations import Kind
-from ..model.permissions import INPUTS, Grant, Mode, Use, from_text, judge, judge_inputs
+from ..model.permissions import INPUTS, Grant, Judged, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
 from ..model.states import Phase, Status
 from .parts import Parts
@@ -27,12 +27,14 @@ class Permissions:
         rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
         return {str(r["capability"]): from_text(r["rule"]) for r in rows}
 
-    def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Mode:
+    def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
         grant = self._grants.get(capability)
-        mode = judge(grant, capability, params, self._use(capability, grant), may_ask=may_ask)
+        connector, _, operation = capability.partition(".")
+        kinds = self._parts.connectors[connector].operations[operation].kinds if grant else None
+        judged = judge(grant, capability, params, self._use(capability, grant), may_ask=may_ask, kinds=kinds)
         self._used[capability] = self._used.get(capability, 0) + 1
-        return mode
+        return judged
 
     def _use(self, capability: str, grant: Grant | None) -> Use:
         """What was used of the limits that a rule has."""

@@ -1,12 +1,25 @@
-"""What a workflow may do: one rule per capability, and the one function that judges a call by it."""
+"""What a workflow may do: one rule per capability, and the one function that judges a call by it.
+
+A rule judges what a param means, not how it is spelled. The connector says what a param is (its kind), and the host has
+brought it into its one normal form before it comes here, so that what is judged is also what is shown and sent:
+
+    addresses   each entry by itself; the name beside an address does not count
+    url         scheme and host in small letters, no dot segments
+    path        parts below a folder, no dot segments
+    text        as it is; everything that has no other kind
+
+Comparison is case-sensitive, except for domains and for the scheme and host of a URL.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from functools import lru_cache
+from typing import NamedTuple
 
 from .codec import Json, encode, stored
 from .errors import ConfigError, NotGranted
@@ -19,32 +32,104 @@ class Mode(StrEnum):
     DENY = "deny"  #: the call is refused
 
 
+class ParamKind(StrEnum):
+    """What a param of a connector is."""
+
+    ADDRESSES = "addresses"  #: one or more e-mail addresses
+    URL = "url"  #: an address of the web
+    PATH = "path"  #: a file below a folder
+    TEXT = "text"  #: anything else
+
+
+#: Param → what it is; params that are not named are text.
+Kinds = Mapping[str, ParamKind]
+
+#: In a rule it stands for every address that a call names, whatever the params are called: to, cc, bcc, attendees.
+RECIPIENTS = "recipients"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison of one param of a call: `values[2] > 1000`."""
+
+    path: str
+    operator: str
+    value: Json
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(_shown, self.value)) if isinstance(self.value, list) else _shown(self.value)
+        return f"{self.path} {self.operator} {shown}"
+
+
 @dataclass(frozen=True)
 class Grant:
     """A rule: a mode, optionally only for certain params, optionally only so often."""
 
     mode: Mode
     match: Mapping[str, str] = field(default_factory=dict)  # param path → pattern with * and ?
+    ask_when: tuple[Condition, ...] = ()  # a person is asked if any of them holds
+    deny_when: tuple[Condition, ...] = ()  # the call is refused if any of them holds
     per_run: int | None = None  # calls of one run
     per_day: int | None = None  # mutations of any 24 hours
 
+    def to_json(self) -> dict[str, Json]:
+        """The rule as a person would write it, without what it does not say."""
+        said: dict[str, Json] = {
+            "mode": self.mode.value, "match": dict(self.match), "ask_when": [str(each) for each in self.ask_when],
+            "deny_when": [str(each) for each in self.deny_when], "per_run": self.per_run, "per_day": self.per_day,
+        }
+        return {name: value for name, value in said.items() if value}
+
     def to_text(self) -> str:
         """The rule as canonical JSON."""
-        return encode({
-            "mode": self.mode, "match": dict(self.match), "per_run": self.per_run, "per_day": self.per_day,
-        })
+        return encode(self.to_json())
+
+    @property
+    def limits(self) -> tuple[str, ...]:
+        """What narrows the rule, in words."""
+        told = [f"only where {path} is like {pattern}" for path, pattern in self.match.items()]
+        told += [f"a person is asked when {each}" for each in self.ask_when]
+        told += [f"denied when {each}" for each in self.deny_when]
+        told += [f"at most {self.per_run:,} per run"] if self.per_run is not None else []
+        told += [f"at most {self.per_day:,} per day"] if self.per_day is not None else []
+        return tuple(told)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The params that the rule looks at."""
+        return (*self.match, *(each.path for each in (*self.ask_when, *self.deny_when)))
+
+
+_FIELDS = ("mode", "match", "ask_when", "deny_when", "per_run", "per_day")
 
 
 def grant_of(given: object, capability: str) -> Grant:
-    """A rule from a mode or from an object {mode, match, per_run, per_day}."""
+    """A rule from a mode or from an object {mode, match, ask_when, deny_when, per_run, per_day}."""
     entry = {"mode": given} if isinstance(given, str) else given
     if not isinstance(entry, Mapping):
         raise ConfigError(f"The grant of {capability} must be a mode or an object with a mode, not {given!r}.")
-    unknown = sorted(set(map(str, entry)) - {"mode", "match", "per_run", "per_day"})
+    unknown = sorted(set(map(str, entry)) - set(_FIELDS))
     if unknown:
-        raise ConfigError(f"The grant of {capability} has no {unknown[0]!r}; it has mode, match, per_run and per_day.")
-    return Grant(_mode(entry.get("mode"), capability), _match(entry.get("match"), capability),
+        raise ConfigError(f"The grant of {capability} has no {unknown[0]!r}; it has {', '.join(_FIELDS)}.")
+    mode = _mode(entry.get("mode"), capability)
+    asks = _conditions(entry, "ask_when", capability)
+    if asks and mode is not Mode.ALLOW:
+        raise ConfigError(f"The grant of {capability}: ask_when goes with the mode allow, not with {mode.value}.")
+    return Grant(mode, _match(entry.get("match"), capability), asks, _conditions(entry, "deny_when", capability),
                  _limit(entry, "per_run", capability), _limit(entry, "per_day", capability))
+
+
+def matches_of(lines: Iterable[str]) -> dict[str, str]:
+    """Param → pattern, from texts such as `to=*@example.com`."""
+    found: dict[str, str] = {}
+    for line in lines:
+        param, equals, pattern = (each.strip() for each in line.partition("="))
+        if not param or not equals or not pattern:
+            raise ConfigError(f"{line[:80]!r} is not PARAM=PATTERN, such as recipients=*@example.com.")
+        if param in found:
+            raise ConfigError(f"{param} is given twice: a call must fit one pattern.")
+        found[param] = pattern
+    return found
 
 
 @lru_cache(maxsize=1024)
@@ -62,23 +147,73 @@ class Use:
     in_day: int = 0
 
 
-def judge(grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool) -> Mode:
+class Judged(NamedTuple):
+    """What a rule says of a call."""
+
+    mode: Mode
+    because: str | None = None  # the condition by which a person is asked
+
+
+def judge(
+    grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool, kinds: Kinds | None = None,
+) -> Judged:
     """Whether a call is allowed or must be asked for; raises `NotGranted` with the reason otherwise."""
     if grant is None:
         raise _refused(f"{capability} has not been granted to this workflow", capability)
     if grant.mode is Mode.DENY:
         raise _refused(f"{capability} is denied to this workflow", capability)
-    if grant.mode is Mode.ASK and not may_ask:
+    if grant.match or grant.ask_when or grant.deny_when:
+        mode, because = _judge_params(grant, capability, params, kinds or {})
+    else:
+        mode, because = grant.mode, None
+    if mode is Mode.ASK and not may_ask:
         raise _refused(f"{capability} is a read, which cannot be approved call by call", capability)
-    for path, pattern in grant.match.items():
-        value = _at(params, path)
-        if not _matches(value, pattern):
-            raise _refused(f"{capability} is granted only for {path} like {pattern!r}, not {value!r}", capability)
     if grant.per_run is not None and use.in_run >= grant.per_run:
         raise _refused(f"{capability} is granted {grant.per_run} times per run, and was used as often", capability)
     if grant.per_day is not None and use.in_day >= grant.per_day:
         raise _refused(f"{capability} is granted {grant.per_day} times per day, and was used as often", capability)
-    return grant.mode
+    return Judged(mode, because)
+
+
+def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> Judged:
+    for path, pattern in grant.match.items():
+        for value in _values(params, path, kinds) or [None]:
+            if not _fits(value, pattern, _kind(path, kinds)):
+                said = f"{capability} is granted only for {path} like {pattern!r}, not {_shown(value)}"
+                raise _refused(said, capability)
+    for name in _uncovered(grant, params, kinds):
+        raise _refused(
+            f"{capability} is granted only for certain addresses in {', '.join(grant.match)}, and this call also "
+            f"has {name}. A rule on {RECIPIENTS} covers all of them", capability,
+        )
+    for condition in grant.deny_when:
+        if _holds(condition, params, kinds):
+            raise _refused(f"{capability} is denied when {condition}", capability)
+    asked = next((each for each in grant.ask_when if _holds(each, params, kinds)), None)
+    return Judged(Mode.ASK, str(asked)) if asked else Judged(grant.mode)
+
+
+def _uncovered(grant: Grant, params: Json, kinds: Kinds) -> Iterator[str]:
+    """Params with addresses that no pattern looks at, though one looks at others: who may write to Ann alone may not
+    send her letter to everybody as a copy."""
+    looked_at = {_root(path) for path in grant.match}
+    named = {name for name, kind in kinds.items() if kind is ParamKind.ADDRESSES}
+    if RECIPIENTS in looked_at or not looked_at & named or not isinstance(params, dict):
+        return
+    yield from sorted(name for name in named - looked_at if params.get(name))
+
+
+def check_params(grant: Grant, capability: str, known: frozenset[str] | None, kinds: Kinds) -> None:
+    """Refuse a rule that looks at a param which the operation does not have: it would never hold, or always."""
+    if known is None:
+        return
+    for path in grant.paths:
+        root = _root(path)
+        if root not in known and not (root == RECIPIENTS and ParamKind.ADDRESSES in kinds.values()):
+            raise ConfigError(
+                f"The grant of {capability} has a rule on {path!r}, and {capability} has no such param. "
+                f"It has {', '.join(sorted(known)) or 'none'}."
+            )
 
 
 #: What stands for a connector in the capability of bringing in inputs of a source: `inputs.gmail`.
@@ -93,7 +228,7 @@ def judge_inputs(grant: Grant | None, source: str) -> None:
 
 def check_for_inputs(grant: Grant, capability: str) -> None:
     """Refuse a rule that makes no sense for inputs: nobody sees them one by one, and they have no params."""
-    if grant.mode is Mode.ASK or grant.match or grant.per_run is not None or grant.per_day is not None:
+    if grant.mode is Mode.ASK or set(grant.to_json()) > {"mode"}:
         raise ConfigError(f"The grant of {capability} must be allow or deny, without limits: no call is to be judged.")
 
 
@@ -101,20 +236,158 @@ def _refused(why: str, capability: str) -> NotGranted:
     return NotGranted(f"{why}. Change it with `keep grant WORKFLOW {capability}`, then the run goes on.", capability)
 
 
-def _at(params: Json, path: str) -> Json:
+# -- params ------------------------------------------------------------------------------------------
+
+_STEP = re.compile(r"([A-Za-z_$][\w$]*)|\[([0-9]{1,6})\]")
+_PATH = re.compile(r"[A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*|\[[0-9]{1,6}\])*")
+
+
+def _root(path: str) -> str:
+    return re.split(r"[.\[]", path, maxsplit=1)[0]
+
+
+def _kind(path: str, kinds: Kinds) -> ParamKind:
+    return ParamKind.ADDRESSES if path == RECIPIENTS and RECIPIENTS not in kinds else kinds.get(path, ParamKind.TEXT)
+
+
+def _values(params: Json, path: str, kinds: Kinds) -> list[Json]:
+    """What a path leads to, entry by entry; empty if that is missing."""
+    if path == RECIPIENTS and RECIPIENTS not in kinds:
+        named = [name for name, kind in kinds.items() if kind is ParamKind.ADDRESSES]
+        return [value for name in named for value in _values(params, name, kinds)]
     value = params
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+    for step in _STEP.finditer(path):
+        if step[1] is not None:
+            value = value.get(step[1]) if isinstance(value, dict) else None
+        else:
+            value = value[int(step[2])] if isinstance(value, list) and int(step[2]) < len(value) else None
+    found = value if isinstance(value, list) else [value]
+    if _kind(path, kinds) is ParamKind.ADDRESSES:
+        return [_mailbox(each) for each in found if each is not None]
+    return [each for each in found if each is not None]
+
+
+def _mailbox(value: Json) -> Json:
+    """The address itself: in the normal form a name stands before `<`, and nothing behind `>`."""
+    if not isinstance(value, str):
+        return value
+    return value[value.rindex("<") + 1 : -1] if value.endswith(">") and "<" in value else value
+
+
+def _fits(value: Json, pattern: str, kind: ParamKind) -> bool:
+    """Whether one value is like a pattern; what is missing, or neither text nor number, is like nothing."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return False
+    return like(value if isinstance(value, str) else encode(value), _normal(pattern, kind))
+
+
+def _normal(text: str, kind: ParamKind) -> str:
+    """A pattern or a value of a rule, in small letters where these do not count."""
+    if kind is ParamKind.ADDRESSES:
+        local, at, domain = text.rpartition("@")
+        return f"{local}{at}{domain.lower()}"
+    if kind is ParamKind.URL:
+        scheme, mark, rest = text.partition("://")
+        host, slash, path = rest.partition("/")
+        return f"{scheme.lower()}{mark}{host.lower()}{slash}{path}" if mark else text
+    return text
+
+
+def like(text: str, pattern: str) -> bool:
+    """Whether a text is like a pattern: `*` stands for any text, `?` for one character, all else for itself."""
+    at = place = 0
+    star, resumed = -1, 0
+    while at < len(text):
+        if place < len(pattern) and pattern[place] == "*":
+            star, resumed = place, at
+            place += 1
+        elif place < len(pattern) and pattern[place] in ("?", text[at]):
+            at, place = at + 1, place + 1
+        elif star >= 0:
+            resumed += 1
+            at, place = resumed, star + 1
+        else:
+            return False
+    return not pattern[place:].strip("*")
+
+
+# -- conditions --------------------------------------------------------------------------------------
+
+_CONDITION = re.compile(rf"\s*({_PATH.pattern})\s*(!=|<=|>=|=|<|>|\bin\b)\s*(\S.*?)\s*", re.DOTALL)
+
+
+def condition_of(text: str, capability: str = "a capability") -> Condition:
+    """A condition as a person writes it: `values[2] > 1000`, `channel != "C01"`, `to in ann@example.com, bob@b.com`."""
+    match = _CONDITION.fullmatch(text) if len(text) <= 1_000 else None
+    if match is None:
+        raise ConfigError(
+            f"The grant of {capability}: {text[:80]!r} is no condition. Write a param, one of = != < <= > >= in, and a "
+            "value, such as values[2] > 1000."
+        )
+    path, operator, said = match.groups()
+    if operator == "in":
+        entries = _literal(said) if said.startswith("[") else [_literal(each.strip()) for each in said.split(",")]
+        if not isinstance(entries, list) or not entries:
+            raise ConfigError(f"The grant of {capability}: {text[:80]!r} needs values after in, with commas between.")
+        return Condition(path, operator, entries)
+    value = _literal(said)
+    if operator not in ("=", "!=") and not _is_number(value):
+        raise ConfigError(f"The grant of {capability}: {text[:80]!r} compares with what is no number.")
+    return Condition(path, operator, value)
+
+
+def _literal(text: str) -> Json:
+    """A number, true, false, null or quoted text as JSON has it; anything else is the text itself."""
+    try:
+        value: Json = json.loads(text)
+    except ValueError:
+        return text
     return value
 
 
-def _matches(value: Json, pattern: str) -> bool:
-    """Every text must match; what is missing or no text matches nothing."""
-    if isinstance(value, list):
-        return bool(value) and all(_matches(v, pattern) for v in value)
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return False
-    return fnmatchcase(str(value).casefold(), pattern.casefold())
+def _holds(condition: Condition, params: Json, kinds: Kinds) -> bool:
+    """Whether a condition is true of a call. Where it cannot be told, it is: the call is asked about, or refused."""
+    kind = _kind(condition.path, kinds)
+    return any(_compares(value, condition, kind) for value in _values(params, condition.path, kinds) or [None])
+
+
+def _compares(value: Json, condition: Condition, kind: ParamKind) -> bool:
+    if condition.operator == "in":
+        assert isinstance(condition.value, list)
+        return any(_same(value, each, kind) for each in condition.value)
+    if condition.operator in ("=", "!="):
+        return _same(value, condition.value, kind) == (condition.operator == "=")
+    limit = condition.value
+    if not _is_number(value) or not _is_number(limit):
+        return True
+    assert isinstance(value, int | float)
+    assert isinstance(limit, int | float)
+    match condition.operator:
+        case "<":
+            return value < limit
+        case "<=":
+            return value <= limit
+        case ">":
+            return value > limit
+    return value >= limit
+
+
+def _same(value: Json, other: Json, kind: ParamKind) -> bool:
+    if isinstance(other, str) and isinstance(value, str):
+        return value == _normal(other, kind)
+    return encode(value) == encode(other) or (_is_number(value) and _is_number(other) and value == other)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: Json) -> str:
+    """A value as a condition has it: text that could be read as something else is quoted."""
+    return value if isinstance(value, str) and _literal(value) == value and "," not in value else encode(value)
+
+
+# -- reading a rule ----------------------------------------------------------------------------------
 
 
 def _mode(value: object, capability: str) -> Mode:
@@ -130,7 +403,18 @@ def _match(value: object, capability: str) -> dict[str, str]:
         return {}
     if not isinstance(value, Mapping) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
         raise ConfigError(f"The grant of {capability}: match must be an object of param → pattern, not {value!r}.")
+    for path in value:
+        if not _PATH.fullmatch(path):
+            raise ConfigError(f"The grant of {capability}: {path[:80]!r} is no param. Write to, row.name or values[2].")
     return dict(value)
+
+
+def _conditions(entry: Mapping[str, object], name: str, capability: str) -> tuple[Condition, ...]:
+    given = entry.get(name)
+    texts = [given] if isinstance(given, str) else given or []
+    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+        raise ConfigError(f"The grant of {capability}: {name} must be a condition or a list of them, not {given!r}.")
+    return tuple(condition_of(each, capability) for each in texts)
 
 
 def _limit(entry: Mapping[str, object], name: str, capability: str) -> int | None:

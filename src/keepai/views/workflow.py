@@ -45,12 +45,7 @@ class Permission(Record):
     @property
     def limits(self) -> str:
         """What narrows the rule, in words."""
-        if self.rule is None:
-            return ""
-        told = [f"only {path} like {pattern}" for path, pattern in self.rule.match.items()]
-        told += [f"{self.rule.per_run:,} per run"] if self.rule.per_run is not None else []
-        told += [f"{self.rule.per_day:,} per day"] if self.rule.per_day is not None else []
-        return ", ".join(told)
+        return ", ".join(self.rule.limits) if self.rule else ""
 
     @property
     def of_inputs(self) -> bool:

@@ -19,6 +19,7 @@ from ...model.clock import iso
 from ...model.codec import Json
 from ...model.errors import ConnectorError, PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
+from ..kit.params import FilePath
 from ..local.files import check_deadline, in_thread, nothing_happened
 from ..visible import described
 from . import paths
@@ -53,7 +54,7 @@ class Listed(TypedDict):
 class Read(TypedDict):
     """Which file, and how its bytes are wanted."""
 
-    path: str
+    path: FilePath
     encoding: NotRequired[Encoding | None]
 
 
@@ -70,7 +71,7 @@ class Whole(TypedDict):
 class Write(TypedDict):
     """What a file shall hold; `ifAbsent` and `ifHash` say what must be true before."""
 
-    path: str
+    path: FilePath
     content: str
     encoding: NotRequired[Encoding | None]
     ifAbsent: NotRequired[bool | None]
@@ -80,13 +81,13 @@ class Write(TypedDict):
 class Append(TypedDict):
     """What is added to the end of a file."""
 
-    path: str
+    path: FilePath
     content: str
     encoding: NotRequired[Encoding | None]
     ifHash: NotRequired[str | None]
 
 
-Move = TypedDict("Move", {"from": str, "to": str, "ifHash": NotRequired[str | None]})
+Move = TypedDict("Move", {"from": FilePath, "to": FilePath, "ifHash": NotRequired[str | None]})
 
 
 class Changed(TypedDict):

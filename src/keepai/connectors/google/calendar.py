@@ -13,6 +13,7 @@ from typing import Any, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock, iso, parse_iso
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Page, Verdict, mutation, read
+from ..kit.params import Addresses
 from .api import RENEWED_AT, Google, part, result
 from .errors import problem
 from .events import UPDATES_MAX, Event, changed_ms, digest, event_id, fields, remembering, shown, updates, version
@@ -56,7 +57,7 @@ class Create(TypedDict):
     timeZone: NotRequired[str | None]
     description: NotRequired[str | None]
     location: NotRequired[str | None]
-    attendees: NotRequired[list[str] | None]
+    attendees: NotRequired[Addresses | None]
     notify: NotRequired[bool | None]
 
 
@@ -71,7 +72,7 @@ class Update(TypedDict):
     timeZone: NotRequired[str | None]
     description: NotRequired[str | None]
     location: NotRequired[str | None]
-    attendees: NotRequired[list[str] | None]
+    attendees: NotRequired[Addresses | None]
     notify: NotRequired[bool | None]
 
 

@@ -18,6 +18,7 @@ from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
 from ..kit.compose import Letter, is_message_id, letter_of, previewed
+from ..kit.params import AddressList
 from ..texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
@@ -60,11 +61,11 @@ class Thread(TypedDict):
 class Send(TypedDict):
     """A message to send."""
 
-    to: str | list[str]
+    to: AddressList
     subject: str
     body: str
-    cc: NotRequired[str | list[str] | None]
-    bcc: NotRequired[str | list[str] | None]
+    cc: NotRequired[AddressList | None]
+    bcc: NotRequired[AddressList | None]
     inReplyTo: NotRequired[str | None]
 
 
@@ -72,10 +73,10 @@ class Reply(TypedDict):
     """An answer to a message. `to` is said, not taken from the message: the person who approves must see it."""
 
     id: str
-    to: str | list[str]
+    to: AddressList
     body: str
     subject: NotRequired[str | None]
-    cc: NotRequired[str | list[str] | None]
+    cc: NotRequired[AddressList | None]
 
 
 class Label(TypedDict):

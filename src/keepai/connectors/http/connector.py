@@ -23,6 +23,7 @@ from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Answer, Client, Rules
+from ..kit.params import Url
 from .lookup import Lookup, at, parse_lookups
 from .statuses import check_applied, is_found
 
@@ -38,7 +39,7 @@ Plain = str | int | float | bool
 class Get(TypedDict):
     """What to read."""
 
-    url: str
+    url: Url
     query: NotRequired[dict[str, Plain]]
 
 

@@ -25,10 +25,9 @@ _LINES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 @dataclass(frozen=True)
 class Address:
-    """One address; `mailbox` is what goes over the wire."""
+    """One address; `mailbox` is what goes over the wire, with the domain in ASCII."""
 
     name: str
-    given: str  # as the script wrote it
     mailbox: str
 
     @property
@@ -39,9 +38,20 @@ class Address:
         return f"{_phrase(self.name)} <{self.mailbox}>"
 
     @property
+    def text(self) -> str:
+        """The one spelling that a script's address has from then on."""
+        if not self.name:
+            return self.mailbox
+        name = f'"{self.name}"' if set(",;:<>@()[]") & set(self.name) else self.name
+        return f"{name} <{self.mailbox}>"
+
+    @property
     def shown(self) -> str:
-        """For people: the wire's form beside the script's, where they differ."""
-        real = f"{self.given} ({self.mailbox})" if self.given != self.mailbox else self.mailbox
+        """For people: a domain with letters beyond ASCII is shown as the wire has it, and as it is read."""
+        local, _, domain = self.mailbox.rpartition("@")
+        real = self.mailbox
+        if "xn--" in domain:
+            real = f"{local}@{domain.encode('ascii').decode('idna')} ({self.mailbox})"
         return f"{self.name} <{real}>" if self.name else real
 
 
@@ -65,7 +75,7 @@ def own_address(place: str, address: str, name: str = "", setting: str = "addres
             raise Rejected("from_name must be without quotes and backslashes")
     except Rejected as error:
         raise ConfigError(f"[{place}]: {setting} must be one address: {error.message.rstrip('.')}.") from None
-    return Address(name or found[0].name, found[0].given, found[0].mailbox)
+    return Address(name or found[0].name, found[0].mailbox)
 
 
 def one_line(field: str, text: str) -> str:
@@ -103,7 +113,7 @@ def _address(field: str, name: str, given: str) -> Address:
     local, at, domain = given.rpartition("@")
     if not at or len(local) > 64 or not _LOCAL.fullmatch(local):
         raise Rejected(f"{field}: {given[:80]!r} is no address that every mail server understands.")
-    return Address(name, given, f"{local}@{_domain(field, domain)}")
+    return Address(name, f"{local}@{_domain(field, domain)}")
 
 
 def _domain(field: str, domain: str) -> str:

@@ -182,7 +182,10 @@ def _read_back(data: bytes, fields: dict[str, str]) -> None:
 
 def previewed(title: str, params: Any, *, answers: str | None = None) -> str:
     """A message in full, for people: every address as the server sees it, nothing shortened."""
-    lines = [title, *(f"{name.capitalize()}: {_people(name, params[name])}" for name in PEOPLE if params.get(name))]
+    lines = [title]
+    for name in PEOPLE:
+        if params.get(name):
+            lines.append(f"{name.capitalize()}: {', '.join(each.shown for each in read(name, params[name]))}")
     if answers is not None:
         lines.append(f"Answer to: {_line(answers)}")
     if answers is None or params.get("subject"):
@@ -201,13 +204,6 @@ PEOPLE = ("to", "cc", "bcc")
 def _line(text: str) -> str:
     """One line of a preview: a line feed in it must not look like the next line."""
     return text.replace("\n", "‹U+000A›")
-
-
-def _people(name: str, value: str | list[str]) -> str:
-    try:
-        return ", ".join(each.shown for each in read(name, value))
-    except Rejected as error:
-        return f"(cannot be sent: {_line(str(error))})"
 
 
 def _attached(attachment: Attachment) -> str:

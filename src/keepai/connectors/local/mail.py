@@ -21,6 +21,7 @@ from ...model.clock import Clock, SystemClock
 from ...model.errors import Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit import addresses, compose, message
+from ..kit.params import AddressList
 from . import maildir, query
 from .files import (
     PAGE_BYTES,
@@ -63,10 +64,10 @@ class Get(TypedDict):
 class Send(TypedDict):
     """A message to send."""
 
-    to: str | list[str]
+    to: AddressList
     subject: str
     body: str
-    cc: NotRequired[str | list[str] | None]
+    cc: NotRequired[AddressList | None]
     inReplyTo: NotRequired[str | None]
 
 

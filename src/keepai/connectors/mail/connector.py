@@ -19,6 +19,7 @@ from ...model.errors import ConfigError, ConnectorError, PreconditionFailed, Rej
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..kit import addresses, compose
 from ..kit.compose import Attachment, Letter
+from ..kit.params import AddressList
 from ..local.files import check_deadline, in_thread
 from . import delivery, filing, reading
 from .delivery import Draft
@@ -42,11 +43,11 @@ class Get(TypedDict):
 class Send(TypedDict):
     """A message to send."""
 
-    to: str | list[str]
+    to: AddressList
     body: str
     subject: NotRequired[str]
-    cc: NotRequired[str | list[str] | None]
-    bcc: NotRequired[str | list[str] | None]
+    cc: NotRequired[AddressList | None]
+    bcc: NotRequired[AddressList | None]
     html: NotRequired[str | None]
     inReplyTo: NotRequired[str | None]
     attachments: NotRequired[list[Attachment]]
@@ -56,10 +57,10 @@ class Reply(TypedDict):
     """An answer to a message. `to` is said, not taken from the message: whoever approves must see it."""
 
     id: str
-    to: str | list[str]
+    to: AddressList
     body: str
     subject: NotRequired[str]
-    cc: NotRequired[str | list[str] | None]
+    cc: NotRequired[AddressList | None]
     html: NotRequired[str | None]
     attachments: NotRequired[list[Attachment]]
 

@@ -111,48 +111,35 @@ def run_now(session: Session, workflow: str, shown: int | None, as_json: bool) -
 @click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True,
               help="Let it, have every single call approved by you, or never let it.")
 @click.option("--match", "matches", metavar="PARAM=PATTERN", multiple=True,
-              help="Only calls whose PARAM (a path such as to or row.name) is like PATTERN, with * and ?. Repeatable.")
+              help="Only calls whose PARAM (such as recipients or row.name) is like PATTERN, with * and ?. Repeatable.")
+@click.option("--ask-when", metavar="CONDITION", multiple=True,
+              help="Ask a person when the call fits CONDITION, such as 'values[2] > 1000'. Repeatable.")
+@click.option("--deny-when", metavar="CONDITION", multiple=True,
+              help="Refuse calls that fit CONDITION, such as 'channel != C01'. Repeatable.")
 @click.option("--per-run", metavar="N", type=click.IntRange(min=1), help="At most so many calls of one run.")
 @click.option("--per-day", metavar="N", type=click.IntRange(min=1), help="At most so many mutations in 24 hours.")
 @with_shown
 @with_json
 @with_session
 def grant(
-    session: Session, workflow: str, capability: str, mode: str, matches: tuple[str, ...], per_run: int | None,
-    per_day: int | None, shown: int | None, as_json: bool,
+    session: Session, workflow: str, capability: str, mode: str, matches: tuple[str, ...], ask_when: tuple[str, ...],
+    deny_when: tuple[str, ...], per_run: int | None, per_day: int | None, shown: int | None, as_json: bool,
 ) -> None:
     """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on.
 
     It takes the place of what was granted before, with its limits.
     """
-    limits = {"match": _matches(matches) or None, "per_run": per_run, "per_day": per_day}
-    rule = {"mode": mode, **{name: value for name, value in limits.items() if value is not None}}
+    from ...model.permissions import grant_of, matches_of
+
+    given = {"mode": mode, "match": matches_of(matches), "ask_when": list(ask_when), "deny_when": list(deny_when)}
+    wanted = grant_of({**given, "per_run": per_run, "per_day": per_day}, capability)
+    rule = wanted.to_json()
     with session.look() as look:
         row = names.workflow(look, workflow)
     session.act("grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule, shown=shown)
     verb = {"allow": "may use", "ask": "must ask before it uses", "deny": "may not use"}[mode]
-    told = f"{row['name']} {verb} {capability}{_limited(rule)}."
+    told = f"{row['name']} {verb} {capability}{''.join(f', {each}' for each in wanted.limits)}."
     _done(as_json, "grant", row["id"], told, {"capability": capability, **rule})
-
-
-def _matches(given: tuple[str, ...]) -> dict[str, str]:
-    """PARAM → PATTERN of each `--match`."""
-    found: dict[str, str] = {}
-    for each in given:
-        param, equals, pattern = each.partition("=")
-        if not param or not equals or not pattern:
-            raise click.BadParameter(f"{each!r} is not PARAM=PATTERN, such as to=*@example.com.", param_hint="--match")
-        if param in found:
-            raise click.BadParameter(f"{param} is given twice: a call must fit one pattern.", param_hint="--match")
-        found[param] = pattern
-    return found
-
-
-def _limited(rule: dict[str, Any]) -> str:
-    """The limits of a grant, in words."""
-    told = [f"where {param} is like {pattern}" for param, pattern in rule.get("match", {}).items()]
-    told += [f"at most {count(rule[name], 'time')} a {name[4:]}" for name in ("per_run", "per_day") if name in rule]
-    return "".join(f", {each}" for each in told)
 
 
 @click.command()

@@ -52,7 +52,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "run-now": ("keep run-now invoices",),
     "grant": (
         "keep grant invoices sheets.appendRow",
-        "keep grant invoices gmail.send --mode ask --match 'to=*@example.com' --per-day 20",
+        "keep grant invoices gmail.send --mode ask --match 'recipients=*@example.com' --per-day 20",
     ),
     "approve": ("keep approve apr_01m7        # exactly what `keep todo` showed",),
     "reject": ("keep reject apr_01m7",),

@@ -10,11 +10,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ...model.errors import KeepError, Refused
+from ...model.permissions import matches_of
 from .. import control
 from .door import Note
 from .site import session, site
 
 PARAM = "p."  #: what the names of parameters begin with
+RULE = "rule."  #: what the names of the fields of a grant's rule begin with
 LOOKS = ("needs_you", "explain")  #: of ACTS, what is no act
 
 
@@ -35,10 +37,27 @@ async def _perform(request: Request, form: Mapping[str, str]) -> None:
     if name not in control.ACTS or name in LOOKS:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
+    rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
     needs = control.ACTS[name].needs
     params = {key: _typed(name, key, text) for key, text in given.items() if text or key in needs}
+    if rule:
+        params["mode"] = _rule(rule)
     control.check(name, params)
     await control.perform(site(request).keep, name, params)
+
+
+def _rule(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The rule of a grant, from the fields of its form."""
+    rule: dict[str, Any] = {"mode": fields.get("mode", "")}
+    for name, text in fields.items():
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if name == "match":
+            rule[name] = matches_of(lines)
+        elif name in ("ask_when", "deny_when"):
+            rule[name] = lines
+        elif name in ("per_run", "per_day"):
+            rule[name] = int(text) if text.strip().isdecimal() else text
+    return rule
 
 
 def _typed(act: str, name: str, text: str) -> Any:

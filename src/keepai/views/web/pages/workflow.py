@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,7 +17,6 @@ from ...cli.graph import schedule
 from ...cli.session import Look
 from ...graph import svg
 from ...overview import standing_of
-from ...workflow import Permission
 from ..site import Link, show, site
 from ..timeline import lines
 
@@ -50,7 +48,7 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
     return {
-        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule, "rule_text": _rule,
+        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule,
         "questions": len(asked),
         "standing": standing_of(look.views.workflow(row["id"], look.now_ms), asked, run)[0],
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
@@ -58,12 +56,3 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
         "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN, "held": run is not None,
         "has_schedule": any(each.kind != "consumer" for each in manifest.handlers),
     }
-
-
-def _rule(permission: Permission) -> str:
-    """A rule as somebody would write it, to be changed."""
-    if permission.rule is None:
-        return '{"mode": "allow", "per_day": 20}'
-    rule = permission.rule
-    given = {"mode": rule.mode.value, "match": dict(rule.match), "per_run": rule.per_run, "per_day": rule.per_day}
-    return json.dumps({name: value for name, value in given.items() if value})

@@ -1,0 +1,98 @@
+"""What a param is: connectors write these types, and the host brings what a script gives into one normal form.
+
+The normal form is what rules judge, what a person is shown and what is sent. A spelling that two readers could take for
+two things is refused here, before anything is judged.
+
+    class Send(TypedDict):
+        to: AddressList
+        cc: NotRequired[AddressList | None]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import quote
+
+from ...model.errors import Rejected
+from ...model.permissions import ParamKind
+from ..egress.rules import PORTS, origin_of, parse
+from ..files.paths import parts_of
+from . import addresses
+
+_KIND = "keep-kind"  # where the kind stands in the JSON schema of a param
+
+
+@dataclass(frozen=True)
+class Normal:
+    """Marks a type: its kind, and what makes the normal form of a value."""
+
+    kind: ParamKind
+    normal: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(self._checked, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        return {**handler(schema), _KIND: self.kind.value}
+
+    def _checked(self, value: Any) -> Any:
+        try:
+            return self.normal(value)
+        except Rejected as error:
+            raise ValueError(error.message.removeprefix(": ")) from None
+
+
+def _address_list(value: str | list[str]) -> list[str]:
+    return [each.text for each in addresses.read("", value)]
+
+
+_PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+
+
+def _url(value: str) -> str:
+    """Scheme and host in small letters, the port only if it is not the usual one, each escape in its one spelling."""
+    parsed = parse(value)
+    scheme, host, port = origin_of(parsed)
+    place = f"[{host}]" if ":" in host else host
+    path = _PERCENT.sub(_escape, parsed.raw_path.decode("ascii"))
+    return f"{scheme}://{place}{'' if port == PORTS[scheme] else f':{port}'}{path}"
+
+
+def _escape(match: re.Match[str]) -> str:
+    character = chr(int(match[1], 16))
+    return character if character in _UNRESERVED else quote(bytes([ord(character)]))
+
+
+def _path(value: str) -> str:
+    return "/".join(parts_of(value))
+
+
+#: One or more e-mail addresses, as one text with commas or as a list.
+AddressList: TypeAlias = Annotated[str | list[str], Normal(ParamKind.ADDRESSES, _address_list)]
+
+#: E-mail addresses as a list.
+Addresses: TypeAlias = Annotated[list[str], Normal(ParamKind.ADDRESSES, _address_list)]
+
+#: A URL that means one place.
+Url: TypeAlias = Annotated[str, Normal(ParamKind.URL, _url)]
+
+#: A file below a folder: no empty parts, no dots.
+FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, _path)]
+
+
+def kinds_in(schema: Mapping[str, Any]) -> dict[str, ParamKind]:
+    """Param → its kind, of the params of an operation; what is text is left out."""
+    found = {name: _kind_in(each) for name, each in schema.get("properties", {}).items()}
+    return {name: ParamKind(kind) for name, kind in found.items() if kind}
+
+
+def _kind_in(schema: Mapping[str, Any]) -> str | None:
+    if _KIND in schema:
+        return str(schema[_KIND])
+    return next((kind for each in schema.get("anyOf", ()) if (kind := _kind_in(each))), None)
