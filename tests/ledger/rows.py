@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 def version(name: str = "demo") -> Version:
     return Version(
         name=name, source="", hash="h", manifest="{}", author="person", impact="safe",
-        topics={"in": "take", "out": None}, handlers={"poll": "producer", "take": "consumer"},
+        topics={"in": "take", "out": None}, handlers={"poll": "producer", "take": "consumer"}, due={"poll": 0},
         grants={"sheets.appendRow": Grant(Mode.ALLOW)},
     )
 

@@ -90,7 +90,7 @@ async def test_an_event_that_a_later_version_published_for_an_old_input_counts(t
         wf = await story.deploy(script(sweep=None))
         await story.run()
         await story.deploy(script(filing=False, sweep=None, poll=again))
-        await story.run()
+        await story.run(minutes=5)
         assert names(await story.keep.blast(wf, "2.0")) == (["a"], [], [])
 
 
@@ -102,7 +102,7 @@ async def test_a_payload_that_came_too_late_counts(tmp_path: Path) -> None:
         await story.run()
         await story.deploy(script(sweep=None, note="second"))
         story.feed.put("a", 2)
-        await story.run()
+        await story.run(minutes=5)
         assert names(await story.keep.blast(wf, "2.0")) == (["a"], [], [])
 
 

@@ -202,7 +202,7 @@ async def test_what_is_said_of_no_source_is_allowed_and_all_grants_leave_a_deny(
         assert set(await story.inputs(wf)) == {"a"}
         await story.keep.grant(wf, "inputs.feed", "deny")
         await story.deploy(acting(prepare="ctx.log('2');"))
-        await story.run()
+        await story.run(minutes=5)
         assert (await story.last(wf)).status == "paused:approval"
         grants = story.keep.parts.ledger.read().all("grant_all", workflow_id=wf)
         assert {g["capability"]: g["mode"] for g in grants}["inputs.feed"] == "deny"

@@ -234,7 +234,7 @@ async def test_a_mended_producer_corrects_the_payload_of_an_event_that_still_wai
         story.feed.put("a")
         await story.run()
         await story.deploy(version('"correct"', wait), author="maintainer")
-        await story.run()
+        await story.run(minutes=5)
         await story.deploy(version('"correct"', {"take": consumer(next="return prepared.data.payload;")}))
         await story.run()
         assert await story.keep.state(wf, "take") == "correct"

@@ -12,8 +12,10 @@ import pytest
 from keepai import Call, Connector, Keep, Policy, Transient, read
 from keepai.engine.agenda import LONGEST_SLEEP_S
 from keepai.engine.host import Host
+from keepai.engine.scheduler import TIMES_MAX, next_run_at
 from keepai.model.clock import iso, parse_iso
-from tests.harness import NOTHING, Story, consumer, producer, take_all, workflow
+from keepai.script.manifest import Handler, HandlerKind, Schedule
+from tests.harness import NOTHING, Story, consumer, js, producer, take_all, workflow
 
 FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
 
@@ -187,6 +189,234 @@ async def test_order_goes_by_sequence_when_the_clock_runs_backwards(tmp_path: Pa
         await story.run()
         assert await story.ids(wf) == ["z-first", "a-second"]
         assert await order(story, wf) == ["poll", "take", "poll", "take"]
+
+
+# -- cron ----------------------------------------------------------------------------------------------------
+
+NOON = "0 12 * * *"
+
+
+def timed(kind: str = "producers", **schedule: str) -> str:
+    """A workflow of one handler, `poll`, that runs by a schedule and reads the feed."""
+    handler = f"{{ schedule: {js(schedule)}, handler: async (ctx) => {{ await ctx.feed.list({{}}); }} }}"
+    if kind == "producers":
+        return workflow(producers={"poll": handler.replace("{", '{ publishes: ["in"],', 1)})
+    return f"export default Keep.workflow({{ name: 'story', routines: {{ poll: {handler} }} }});"
+
+
+def version(source: str, number: int) -> str:
+    """The same script as another version."""
+    return f"{source}// {number}\n"
+
+
+@pytest.mark.parametrize("kind", ["producers", "routines"])
+async def test_a_cron_is_never_due_before_its_time(tmp_path: Path, kind: str) -> None:
+    """DESIGN 8: the New Year's mail is not sent in November."""
+    async with Story(tmp_path, start="2026-11-18T10:00:00Z") as story:
+        wf = await story.deploy(timed(kind, cron="0 9 1 1 *"))
+        await story.run()
+        await story.run(days=40)
+        assert story.feed.count == 0
+        assert await due_times(story, wf, "poll", 2) == ["2027-01-01T09:00", "2028-01-01T09:00"]
+
+
+async def test_deploying_a_weekday_job_on_a_saturday_does_not_run_it(tmp_path: Path) -> None:
+    """DESIGN 8: however often it is deployed."""
+    async with Story(tmp_path, start="2026-01-10T11:00:00Z") as story:
+        for number in range(3):
+            wf = await story.deploy(version(timed(cron="0 9 * * 1-5"), number))
+            await story.run(hours=1)
+        assert story.feed.count == 0
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-12T09:00"]
+
+
+@pytest.mark.parametrize(("schedule", "due"), [
+    ({"interval": "1h"}, "2026-01-05T10:00"), ({"cron": "30 9 * * *"}, "2026-01-05T09:30"),
+], ids=["interval", "cron"])
+async def test_a_new_version_keeps_the_due_time(tmp_path: Path, schedule: dict[str, str], due: str) -> None:
+    """DESIGN 8: also one that was reached while nothing could run."""
+    async with Story(tmp_path) as story:
+        source = timed(**schedule)
+        wf = await story.deploy(source)
+        await story.run()
+        before = story.feed.count
+        for number in range(3):
+            await story.run(minutes=9)
+            await story.deploy(version(source, number))
+            await story.run()
+        assert story.feed.count == before
+        assert await due_times(story, wf, "poll", 1) == [due]
+        await story.keep.pause(wf)
+        await story.run(days=1)
+        await story.deploy(version(source, 9))
+        await story.keep.resume(wf)
+        await story.run()
+        assert story.feed.count == before + 2, "it was due, and a new version does not make it wait"
+
+
+@pytest.mark.parametrize(("before", "after", "due"), [
+    ({"interval": "1h"}, {"interval": "30m"}, "2026-01-05T09:30"),
+    ({"interval": "1h"}, {"interval": "2h"}, "2026-01-05T11:00"),
+    ({"interval": "1h"}, {"interval": "5m"}, "2026-01-05T09:10"),
+    ({"interval": "1h"}, {"cron": NOON}, "2026-01-05T12:00"),
+    ({"cron": "0 10 * * *"}, {"cron": NOON}, "2026-01-05T12:00"),
+    ({"cron": NOON, "tz": "UTC"}, {"cron": NOON, "tz": "Europe/Berlin"}, "2026-01-05T11:00"),
+    ({"cron": NOON}, {"interval": "1h"}, "2026-01-05T09:10"),
+], ids=["sooner", "later", "overdue", "to cron", "another cron", "another zone", "to an interval"])
+async def test_a_changed_schedule_counts_from_the_last_run(
+    tmp_path: Path, before: dict[str, str], after: dict[str, str], due: str,
+) -> None:
+    """DESIGN 8: an interval never makes it run sooner than one interval after the last; it never ran: at once."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(**before))
+        await story.run()
+        await story.run(minutes=10)
+        await story.deploy(timed(**after))
+        assert iso((await story.workflow(wf)).next_due_at or 0)[:16] == due
+
+
+async def test_a_handler_that_comes_back_is_scheduled_as_a_new_one(tmp_path: Path) -> None:
+    """DESIGN 8: a version without it forgets when it was due."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(interval="1h"))
+        await story.run()
+        await story.deploy(workflow(producers={"other": producer(interval="300d")}))
+        await story.run(minutes=5)
+        await story.deploy(timed(interval="1h"))
+        await story.run()
+        assert len(await story.runs(wf, "poll")) == 2
+
+
+@pytest.mark.parametrize("how", ["set back", "with a restart", "with a new version", "days"])
+async def test_a_clock_set_back_over_a_cron_time_does_not_bring_it_twice(tmp_path: Path, how: str) -> None:
+    """I27: one run per nominal time; then it goes on with the first time that has not come yet."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(cron=NOON))
+        await story.run(hours=3, minutes=1)
+        assert story.feed.count == 1
+        if how == "days":
+            await story.run(days=1)
+            await story.run(days=1)
+        count = story.feed.count
+        story.clock.jump(hours=-51 if how == "days" else -3)
+        if how == "with a restart":
+            await story.reopen()
+        if how == "with a new version":
+            await story.deploy(version(timed(cron=NOON), 2))
+        await story.run()
+        for _ in range(3 if how == "days" else 1):
+            await story.run(hours=17)
+        assert story.feed.count == count
+        tomorrow = "2026-01-08T12:00" if how == "days" else "2026-01-06T12:00"
+        assert await due_times(story, wf, "poll", 1) == [tomorrow]
+
+
+async def test_a_clock_set_back_while_a_cron_run_goes_on_does_not_bring_it_twice(tmp_path: Path) -> None:
+    """I27: what counts is the time that the run was for, not the moment of its end."""
+    async with Story(tmp_path) as story:
+        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+        wf = await story.deploy(source)
+
+        def set_back(params: Any, call: Call) -> None:
+            if len(story.world.asked) == 1:
+                story.clock.jump(minutes=-1)
+        story.world.on("gmail.get").before(set_back)
+        await story.run(hours=3)
+        await story.run(minutes=10)
+        assert len(await story.runs(wf)) == 1
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+
+
+async def test_an_hourly_cron_goes_on_where_it_was_when_the_clock_was_set_back(tmp_path: Path) -> None:
+    """I27: 10, 11 and 12 o'clock have run; the next is 13."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(cron="0 * * * *"))
+        assert len(await due_times(story, wf, "poll", 3)) == 3
+        story.clock.jump(hours=-2, minutes=-30)
+        await story.run()
+        assert await due_times(story, wf, "poll", 2) == ["2026-01-05T13:00", "2026-01-05T14:00"]
+
+
+async def test_a_clock_that_was_years_ahead_does_not_silence_a_cron_for_years(tmp_path: Path) -> None:
+    """DESIGN 8, I27: the times in between have not run, and come as ever."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(cron="0 * * * *"))
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-05T10:00"]
+        story.clock.jump(days=1461)
+        await story.run()
+        assert len(await due_times(story, wf, "poll", 3)) == 3
+        story.clock.jump(days=-1461)
+        await story.run()
+        times = await due_times(story, wf, "poll", 3)
+        assert times == sorted(times)
+        assert times[0].startswith("2026-01-05"), "not in four years"
+        due = [run.due_at for run in await story.runs(wf)]
+        assert len(due) == len(set(due)) == 8
+
+
+@pytest.mark.parametrize("count", [1, TIMES_MAX - 1, TIMES_MAX, TIMES_MAX + 1, 10 * TIMES_MAX])
+def test_however_many_cron_times_have_run_the_next_is_the_first_that_has_not(count: int) -> None:
+    """I27: also where only the first of them, and the newest, are looked at."""
+    minute, handler = 60_000, Handler("poll", HandlerKind.PRODUCER, ("in",), schedule=Schedule(cron="* * * * *"))
+    taken = [minute * (number + 1) for number in range(count)]
+
+    def ran(name: str, after: int) -> tuple[list[int], int | None]:
+        found = [each for each in taken if each > after]
+        return found[:TIMES_MAX], max(found, default=None)
+    assert next_run_at(handler, 0, Policy(), ran) == taken[-1] + minute
+
+
+async def test_a_version_deployed_while_a_cron_run_goes_on_does_not_bring_it_twice(tmp_path: Path) -> None:
+    """I27, DESIGN 8: the run under way is the one of its time, whatever version is active when it ends."""
+    async with Story(tmp_path) as story:
+        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+        wf = await story.deploy(source)
+
+        async def deploy(params: Any, call: Call) -> None:
+            if len(story.world.asked) < 3:
+                await story.deploy(version(source, len(story.world.asked)))
+        story.world.on("gmail.get").before(deploy)
+        await story.run(hours=3)
+        await story.run(hours=1)
+        assert len(await story.runs(wf)) == 1
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+
+
+@pytest.mark.parametrize("how", ["fails and is tried again", "is skipped", "dies with its host"])
+async def test_a_cron_run_that_goes_wrong_does_not_bring_its_time_again(tmp_path: Path, how: str) -> None:
+    """I27: the retry belongs to it."""
+    async with Story(tmp_path) as story:
+        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+        wf = await story.deploy(source)
+        if how == "dies with its host":
+            await story.crash("before:commit_producer", hours=3)
+        else:
+            story.world.on("gmail.get").fail(Transient("later"))
+            await story.run(hours=3)
+        if how == "is skipped":
+            await story.keep.skip_run((await story.last(wf)).id)
+        story.clock.jump(hours=-2)
+        await story.run()
+        await story.run(hours=4)
+        assert len({run.lineage for run in await story.runs(wf)}) == 1
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+
+
+async def test_run_now_takes_no_cron_time_away(tmp_path: Path) -> None:
+    """DESIGN 8: a person's run is one more; at the very time both are one."""
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(timed(cron=NOON))
+        await story.keep.run_now(wf)
+        await story.run()
+        assert story.feed.count == 1
+        story.clock.advance(hours=3)
+        await story.keep.run_now(wf)
+        await story.run()
+        assert story.feed.count == 2
+        story.clock.jump(hours=-1)
+        await story.run(hours=2)
+        assert story.feed.count == 2
+        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
 
 
 async def test_run_now_queues_every_producer_once_and_no_consumer(tmp_path: Path) -> None:

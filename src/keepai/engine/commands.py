@@ -19,8 +19,7 @@ from ..model.operations import Step
 from ..model.permissions import grant_of
 from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
-from ..script.schedule import next_time
-from . import approval, failure, reconcile, repair
+from . import approval, failure, reconcile, repair, scheduler
 from .approval import Standing
 from .deploy import check_capability
 from .host import Host
@@ -357,7 +356,7 @@ class Commands:
         handler = parts.script(run.workflow_id, run.number).manifest.handler(run.handler)
         if handler is None or run.phase is not Phase.EXECUTING:
             return now + int(parts.policy.recheck_s * 1000)
-        return next_time(handler.schedule, now, int(parts.policy.producer_interval_s * 1000))
+        return scheduler.next_run_at(handler, now, parts.policy, parts.ran(run.workflow_id))
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
         ends_it = run.phase is not Phase.EXECUTING  # a routine's item keeps what was applied for it, and only ends

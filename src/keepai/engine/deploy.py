@@ -17,8 +17,9 @@ from ..model.operations import Kind
 from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, grant_of
 from ..model.records import Record
 from ..script.check import check
-from ..script.manifest import Manifest
+from ..script.manifest import HandlerKind, Manifest
 from ..script.message_ids import MessageIds
+from . import scheduler
 from .parts import Parts
 
 AUTHORS = ("person", "planner", "maintainer")
@@ -108,10 +109,26 @@ async def plan(
     version = Version(
         name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
         impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
-        handlers={h.name: h.kind.value for h in manifest.handlers}, grants=wanted, actor=actor,
+        handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(parts, existing, manifest), grants=wanted,
+        actor=actor,
     )
     number = _number(existing) if existing and same else _next_number(existing, author)
     return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids)
+
+
+def _due(parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
+    """When the handlers are due that are new, or have another schedule; all others keep their due time."""
+    before = parts.script(row["id"], _number(row)).manifest if row else None
+    due, now, workflow_id = {}, parts.clock.now_ms(), row["id"] if row else ""
+    for handler in manifest.handlers:
+        old = before.handler(handler.name) if before else None
+        same = old is not None and (old.kind, old.schedule) == (handler.kind, handler.schedule)
+        if handler.kind is HandlerKind.CONSUMER or same:
+            continue
+        known = parts.ledger.read().one("handler_get", workflow_id=workflow_id, handler=handler.name) if old else None
+        ran_at = known["ran_at"] if known else None
+        due[handler.name] = scheduler.first_run_at(handler, ran_at, parts.policy, now, parts.ran(workflow_id))
+    return due
 
 
 def _check_successor(

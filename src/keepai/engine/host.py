@@ -35,6 +35,7 @@ class Now:
     row: Row
     handlers: list[Row]
     run: Run | None
+    read: Reader
 
     @property
     def active(self) -> tuple[int, int]:
@@ -313,17 +314,21 @@ class Host:
 
     def _beginning(self, now: Now) -> Beginning | None:
         manifest = self._parts.script(now.row["id"], now.active).manifest
-        due = scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
+        ran = self._parts.ran(now.row["id"], now.read)
+        due = scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms(), ran)
         if due is None:
             return None
         phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
-        new = Begin(now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap)
+        new = Begin(
+            now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap, due.due_at, due.next_run_at,
+        )
         return Beginning(self._parts.ledger, new)
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
         def follow(read: Reader, workflow: Row) -> Begin | None:
-            now = Now(workflow, read.all("handler_due", workflow_id=run.workflow_id), None)  # no run holds it any more
+            handlers = read.all("handler_due", workflow_id=run.workflow_id)
+            now = Now(workflow, handlers, None, read)  # no run holds it any more
             step = self._next(now) if now.active == run.number and not self._closing else None
             return step.new if isinstance(step, Beginning) else None
         return follow
@@ -360,12 +365,13 @@ class Host:
         row, open_run = (read.one(query, workflow_id=workflow_id) for query in ("workflow_by_id", "run_open"))
         assert row is not None, f"workflow {workflow_id} was just listed"
         run = run_record(open_run) if open_run else None
-        return Now(row, read.all("handler_due", workflow_id=workflow_id), run)
+        return Now(row, read.all("handler_due", workflow_id=workflow_id), run, read)
 
     def _far(self, now: Now) -> list[scheduler.Nearer]:
         """Due times that lie too far ahead, because the clock was set back."""
         manifest = self._parts.script(now.row["id"], now.active).manifest
-        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms())
+        ran = self._parts.ran(now.row["id"], now.read)
+        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms(), ran)
 
 
 async def _itself(run: Run) -> Run:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..connectors.base import Connector
 from ..connectors.redaction import Redactor
-from ..ledger.base import Ledger
+from ..ledger.base import Ledger, Reader
 from ..ledger.rows import script_record
 from ..model.clock import Clock, Ids
 from ..model.errors import NotFound
@@ -18,6 +18,7 @@ from ..model.policy import Policy
 from ..runtime.base import Ended, Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .closures import Closures
+from .scheduler import TIMES_MAX, Ran
 
 
 def _nobody(workflow_id: str | None = None) -> None:
@@ -63,6 +64,17 @@ class Parts:
             script = script_record(row)
             self._scripts[key] = Loaded(script.source, from_text(script.manifest))
         return self._scripts[key]
+
+    def ran(self, workflow_id: str, read: Reader | None = None) -> Ran:
+        """For which cron times the handlers of a workflow have run already."""
+        reader = read or self.ledger.read()
+
+        def of(handler: str, after: int) -> tuple[list[int], int | None]:
+            where = {"workflow_id": workflow_id, "handler": handler, "after": after}
+            times = [int(row["due_at"]) for row in reader.all("run_times", limit=TIMES_MAX, **where)]
+            newest = reader.one("run_time_newest", **where) if len(times) == TIMES_MAX else None
+            return times, int(newest["due_at"]) if newest else None
+        return of
 
     def limits(self) -> Limits:
         """Policy's limits for one step."""

@@ -6,7 +6,7 @@ from ..ledger.transitions import runs
 from ..model.codec import check_size
 from ..model.operations import Step
 from ..model.records import Run
-from ..script.schedule import next_time
+from . import scheduler
 from .parts import Parts
 from .stepping import Stepper
 
@@ -25,8 +25,8 @@ async def execute(stepper: Stepper) -> Run | None:
 def next_run_at(stepper: Stepper) -> int:
     """When this producer is due after now."""
     parts = stepper.parts
-    default = int(parts.policy.producer_interval_s * 1000)
-    return next_time(stepper.handler.schedule, parts.clock.now_ms(), default)
+    ran = parts.ran(stepper.run.workflow_id)
+    return scheduler.next_run_at(stepper.handler, parts.clock.now_ms(), parts.policy, ran)
 
 
 def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:

@@ -1,8 +1,8 @@
-"""What is due: pure functions of rows and the moment. Nothing here waits, reads or writes."""
+"""What is due: pure functions of rows and the moment. Nothing here waits or writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..ledger.base import Row
@@ -23,6 +23,13 @@ class Due:
     kind: str
     trigger: str
     gap: tuple[int, int] | None = None
+    due_at: int | None = None  # the cron time that the run is for
+    next_run_at: int | None = None  # when the handler is due after that
+
+
+#: The cron times after a moment for which a handler has run already, oldest first, `TIMES_MAX` at most; and the newest.
+Ran = Callable[[str, int], tuple[Sequence[int], int | None]]
+TIMES_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Nearer:
     recheck_at: int | None
 
 
-def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int) -> Due | None:
+def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Ran) -> Due | None:
     """The handler to run now: consumers before what runs by the clock, the oldest pending event first."""
     consumers = [(h["oldest"], h) for h in handlers if h["kind"] == "consumer"]
     ready = [(oldest, h, why) for oldest, h in consumers if (why := _consumer_why(h, now))]
@@ -46,8 +53,42 @@ def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int) -
     if not scheduled:
         return None
     first = min(scheduled, key=lambda h: (not h["queued"], h["next_run_at"] or 0, h["handler"]))
-    why = "run_now" if first["queued"] else "schedule"
-    return Due(first["handler"], first["kind"], why, _gap(first, manifest.handler(first["handler"]), policy, now))
+    why, at = "run_now" if first["queued"] else "schedule", first["next_run_at"]
+    declared = manifest.handler(first["handler"])
+    assert declared is not None, "a version declares every handler that is present"
+    return Due(
+        first["handler"], first["kind"], why, _gap(first, declared, policy, now),
+        at if _is_cron(declared) and at is not None and at <= now else None, next_run_at(declared, now, policy, ran),
+    )
+
+
+def next_run_at(handler: Handler, after: int, policy: Policy, ran: Ran) -> int:
+    """The first due time after a moment. A cron time for which a run has begun never comes again.
+
+    It could if the wall clock was set back. If it was set back over very many of them, the next lies after them all."""
+    at = next_time(handler.schedule, after, _default_ms(policy))
+    if not _is_cron(handler):
+        return at
+    taken, newest = ran(handler.name, after)
+    for each in taken:
+        if each == at:
+            at = next_time(handler.schedule, at, _default_ms(policy))
+    if newest is not None and len(taken) == TIMES_MAX and at > taken[-1]:
+        at = max(at, next_time(handler.schedule, newest, _default_ms(policy)))
+    return at
+
+
+def first_run_at(handler: Handler, ran_at: int | None, policy: Policy, now: int, ran: Ran) -> int:
+    """When a handler is due that is new, or has another schedule than before. `ran_at` is when it ran last.
+
+    An interval counts from there; one that never ran is due at once. A cron is never due before its time."""
+    if _is_cron(handler):
+        return next_run_at(handler, now, policy, ran)
+    return now if ran_at is None else max(now, next_run_at(handler, ran_at, policy, ran))
+
+
+def _is_cron(handler: Handler) -> bool:
+    return handler.schedule is not None and handler.schedule.cron is not None
 
 
 def _consumer_why(handler: Row, now: int) -> str | None:
@@ -67,9 +108,9 @@ def _time_due(handler: Row, now: int) -> bool:
     return bool(handler["queued"]) or (handler["next_run_at"] is not None and handler["next_run_at"] <= now)
 
 
-def _gap(row: Row, handler: Handler | None, policy: Policy, now: int) -> tuple[int, int] | None:
+def _gap(row: Row, handler: Handler, policy: Policy, now: int) -> tuple[int, int] | None:
     """The time in which a handler should have looked and did not, if it is longer than twice its interval."""
-    if row["ran_at"] is None or handler is None:
+    if row["ran_at"] is None:
         return None
     interval = next_time(handler.schedule, row["ran_at"], _default_ms(policy)) - row["ran_at"]
     return (row["ran_at"], now) if now - row["ran_at"] > 2 * interval else None
@@ -96,8 +137,8 @@ def time_has_come(run: Run, now: int) -> bool:
     return run.retry_at is not None and (run.retry_at <= now or now < run.updated_at)
 
 
-def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int) -> list[Nearer]:
-    """Due times that are further ahead than their own interval allows, brought near."""
+def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Ran) -> list[Nearer]:
+    """Due times that are further ahead than their own schedule allows, brought near."""
     wake_latest, recheck_latest = now + int(policy.wake_latest_s * 1000), now + int(policy.recheck_s * 1000)
     found = []
     for row in handlers:
@@ -105,11 +146,18 @@ def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int
         if handler is None:
             continue
         due = row["next_run_at"], row["wake_at"], row["recheck_at"]
-        scheduled = next_time(handler.schedule, now, _default_ms(policy)) if row["kind"] != "consumer" else None
-        near = _least(due[0], scheduled), _least(due[1], wake_latest), _least(due[2], recheck_latest)
+        scheduled = _scheduled(handler, due[0], policy, now, ran)
+        near = scheduled, _least(due[1], wake_latest), _least(due[2], recheck_latest)
         if near != due:
             found.append(Nearer(row["handler"], *near))
     return found
+
+
+def _scheduled(handler: Handler, due_at: int | None, policy: Policy, now: int, ran: Ran) -> int | None:
+    """A due time by a schedule, not further ahead than the next one from now on."""
+    if due_at is None or due_at <= next_time(handler.schedule, now, _default_ms(policy)):
+        return due_at
+    return min(due_at, next_run_at(handler, now, policy, ran))
 
 
 def _least(time: int | None, latest: int | None) -> int | None:

@@ -253,6 +253,7 @@ class Run(Record):
     epoch: int
     created_at: int
     updated_at: int
+    due_at: int | None = None  # the time of its cron schedule that it is for
 
     @property
     def status(self) -> str:

@@ -87,6 +87,7 @@ class _Life:
         keep = await self._host()
         try:
             deployed = await keep.deploy(self._source, grants=self._grants(keep))
+            await keep.run_now(deployed.workflow_id)  # a case is about what its handlers do, not when
             points.listen(self._scripted.reach)
             for _ in range(ROUNDS_MAX):
                 keep = await self._until_idle(keep)

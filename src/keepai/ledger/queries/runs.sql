@@ -4,13 +4,24 @@
 -- name: run_insert
 -- A new attempt at a handler.
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
-  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at)
+  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at)
 values (:workflow_id, :seq, :id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
-  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at);
+  'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at,
+  :due_at);
 
 -- name: run_by_id
 -- One run.
 select * from run where id = :run_id;
+
+-- name: run_times
+-- The cron times after a moment for which a handler has run, oldest first.
+select due_at from run where workflow_id = :workflow_id and handler = :handler and due_at > :after
+order by due_at limit :limit;
+
+-- name: run_time_newest
+-- The newest cron time for which a handler has run.
+select due_at from run where workflow_id = :workflow_id and handler = :handler and due_at > :after
+order by due_at desc limit 1;
 
 -- name: run_open
 -- The one run that holds a workflow, if any.

@@ -77,11 +77,12 @@ update handler_state set next_run_at = null, wake_at = null, recheck_at = null, 
 where workflow_id = :workflow_id and present = 0;
 
 -- name: handler_upsert
--- A handler of the version being activated; it is due at once, its state is kept.
+-- A handler of the version being activated; its state is kept, and its due time unless the version has another.
 insert into handler_state (workflow_id, handler, kind, present, next_run_at, updated_at)
-values (:workflow_id, :handler, :kind, 1, :next_run_at, :now)
+values (:workflow_id, :handler, :kind, 1, :due_at, :now)
 on conflict (workflow_id, handler) do update set kind = excluded.kind, present = 1,
-  next_run_at = excluded.next_run_at, observed = null, updated_at = excluded.updated_at;
+  next_run_at = case when excluded.kind <> 'consumer' then coalesce(excluded.next_run_at, next_run_at) end,
+  observed = null, updated_at = excluded.updated_at;
 
 -- name: handler_due
 -- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
@@ -104,8 +105,8 @@ where workflow_id = :workflow_id and present = 1 and kind <> 'consumer' and (:ha
 returning handler;
 
 -- name: handler_started
--- A producer's or routine's run begins; a gap is remembered if it comes much too late.
-update handler_state set queued = 0, ran_at = :now,
+-- A producer's or routine's run begins: what is due next is another run; a gap is remembered if it comes much too late.
+update handler_state set queued = 0, ran_at = :now, next_run_at = coalesce(:next_run_at, next_run_at),
   gap_since_at = coalesce(:gap_since_at, gap_since_at), gap_until_at = coalesce(:gap_until_at, gap_until_at),
   updated_at = :now
 where workflow_id = :workflow_id and handler = :handler;

@@ -203,6 +203,7 @@ create table run (
   epoch integer not null,
   created_at integer not null,
   updated_at integer not null,
+  due_at integer,
   primary key (workflow_id, seq),
   constraint run_reason_fits check (
     case status
@@ -213,6 +214,7 @@ create table run (
   constraint run_commits_whole check ((status = 'committed') = (phase = 'committed'))
 );
 
+create unique index run_once_per_time on run (workflow_id, handler, due_at) where due_at is not null;
 create unique index run_one_open on run (workflow_id)
   where status = 'active' or status = 'paused' or status = 'failed';
 create index run_by_lineage on run (lineage, workflow_id);

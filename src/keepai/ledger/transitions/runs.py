@@ -30,6 +30,8 @@ class Begin:
     phase: Phase
     trigger: str
     gap: tuple[int, int] | None = None
+    due_at: int | None = None  # the cron time that it is for
+    next_run_at: int | None = None  # when its handler is due after that
 
 
 @light
@@ -104,13 +106,13 @@ def begin(tx: Tx, new: Begin, counted: Row | None = None) -> Run:
         version=f"{new.version[0]}.{new.version[1]}", trigger=new.trigger, retry_of=None, lineage=run_id, attempt=1,
         phase=new.phase, state=Status.ACTIVE, reason=None, prepare_result=None, prepared_at=None, outcome=None,
         error=None, retry_at=None, failures=0, exhausted=False, observed=sequence, host=tx.host, epoch=tx.epoch,
-        created_at=tx.now, updated_at=tx.now,
+        created_at=tx.now, updated_at=tx.now, due_at=new.due_at,
     ))
     if new.kind != "consumer":
         since, until = new.gap or (None, None)
         tx.run(
             "handler_started", workflow_id=new.workflow_id, handler=new.handler, now=tx.now,
-            gap_since_at=since, gap_until_at=until,
+            gap_since_at=since, gap_until_at=until, next_run_at=new.next_run_at,
         )
     return run
 
@@ -216,7 +218,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         prepare_result=run.prepare_result if how.keep else None, prepared_at=run.prepared_at if how.keep else None,
         outcome=run.outcome if how.keep else None, error=None, retry_at=None, failures=how.failures, exhausted=False,
         observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, created_at=tx.now,
-        updated_at=tx.now,
+        updated_at=tx.now, due_at=None,
     ))
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=new.id)

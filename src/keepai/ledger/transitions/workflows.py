@@ -39,6 +39,7 @@ class Version:
     impact: str
     topics: Mapping[str, str | None]  # topic → the consumer that subscribes to it
     handlers: Mapping[str, str]  # handler → kind
+    due: Mapping[str, int] = field(default_factory=dict)  # handler → when it is due; every other keeps its due time
     grants: Mapping[str, Grant] = field(default_factory=dict)  # by capability
     actor: str = "person"
 
@@ -76,7 +77,7 @@ def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
     for handler, kind in version.handlers.items():
         tx.run(
             "handler_upsert", workflow_id=workflow_id, handler=handler, kind=kind, now=tx.now,
-            next_run_at=None if kind == "consumer" else tx.now,
+            due_at=version.due.get(handler),
         )
     tx.run("handler_forget_absent", workflow_id=workflow_id)
 
