@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from keepai.model.codec import canonical, decode
+from keepai.model.codec import decode, text_of
 from keepai.model.errors import HostFault, LimitExceeded, PhaseViolation, RuleBroken, ScriptError, ScriptThrew
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
@@ -73,7 +73,7 @@ def by_itself(prepare: Job, returned: str | None) -> Job:
 @asynchronous
 async def test_the_call_of_mutate_arrives_with_what_prepare_returned(alone, host) -> None:
     ended = await alone.run(consumer(RESERVED, "await ctx.gmail.send({to: one.data, n: 2});"), host)
-    assert ended.value == '{"data":1,"reservations":[{"ids":["a"],"topic":"t"}]}'
+    assert ended.value == '{"reservations":[{"topic":"t","ids":["a"]}],"data":1}'
     assert ended.mutation is None
     assert ended.ahead is not None
     assert (ended.ahead.name, ended.ahead.kind, ended.ahead.args) == ("gmail.send", Kind.MUTATION, ({"to": 1, "n": 2},))
@@ -135,7 +135,7 @@ async def test_the_argument_the_time_and_the_chance_are_those_of_the_result_as_i
     later = await alone.run(replace(made, args=("1",), ahead=replace(AHEAD, now_ms=NOW_MS + 1)), host)
     assert all(each.ahead for each in (first, same, other, later))
     assert first.ahead.args[:2] == (first.value, NOW_MS)
-    assert first.value == canonical(decode(first.value))
+    assert first.value == text_of(decode(first.value))
     assert first.ahead.args == same.ahead.args
     assert first.ahead.args[2] == later.ahead.args[2] != other.ahead.args[2]
     assert later.ahead.args[1] == NOW_MS + 1
@@ -188,7 +188,7 @@ async def test_a_mutate_that_does_anything_but_its_call_is_not_heard_of_and_leav
     worker = children(alone)
     for _ in range(2):
         ended = await alone.run(made, host)
-        assert ended == Ended('{"data":1,"reservations":[{"ids":["a"],"topic":"t"}]}')
+        assert ended == Ended('{"reservations":[{"topic":"t","ids":["a"]}],"data":1}')
     assert not host.operations
     assert not host.lines
     assert (await alone.run(consumer(RESERVED, SEND, limits=limits), host)).ahead is not None
@@ -221,7 +221,7 @@ async def test_a_line_at_the_top_level_is_heard_once_and_mutate_not_foreseen(alo
 async def test_a_consumer_without_mutate_returns_from_prepare_all_the_same(alone, host, declared) -> None:
     source = f"export default Keep.workflow({{consumers: {{h: {{{declared} async prepare() {{ {RESERVED} }}}}}}}});"
     ended = await alone.run(job("", Step.PREPARE, source=source, ahead=AHEAD), host)
-    assert ended == Ended('{"data":1,"reservations":[{"ids":["a"],"topic":"t"}]}')
+    assert ended == Ended('{"reservations":[{"topic":"t","ids":["a"]}],"data":1}')
 
 
 NOTHING_RESERVED = {
@@ -288,7 +288,7 @@ async def test_nothing_of_prepare_is_there_in_the_mutate_that_follows_nor_the_ot
 async def test_a_prepare_that_made_all_its_calls_returns_whatever_mutate_calls(alone, host) -> None:
     made = consumer("await ctx.gmail.get(1); await ctx.gmail.get(2);" + RESERVED, SEND, limits=replace(LIMITS, calls_max=2))
     ended = await alone.run(made, host)
-    assert ended.value == '{"data":1,"reservations":[{"ids":["a"],"topic":"t"}]}'
+    assert ended.value == '{"reservations":[{"topic":"t","ids":["a"]}],"data":1}'
     assert host.names == ["gmail.get"] * 2
 
 
@@ -397,7 +397,7 @@ async def test_the_second_is_answered_beforehand_and_its_host_is_told_once_that_
     await alone.run(made, asked)
     for _ in range(3):
         host = knowing()
-        assert await alone.run(made, host) == Ended(canonical(EVENTS))
+        assert await alone.run(made, host) == Ended(text_of(EVENTS))
         assert host.operations == []
         assert host.foreseen == asked.operations
         assert host.uses == [(asked.operations[0], Reply.of(EVENTS))]
@@ -602,7 +602,7 @@ async def test_every_workflow_of_a_script_is_answered_by_its_own_host(alone) -> 
 async def test_a_use_counts_as_a_call(alone) -> None:
     made = await habitual(alone, f"const got = {PEEK[7:]} if (one) await ctx.gmail.get(1); return got;", limits=replace(LIMITS, calls_max=1))
     host = knowing()
-    assert await alone.run(made, host) == Ended(canonical(EVENTS))
+    assert await alone.run(made, host) == Ended(text_of(EVENTS))
     with pytest.raises(LimitExceeded, match="limit of 1"):
         await alone.run(replace(made, args=("true",)), host)
     assert host.operations == []
@@ -632,7 +632,7 @@ async def test_mutate_has_nothing_at_hand_of_what_prepare_was_given(alone, host)
 async def test_a_worker_that_died_before_it_used_anything_is_replaced_unseen(alone) -> None:
     made, host = await habitual(alone), knowing()
     os.kill(children(alone)[0], signal.SIGKILL)
-    assert await alone.run(made, host) == Ended(canonical(EVENTS))
+    assert await alone.run(made, host) == Ended(text_of(EVENTS))
     assert (host.operations, len(host.uses)) == ([], 1)
 
 

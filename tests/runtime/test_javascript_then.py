@@ -108,22 +108,22 @@ async def followed_by(runtime: JavaScriptRuntime, made: Job) -> Followed:
 async def test_what_prepare_returned_and_what_mutate_calls_arrive_with_the_end_of_next(alone, host) -> None:
     made = consumer()
     ended = await alone.run(made, host)
-    assert ended == Ended('{"a":[2],"b":1}')
+    assert ended == Ended('{"b":1,"a":[2]}')
     assert ended.followed is not None
     assert ended.followed.ended == Ended(
-        '{"data":{"a":[2],"b":1},"reservations":[{"ids":["a"],"topic":"t"}]}',
+        '{"reservations":[{"topic":"t","ids":["a"]}],"data":{"b":1,"a":[2]}}',
         ahead=Operation("gmail.send", Kind.MUTATION, ({"to": {"a": [2], "b": 1}},), ended.followed.ended.ahead.at),
     )
     assert ended.followed.ended.ahead.at is not None
     assert ended.followed.ended.read() == value(ended.followed.ended.value)
     assert ended.followed.used is None
-    assert ended.followed.job == after(made, args=('{"a":[2],"b":1}',))
+    assert ended.followed.job == after(made, args=('{"b":1,"a":[2]}',))
 
 
 @asynchronous
 async def test_a_prepare_without_mutate_comes_without_a_call(alone) -> None:
     followed = await followed_by(alone, consumer(mutate=None))
-    assert followed.ended == Ended('{"data":{"a":[2],"b":1},"reservations":[{"ids":["a"],"topic":"t"}]}')
+    assert followed.ended == Ended('{"reservations":[{"topic":"t","ids":["a"]}],"data":{"b":1,"a":[2]}}')
 
 
 @asynchronous
@@ -168,7 +168,7 @@ async def test_next_is_heard_as_without_it_and_nothing_of_prepare(alone) -> None
 
 
 RETURNS = {
-    "an object with keys in any order": ("{z: 1.0, b: {d: 'é\\u2028', c: [undefined, -0]}, B: null, aa: 1e21 / 1e20, a: 0}", '{"B":null,"a":0,"aa":10,"b":{"c":[null,0],"d":"é\u2028"},"z":1}'),
+    "an object with keys in any order": ("{z: 1.0, b: {d: 'é\\u2028', c: [undefined, -0]}, B: null, aa: 1e21 / 1e20, a: 0}", '{"z":1,"b":{"d":"é\u2028","c":[null,0]},"B":null,"aa":10,"a":0}'),
     "null": ("null", "null"), "zero": ("0", "0"), "an empty text": ("''", '""'), "false": ("false", "false"), "a list": ("[]", "[]"),
 }
 
@@ -280,9 +280,9 @@ async def test_a_mutate_that_does_anything_but_its_call_leaves_the_prepare_as_it
     made, worker = consumer(mutate=mutate), children(alone)
     for _ in range(3):
         ended = await alone.run(made, host)
-        assert ended == Ended('{"a":[2],"b":1}')
+        assert ended == Ended('{"b":1,"a":[2]}')
         assert ended.followed is not None
-        assert ended.followed.ended == Ended('{"data":{"a":[2],"b":1},"reservations":[{"ids":["a"],"topic":"t"}]}')
+        assert ended.followed.ended == Ended('{"reservations":[{"topic":"t","ids":["a"]}],"data":{"b":1,"a":[2]}}')
         assert ended.followed.job == after(made, args=(ended.value,)), "the job that was asked for"
         assert ended.followed.job.ahead == AHEAD
     assert not host.lines
@@ -371,7 +371,7 @@ async def test_a_prepare_whose_peek_is_not_foreseen_is_left(alone, host) -> None
     made = consumer(PEEK + RESERVED)
     for _ in range(2):
         ended = await alone.run(made, host)
-        assert (ended, ended.followed) == (Ended('{"a":[2],"b":1}'), None)
+        assert (ended, ended.followed) == (Ended('{"b":1,"a":[2]}'), None)
     assert (behind(made).operations, behind(made).uses) == ([], [])
 
 
@@ -390,7 +390,7 @@ async def test_what_was_left_does_all_of_it_when_it_is_run(alone, host) -> None:
     assert ended.followed is None
     own = knowing()
     run = await alone.run(after(made, args=(ended.value,)), own)
-    assert run.value == '{"data":{"a":[2],"b":1},"reservations":[{"ids":["a"],"topic":"t"}]}'
+    assert run.value == '{"reservations":[{"topic":"t","ids":["a"]}],"data":{"b":1,"a":[2]}}'
     assert (own.texts, own.names, len(own.uses)) == (["before"], ["gmail.get"], 1)
 
 
@@ -410,7 +410,7 @@ async def test_a_line_at_the_top_level_is_heard_with_next_and_prepare_is_left(al
     made = consumer(before=unique("console.log('loading');"))
     for times in (1, 2):
         ended = await alone.run(made, host)
-        assert (ended, ended.followed) == (Ended('{"a":[2],"b":1}'), None)
+        assert (ended, ended.followed) == (Ended('{"b":1,"a":[2]}'), None)
         assert host.texts == ["loading"] * times
 
 
@@ -467,7 +467,7 @@ async def test_a_worker_that_died_before_is_replaced_unseen(alone, host) -> None
     made = await practised_in(alone, consumer(PEEK + RESERVED))
     os.kill(children(alone)[0], signal.SIGKILL)
     ended = await alone.run(made, host)
-    assert ended == Ended('{"a":[2],"b":1}')
+    assert ended == Ended('{"b":1,"a":[2]}')
     assert ended.followed is not None
     assert ended.followed.used is not None
 
@@ -482,7 +482,7 @@ async def test_a_worker_that_is_killed_during_the_try_is_replaced_and_next_ends(
 
     made, host = consumer("for (;;);", then="ctx.log('last'); ctx.publish('t', {});" + STATE), Killing()
     ended = await alone.run(made, host)
-    assert (ended, ended.followed) == (Ended('{"a":[2],"b":1}'), None)
+    assert (ended, ended.followed) == (Ended('{"b":1,"a":[2]}'), None)
     assert set(host.texts) == {"last"}
     assert host.names == ["publish"], "what was not told before is told once"
     assert (await alone.run(consumer(), FakeHost())).followed is not None
@@ -514,7 +514,7 @@ USED, MISSED, LEFT = used_frame(7), missed_frame(7), left_frame(7)
 LOG = pack({"t": "log", "n": 7, "level": "info", "text": "x"})
 PREPARE = job("", Step.PREPARE, args=('"before"',), ahead=AHEAD)
 NEXT = job("", Step.NEXT, source=PREPARE.source)
-KEPT = '{"a":2,"b":1}'
+KEPT = '{"b":1,"a":2}'
 
 
 async def practised(handler: str = "h") -> Habits:
@@ -536,7 +536,7 @@ async def test_the_frames_of_prepare_follow_on_the_end_of_next() -> None:
     assert ended == Ended(KEPT)
     [operation] = behind(made).foreseen
     assert ended.followed == Followed(
-        replace(PREPARE, args=(KEPT,)), Ended('{"data":3,"z":1}', ahead=Operation("gmail.send", Kind.MUTATION, (1,), None)),
+        replace(PREPARE, args=(KEPT,)), Ended('{"z":1,"data":3}', ahead=Operation("gmail.send", Kind.MUTATION, (1,), None)),
         (operation, Reply.of(EVENTS)),
     )
     assert (operation.name, operation.args) == ("peek", ("t",))
@@ -547,7 +547,7 @@ async def test_the_frames_of_prepare_follow_on_the_end_of_next() -> None:
 async def test_a_next_without_a_result_is_followed_by_the_job_as_it_was_asked_for() -> None:
     ended = await Forger().run(end(None) + RESULT, trying(), FakeHost())
     assert ended == Ended(None)
-    assert ended.followed == Followed(PREPARE, Ended('{"data":3,"z":1}'), None)
+    assert ended.followed == Followed(PREPARE, Ended('{"z":1,"data":3}'), None)
 
 
 @asynchronous
@@ -584,11 +584,11 @@ async def test_a_result_of_prepare_that_cannot_be_read_does_not_count(text) -> N
 async def test_a_call_of_mutate_that_the_host_would_refuse_is_none_and_not_tried_again(arg) -> None:
     forger, made = Forger(), trying()
     ended = await forger.run(END + mutation(args=[arg]) + RESULT, made, FakeHost())
-    assert ended.followed == Followed(replace(PREPARE, args=(KEPT,)), Ended('{"data":3,"z":1}'), None)
+    assert ended.followed == Followed(replace(PREPARE, args=(KEPT,)), Ended('{"z":1,"data":3}'), None)
     assert not forger.killed
     assert forger.habits.fit(PREPARE).ahead is None
     ended = await forger.run(END + RESULT, made, FakeHost())
-    assert ended.followed == Followed(replace(PREPARE, args=(KEPT,)), Ended('{"data":3,"z":1}'), None)
+    assert ended.followed == Followed(replace(PREPARE, args=(KEPT,)), Ended('{"z":1,"data":3}'), None)
 
 
 @asynchronous

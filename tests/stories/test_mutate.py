@@ -240,7 +240,7 @@ async def test_after_a_definite_failure_a_linked_run_acts_on_the_same_result(tmp
         assert (old.id, old.status, old.phase) == (first.id, "superseded", "mutating")
         assert (new.retry_of, new.lineage, new.attempt, new.trigger) == (old.id, old.lineage, 2, "retry")
         assert new.prepare_result == old.prepare_result
-        assert story.logs(new) == ['{"result":{"row":1,"rowId":"row-1"},"status":"applied"}']  # prepare did not run
+        assert story.logs(new) == ['{"result":{"rowId":"row-1","row":1},"status":"applied"}']  # prepare did not run
         assert [(m.run_id, m.status, m.attempts, m.lineage) for m in await story.keep.mutations(wf)] == [
             (old.id, "failed", 1, old.id), (new.id, "applied", 2, old.id)]
 

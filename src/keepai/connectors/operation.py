@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from ..model.codec import Json, encode
+from ..model.codec import Json, canonical
 from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
 from ..model.operations import Kind
 from ..model.permissions import ParamKind
@@ -124,7 +124,7 @@ class OperationSpec:
             return ""
         if isinstance(value, list) and all(isinstance(each, str) for each in value):
             return ", ".join(map(str, value))
-        return value if isinstance(value, str) else encode(value)
+        return value if isinstance(value, str) else canonical(value)
 
     def identity(self, params: Json) -> dict[str, Json]:
         """The params that say which thing is meant; without a declaration, all of them."""
@@ -140,7 +140,7 @@ class OperationSpec:
     def compare(self, old: Json, new: Json) -> Comparison:
         """How much two payloads of one identity differ; without a compare method, any difference counts."""
         if self.comparer is None:
-            return "equivalent" if encode(old) == encode(new) else "significant"
+            return "equivalent" if canonical(old) == canonical(new) else "significant"
         verdict = self.comparer(old, new)
         if verdict not in _COMPARISONS:
             raise ConnectorBroke(f"compare_payload of {self.full_name} returned {verdict!r}.")

@@ -118,7 +118,7 @@ class Shape:
         if dataclasses.is_dataclass(built) and isinstance(dumped, dict) and isinstance(value, dict):
             defaults = {f.name for f in dataclasses.fields(built)} - value.keys()
             dumped = {key: each for key, each in dumped.items() if key not in defaults}
-        return clean(dumped)
+        return clean(_in_order_of(value, dumped))
 
     def dump(self, value: object) -> Json:
         """What a method returned, as JSON; a `Misfit` or `BadValue` if it is not what was declared."""
@@ -131,7 +131,8 @@ class Shape:
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False)
             raise Misfit(problems(found, self.schema or {}, "result")) from None
-        return clean(self._adapter.dump_python(checked, mode="json", by_alias=True), what="result")
+        dumped = self._adapter.dump_python(checked, mode="json", by_alias=True)
+        return clean(_in_order_of(value, dumped), what="result")
 
 
 def hint(function: Callable[..., object], parameter: str) -> object:
@@ -177,6 +178,18 @@ def _rebuilt(annotation: Any) -> Any:
         )
         fields[key] = inner if needed else typing_extensions.NotRequired[inner]
     return typing_extensions.TypedDict(annotation.__name__, fields)  # type: ignore[operator]
+
+
+def _in_order_of(given: object, made: Any) -> Any:
+    """What a type made of a value, with the keys of objects in the order in which they were given."""
+    if type(made) is list and isinstance(given, list | tuple) and len(given) == len(made):
+        return [_in_order_of(old, new) for old, new in zip(given, made, strict=True)]
+    if type(made) is not dict or not isinstance(given, Mapping):
+        return made
+    return {
+        key: _in_order_of(given.get(key), made[key])
+        for key in (*(key for key in given if key in made), *(key for key in made if key not in given))
+    }
 
 
 def plain(value: object) -> object:

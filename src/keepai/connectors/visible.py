@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Mapping
 
-from ..model.codec import Json, canonical, encode
+from ..model.codec import Json, encode
 
 #: Characters that show nothing though Unicode calls them letters, marks or symbols.
 BLANK = frozenset({
@@ -23,8 +23,8 @@ def visible(text: str) -> str:
 
 
 def described(name: str, params: Mapping[str, Json]) -> str:
-    """A call in full, on one line: `gmail.send: subject="Hi", to="bob@example.com"`."""
-    told = ", ".join(f"{_key(key)}={_value(params[key])}" for key in sorted(params))
+    """A call in full, on one line: `gmail.send: to="bob@example.com", subject="Hi"`."""
+    told = ", ".join(f"{_key(key)}={_value(value)}" for key, value in params.items())
     return f"{name}: {told}" if told else name
 
 
@@ -34,8 +34,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: Json) -> str:
-    text = canonical(value) if isinstance(value, str) else encode(value)
-    return visible(text).replace("\n", "‹U+000A›")
+    return visible(encode(value)).replace("\n", "‹U+000A›")
 
 
 def _shown(character: str) -> str:

@@ -14,7 +14,7 @@ from ..ledger.rows import approval_record
 from ..ledger.transitions import approvals
 from ..ledger.transitions.approvals import Ask
 from ..ledger.transitions.mutations import Intent
-from ..model.codec import digest, encode, stored
+from ..model.codec import canonical, digest, encode, stored
 from ..model.errors import ApprovalNeeded, NotGranted
 from ..model.operations import Kind, Step
 from ..model.records import Approval, Mutation, Run
@@ -117,7 +117,7 @@ def _digest(parts: Parts, run: Run, intent: Intent) -> str:
     inputs = encode([*pinned, *([[item["id"], item["attempt"]]] if item else [])])
     return digest(
         run.workflow_id, run.id, str(run.attempt), run.version, intent.connector, _account(parts, intent),
-        intent.operation, intent.params, intent.subkey or "", inputs,
+        intent.operation, canonical(stored(intent.params)), intent.subkey or "", inputs,
     )
 
 

@@ -13,7 +13,7 @@ from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import acts, repairs, workflows
 from ..ledger.transitions.acts import Act, Repeated
 from ..ledger.transitions.runs import Carry
-from ..model.codec import Json, encode, stored
+from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
 from ..model.permissions import grant_of
@@ -94,7 +94,7 @@ class Commands:
         check_capability(self._parts, capability, wanted)
         waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
-        same = encode(stored(wanted.to_text()))
+        same = wanted.to_text()
         act = self._judged(Act("grant", row["id"], capability, actor, shown, about, same))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
 from ..ledger.transitions.runs import NUMBERS
-from ..model.codec import Json, canonical, check_id, digest
+from ..model.codec import Json, check_id, digest, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
@@ -94,7 +94,7 @@ class Gate:
         if operation.kind in _SHOWN_ELSEWHERE and error is None:
             return
         duration = int((time.monotonic() - started) * 1000)
-        self._trace.call(self._step, operation.name, canonical(list(operation.args)), answer, error, duration)
+        self._trace.call(self._step, operation.name, text_of(list(operation.args)), answer, error, duration)
 
     async def _carry_out(self, operation: Operation) -> Reply:
         check_allowed(self._step, operation, mutate_reads=self._parts.policy.mutate_reads == "by_id")
@@ -104,7 +104,7 @@ class Gate:
             case Kind.GET_BY_IDS:
                 return self._get_by_ids(*_padded(operation.args, 2))
             case Kind.REGISTER_INPUT:
-                return Reply(canonical(self._register(_object(operation.args, "registerInput"))))
+                return Reply(text_of(self._register(_object(operation.args, "registerInput"))))
             case Kind.PUBLISH:
                 self._publish(*_padded(operation.args, 2))
                 return Reply("null")
@@ -192,7 +192,7 @@ class Gate:
             raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
         self._count(len(names))
         message_id = self._message_id(entry.get("messageId"), names[0])
-        payload = canonical(
+        payload = text_of(
             entry.get("payload"), what=f"the payload of {message_id!r}",
             bytes_max=self._parts.policy.payload_bytes_max,
         )
@@ -283,9 +283,9 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
 
 def _events(topic: str, rows: list[Row]) -> Reply:
     """Events as a script sees them; a payload stands in the answer as it is kept."""
-    name = canonical(topic)
+    name = text_of(topic)
     shown = [
-        f'{{"messageId":{canonical(r["message_id"])},"payload":{r["payload"]},"topic":{name}}}' for r in rows
+        f'{{"messageId":{text_of(r["message_id"])},"payload":{r["payload"]},"topic":{name}}}' for r in rows
     ]
     return Reply(f"[{','.join(shown)}]")
 

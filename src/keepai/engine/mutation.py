@@ -16,7 +16,7 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent, Straight
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, canonical, digest, stored
+from ..model.codec import Json, canonical, digest, stored, text_of
 from ..model.errors import KeepError, NeedsAttention, NotGranted, RuleBroken, Transient
 from ..model.light import light
 from ..model.operations import Step
@@ -209,7 +209,7 @@ def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) ->
     return Intent(
         mutation_key=key, idempotency_key=_idempotency_key(key, payload, earlier), connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
-        payload=payload, params=canonical(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
+        payload=payload, params=text_of(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     ), earlier
 
@@ -240,7 +240,7 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
         parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
-        step, name, canonical(mutation.params), answer.result, error.message if error else None,
+        step, name, text_of(mutation.params), answer.result, error.message if error else None,
         int((time.monotonic() - started) * 1000),
     )
     return answer

@@ -22,7 +22,7 @@ class Trace:
     def call(
         self, step: Step, name: str, args: str, answer: str | None, error: str | None, duration_ms: int,
     ) -> None:
-        """A call and what came of it, in canonical JSON."""
+        """A call and what came of it, in JSON."""
         shown_answer = None if error or answer is None else self._short(answer)
         self._add(step, "call", name, self._short(args), shown_answer, error, duration_ms)
 

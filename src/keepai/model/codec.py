@@ -1,6 +1,7 @@
-"""The one canonical JSON codec: what is stored, hashed, approved and sent goes through here.
+"""The one JSON codec: what is stored, hashed, approved and sent goes through here.
 
-Equal values have equal texts: keys are sorted, there is no white space, a whole float is an integer.
+There is no white space, and a whole float is an integer. Objects keep the order of their keys, as scripts and
+connectors wrote them. Only `canonical` sorts them, for what is hashed or compared: equal values have equal texts there.
 What JSON or JavaScript cannot carry exactly is refused with a `BadValue` that says where it stands.
 """
 
@@ -23,8 +24,8 @@ DEPTH_MAX = 64
 
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
-    """The canonical text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
-    text = "".join(_write(value if _is_clean(value, 0) else _clean(value, what, 0), 0))
+    """The text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
+    text = "".join(_write(clean(value, what=what), 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
@@ -53,12 +54,22 @@ def clean(value: object, *, what: str = "value") -> Json:
     return value if _is_clean(value, 0) else _clean(value, what, 0)  # type: ignore[return-value]
 
 
-def canonical(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
+def text_of(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
     text = encode_basestring(value) if type(value) is str else "".join(_write(value, 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     return text
+
+
+def canonical(value: object, *, what: str = "value") -> str:
+    """The text of `value` with sorted keys: the same for equal values. Only for what is hashed or compared."""
+    return "".join(_write_sorted(clean(value, what=what), 0))
+
+
+def same(one: str, other: str) -> bool:
+    """Whether two texts that this codec wrote say equal values, in whatever order of keys."""
+    return one == other or canonical(stored(one)) == canonical(stored(other))
 
 
 def stored(text: str) -> Json:
@@ -236,8 +247,11 @@ def _unknown(value: object) -> NoReturn:
     raise TypeError(f"{_named(value)} was not checked before it was written")
 
 
-# Made once: building them costs more than a small text does. `JSONEncoder` would make the first anew for every text.
+# Made once: building them costs more than a small text does. `JSONEncoder` would make its own anew for every text.
 _write: Callable[[object, int], Iterable[str]] = c_make_encoder(
+    None, _unknown, encode_basestring, None, ":", ",", False, False, False,
+)
+_write_sorted: Callable[[object, int], Iterable[str]] = c_make_encoder(
     None, _unknown, encode_basestring, None, ":", ",", True, False, False,
 )
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)

@@ -21,7 +21,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
-from .codec import Json, encode, stored
+from .codec import Json, canonical, encode, stored
 from .errors import ConfigError, NotGranted
 from .light import light
 
@@ -82,7 +82,7 @@ class Grant:
 
     def to_text(self) -> str:
         """The rule as canonical JSON."""
-        return encode(self.to_json())
+        return canonical(self.to_json())
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -278,7 +278,7 @@ def _fits(value: Json, pattern: str, kind: ParamKind) -> bool:
     """Whether one value is like a pattern; what is missing, or neither text nor number, is like nothing."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
-    return like(value if isinstance(value, str) else encode(value), _normal(pattern, kind))
+    return like(value if isinstance(value, str) else canonical(value), _normal(pattern, kind))
 
 
 def _normal(text: str, kind: ParamKind) -> str:
@@ -375,7 +375,7 @@ def _compares(value: Json, condition: Condition, kind: ParamKind) -> bool:
 def _same(value: Json, other: Json, kind: ParamKind) -> bool:
     if isinstance(other, str) and isinstance(value, str):
         return value == _normal(other, kind)
-    return encode(value) == encode(other) or (_is_number(value) and _is_number(other) and value == other)
+    return canonical(value) == canonical(other) or (_is_number(value) and _is_number(other) and value == other)
 
 
 def _is_number(value: Json) -> bool:

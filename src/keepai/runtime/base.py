@@ -97,7 +97,7 @@ class Operation:
 @light
 @dataclass(frozen=True)
 class Reply:
-    """The host's answer, as canonical JSON. With `fields`, it is a list that also carries these members (a Page)."""
+    """The host's answer, as JSON. With `fields`, it is a list that also carries these members (a Page)."""
 
     text: str
     fields: str | None = None
@@ -127,7 +127,7 @@ class LogLine:
 class Ended:
     """How the step ended without an error: it returned, or it made its terminal mutation call."""
 
-    value: str | None = None  # what it returned, as canonical JSON; None is undefined
+    value: str | None = None  # what it returned, as JSON; None is undefined
     mutation: Operation | None = None
     ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
     said: Json = field(default=None, compare=False, repr=False)  # what the text of `value` says, if it was read already

@@ -58,7 +58,7 @@ class Manifest:
         return next((h for h in self.handlers if topic in h.subscribe), None)
 
     def to_text(self) -> str:
-        """The manifest as canonical JSON."""
+        """The manifest as JSON."""
         return encode(asdict(self), what="manifest")
 
 

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, NotRequired, TypedDict, cast
 from urllib.parse import parse_qs, urlsplit
 
-from ...model.codec import Json, encode
+from ...model.codec import Json, canonical
 from ...model.errors import ConfigError, ConnectorError, PermissionDenied, Rejected
 from ...model.operations import Kind
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
@@ -271,7 +271,7 @@ def _compared(old: Json, new: Json) -> Comparison:
 def _alike(old: Json, new: Json) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(_alike(old[name], new[name]) for name in old)
-    if encode(old) == encode(new):
+    if canonical(old) == canonical(new):
         return True
     kinds = {str if isinstance(each, str) else float for each in (old, new) if _is_plain(each)}
     return kinds == {str, float} and _decimal(old) is not None and _decimal(old) == _decimal(new)

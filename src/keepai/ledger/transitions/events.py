@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
+from ...model.codec import same
 from ...model.errors import KeepError, Overtaken, Refused, RuleBroken
 from ...model.light import light
 from ...model.policy import Policy
@@ -112,7 +113,7 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> bool:
     given up was not caused by it."""
     workflow_id, event_id = event["workflow_id"], str(event["id"])
     joined = _tie(tx, workflow_id, event_id, entry.causes, event["attempt"], event["newest"] + 1)
-    differs = bool(event["payload"] != entry.payload)
+    differs = not same(event["payload"], entry.payload)
     if joined or differs:
         tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
     return differs
@@ -123,12 +124,13 @@ def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: in
     where = {"workflow_id": event["workflow_id"], "event_id": event["id"]}
     latest = tx.one("event_revision_latest", revision=event["revision"], **where)
     revision = int(latest["revision"] if latest else event["revision"])
-    same = entry.payload == (latest or event)["payload"]
-    if latest is None and same and all(
+    newest = (latest or event)["payload"]
+    is_known = bool(newest) and same(newest, entry.payload)  # one that was pruned is empty
+    if latest is None and is_known and all(
         tx.one("cause_known", attempt=event["attempt"], input_id=each, **where) for each in entry.causes
     ):
         return
-    if latest is None or not same:
+    if latest is None or not is_known:
         revision = event["newest"] + 1
         tx.run("event_revision_insert", revision=revision, payload=entry.payload, run_id=run_id, now=tx.now, **where)
         tx.run("event_number", event_id=event["id"], revision=revision)

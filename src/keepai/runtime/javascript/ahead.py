@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NoReturn
 
-from ...model.codec import canonical, decode
+from ...model.codec import decode, text_of
 from ...model.errors import BadValue
 from ...model.operations import Step
 from ..base import Fixed, Job
@@ -57,7 +57,7 @@ class Trial:
     def followed(self, prepare: Job, state: str, hand: Hand | None) -> bytes:
         """The frames of a `prepare` that is given what `next` returned, and of the `mutate` after it."""
         try:
-            job = replace(prepare, args=(canonical(decode(state)),)) if state else prepare
+            job = replace(prepare, args=(text_of(decode(state)),)) if state else prepare
         except BadValue:
             return left_frame(self._number)
         step, frame = self._run(job, hand)
@@ -85,7 +85,7 @@ def _mutate(prepare: Job, returned: str) -> Job | None:
         return None
     if not isinstance(value, dict) or not value.get("reservations"):
         return None
-    text = canonical(value)
+    text = text_of(value)
     return Job(
         source=prepare.source, step=Step.MUTATE, handler=prepare.handler, args=(text,), state=None,
         surface=prepare.surface, allowed=prepare.ahead.allowed, limits=prepare.limits,

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 
-from ...model.codec import Json, canonical, check_size, decode
+from ...model.codec import Json, check_size, decode, text_of
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -356,7 +356,7 @@ class Session:
             self._habits.missed(self._job)
 
     def _result(self, value: object) -> tuple[str | None, Json]:
-        """The canonical text of what the step returned, and what it says."""
+        """The text of what the step returned, and what it says."""
         try:
             return self._read(value)
         except ScriptError as error:
@@ -368,7 +368,7 @@ class Session:
         if not isinstance(value, str):
             raise Garbled("a result that is no text")
         said = decode(value, what="The result", bytes_max=self._limits.message_bytes_max)
-        return canonical(said), said
+        return text_of(said), said
 
     # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
     # not touched when the clock stops: whoever hears it looks at the clock.
