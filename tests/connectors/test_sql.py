@@ -667,11 +667,11 @@ def test_people_see_every_value_that_will_be_written(tmp_path: Path) -> None:
     key, values = {"id": 7}, {"total": "12.50", "due": "may\n"}
     assert (
         operations["insert"].preview({"table": "bill", "key": key, "values": values})
-        == 'Insert into bill: id=7, total="12.50", due="may\\n"'
+        == 'Insert into bill: due="may\\n", id=7, total="12.50"'
     )
     assert (
         operations["update"].preview({"table": "bill", "key": key, "values": values, "expect": {"version": 3}})
-        == 'Update bill where id=7: total="12.50", due="may\\n" (only if version=3)'
+        == 'Update bill where id=7: due="may\\n", total="12.50" (only if version=3)'
     )
     assert (
         operations["upsert"].preview({"table": "bill", "key": key, "values": {"total": 1}})

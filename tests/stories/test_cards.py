@@ -88,7 +88,7 @@ async def test_a_card_has_everything_that_a_person_must_know(tmp_path: Path, let
         facts = (await asked(story, CALLS[letter])).facts
         [row] = await story.keep.mutations("story")
         assert (facts["connector"], facts["operation"], facts["target"]) == (connector, operation, row.target)
-        assert (facts["attempted"], facts["title_by_script"]) == (f'{CALLS[letter]}: to="a", sum=12', "a")
+        assert (facts["attempted"], facts["title_by_script"]) == (f'{CALLS[letter]}: sum=12, to="a"', "a")
         assert facts["params"] == {"to": "a", "sum": 12}
         assert str(facts["why"]).startswith("the wind took it" if letter == "C" else "Nobody can tell whether")
         assert (facts["connector_class"], facts["can_verify"]) == (letter, letter != "C")

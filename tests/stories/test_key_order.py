@@ -116,7 +116,7 @@ async def test_a_person_sees_the_parameters_in_their_order(tmp_path: Path) -> No
         await story.run()
         [asked] = await story.keep.needs_you(wf)
         assert json.dumps(asked.facts["params"], separators=(",", ":")).startswith(f'{{"target":"t","row":{ORDER}')
-        assert asked.facts["attempted"] == f'table.put: target="t", row={ORDER}, key="k"'
+        assert asked.facts["attempted"] == f'table.put: key="k", row={ORDER}, target="t"'
 
 
 async def test_another_order_of_keys_is_the_same_mutation_with_the_same_key(tmp_path: Path) -> None:

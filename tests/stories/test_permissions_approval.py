@@ -40,7 +40,7 @@ async def test_the_call_is_held_and_shown_as_the_host_sees_it(tmp_path: Path) ->
         assert (asked.kind, asked.workflow_id, asked.run_id) == ("approval", wf, run.id)
         assert set(asked.actions) == {"approve", "reject"}
         assert asked.facts["params"] == {"to": "a", "body": "hello"}
-        assert asked.facts["attempted"] == 'gmail.send: to="a", body="hello"'
+        assert asked.facts["attempted"] == 'gmail.send: body="hello", to="a"'
         assert asked.facts["title_by_script"] == "a"
         assert asked.facts["inputs"] == ["Item a"]
         assert await story.keep.mutations(wf) == []

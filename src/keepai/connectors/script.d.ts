@@ -7,6 +7,9 @@ interface Page<T> extends Array<T> { [field: string]: any }
 /** An event of a topic, as `peek` and `getByIds` give it. */
 interface TopicEvent { topic: string; messageId: string; payload: any }
 
+/** What `peek` gives. `cursor` is there when more events wait. */
+interface TopicPage extends Array<TopicEvent> { cursor?: string }
+
 /** What `prepare` returns. Empty reservations mean: nothing to do now. */
 interface PrepareResult {
   reservations: { topic: string; ids: string[] }[];

@@ -23,8 +23,9 @@ _DEPTH_MAX = 12  #: of one type; what lies deeper, or in itself, is any JSON
 
 #: A built-in operation → how it is declared.
 _BUILT_IN: Mapping[Kind, str] = {
-    Kind.PEEK: "/** Pending events of a subscribed topic, oldest first. */\n"
-               "peek(topic: string, options?: { limit?: number }): Promise<TopicEvent[]>;",
+    Kind.PEEK: "/** A page of pending events of a subscribed topic, oldest first: 100 unless told, at most 1,000, and "
+               "1 MiB in all (a larger event comes alone). If more wait it has a `cursor`; `after` goes on there. */\n"
+               "peek(topic: string, options?: { limit?: number; after?: string }): Promise<TopicPage>;",
     Kind.GET_BY_IDS: "/** Pending events of a subscribed topic by their messageId. */\n"
                      "getByIds(topic: string, ids: string[]): Promise<TopicEvent[]>;",
     Kind.REGISTER_INPUT: "/** Tell what came in, in words for people; gives the inputId at once. */\n"

@@ -23,8 +23,10 @@ def visible(text: str) -> str:
 
 
 def described(name: str, params: Mapping[str, Json]) -> str:
-    """A call in full, on one line: `gmail.send: to="bob@example.com", subject="Hi"`."""
-    told = ", ".join(f"{_key(key)}={_value(value)}" for key, value in params.items())
+    """A call in full, on one line: `gmail.send: subject="Hi", to="bob@example.com"`.
+
+    The params stand by name, so that people find each in the same place; inside of a value nothing is moved."""
+    told = ", ".join(f"{_key(key)}={_value(params[key])}" for key in sorted(params))
     return f"{name}: {told}" if told else name
 
 

@@ -6,8 +6,10 @@ registers is gathered and written only when the whole run commits.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +60,7 @@ class Gate:
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
+        self._warned = False  # of a limit that is too high
 
     def follows(self, number: int | None) -> bool:
         """Whether its run has this number, and nothing was counted in its workflow since."""
@@ -93,6 +96,8 @@ class Gate:
     def _note(self, operation: Operation, answer: str | None, error: str | None, started: float) -> None:
         if operation.kind in _SHOWN_ELSEWHERE and error is None:
             return
+        if operation.kind is Kind.PEEK and error is None:
+            self._warn_of_limit(_padded(operation.args, 2)[1])
         duration = int((time.monotonic() - started) * 1000)
         self._trace.call(self._step, operation.name, text_of(list(operation.args)), answer, error, duration)
 
@@ -116,21 +121,42 @@ class Gate:
                 return await self._items.mutate(operation)
         raise PhaseViolation(f"ctx.{operation.name} cannot be answered in {self._step}.")
 
+    def _warn_of_limit(self, options: Json) -> None:
+        """Once a step: a script that asks for more than it gets must not take the page for everything."""
+        limit, most = self._limit(options), self._parts.policy.peek_max
+        if limit > most and not self._warned:
+            self._warned = True
+            self._trace.warning(
+                self._step, f"ctx.peek: limit {limit:,} is more than {most:,}, the most that one page holds. "
+                "Go on with {after: page.cursor}.",
+            )
+
     # -- topics ------------------------------------------------------------------------------------
 
     def _peek(self, topic: Json, options: Json) -> Reply:
-        name = self._subscribed(topic, "peek")
-        limit = self._limit(options)
-        rows = self._parts.ledger.read().all(
-            "event_peek", workflow_id=self._run.workflow_id, topic=name, limit=limit,
+        """A page of what waits: as many events as fit its bounds, and where to go on if more wait."""
+        policy, shown = self._parts.policy, list[str]()
+        name, last = self._subscribed(topic, "peek"), _after(options)
+        limit = min(self._limit(options), policy.peek_max)
+        left = min(policy.peek_bytes_max, policy.message_bytes_max) - len("[]")
+        rows = self._parts.ledger.read().each(
+            "event_peek", workflow_id=self._run.workflow_id, topic=name, after=last, limit=limit + 1,
         )
-        return _events(name, rows)
+        with closing(rows):
+            for row in rows:
+                event = _event(name, row)
+                left -= _size(event) + len(",")
+                if shown and (left < 0 or len(shown) == limit):
+                    return Reply(f"[{','.join(shown)}]", f'{{"cursor":"{last}"}}')
+                shown.append(event)
+                last = row["seq"]
+        return Reply(f"[{','.join(shown)}]")
 
     def _get_by_ids(self, topic: Json, ids: Json) -> Reply:
         name = self._subscribed(topic, "getByIds")
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
-        found: list[Row] = []
+        found, size = list[str](), 0
         if len(ids) > self._parts.policy.peek_max:
             limit = self._parts.policy.peek_max
             raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
@@ -140,8 +166,14 @@ class Gate:
                 message_id=check_id(message_id, "a messageId in getByIds"),
             )
             if row and row["status"] == "pending" and row["reserved_by"] is None:
-                found.append(row)
-        return _events(name, found)
+                found.append(_event(name, row))
+                size += _size(found[-1])
+                if size > self._parts.policy.message_bytes_max:
+                    raise LimitExceeded(
+                        f"ctx.getByIds: the first {len(found):,} of these events have {size:,} bytes; the limit is "
+                        f"{self._parts.policy.message_bytes_max:,}. Ask for fewer ids at a time."
+                    )
+        return Reply(f"[{','.join(found)}]")
 
     def _limit(self, options: Json) -> int:
         policy = self._parts.policy
@@ -150,7 +182,7 @@ class Gate:
             return policy.peek_default
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
             raise RuleBroken(f"ctx.peek: limit must be a whole number above zero, not {limit!r}.")
-        return min(limit, policy.peek_max)
+        return limit
 
     def _subscribed(self, topic: Json, what: str) -> str:
         if isinstance(topic, str) and topic in self._handler.subscribe:
@@ -281,13 +313,26 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
         )
 
 
-def _events(topic: str, rows: list[Row]) -> Reply:
-    """Events as a script sees them; a payload stands in the answer as it is kept."""
-    name = text_of(topic)
-    shown = [
-        f'{{"messageId":{text_of(r["message_id"])},"payload":{r["payload"]},"topic":{name}}}' for r in rows
-    ]
-    return Reply(f"[{','.join(shown)}]")
+def _event(topic: str, row: Row) -> str:
+    """An event as a script sees it; its payload stands there as it is kept."""
+    return f'{{"messageId":{text_of(row["message_id"])},"payload":{row["payload"]},"topic":{text_of(topic)}}}'
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def _after(options: Json) -> int:
+    """The place in a topic that a cursor names; 0 is its beginning."""
+    cursor = options.get("after") if isinstance(options, dict) else None
+    if cursor is None:
+        return 0
+    if not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
+        raise RuleBroken(f"ctx.peek: after must be the cursor of an earlier page of this topic, not {cursor!r}.")
+    return int(cursor)
+
+
+_CURSOR = re.compile("[0-9]{1,18}")
 
 
 def _padded(args: tuple[Json, ...], count: int) -> tuple[Json, ...]:

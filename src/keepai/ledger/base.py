@@ -7,7 +7,7 @@ is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -23,6 +23,10 @@ class Reader(Protocol):
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any."""
+        ...
+
+    def each(self, query: str, **params: object) -> Generator[Row]:
+        """Row by row, as far as the caller reads; closing it ends the statement."""
         ...
 
 

@@ -30,6 +30,7 @@ class Policy:
     reservations_max: int = _setting(1_000, "How many events one run may reserve.")  # type: ignore[assignment]
     peek_default: int = _setting(100, "How many events ctx.peek returns when no limit is given.")  # type: ignore[assignment]
     peek_max: int = _setting(1_000, "How many events ctx.peek returns at most.")  # type: ignore[assignment]
+    peek_bytes_max: int = _setting(1 << 20, "How large one page of ctx.peek is; a larger event comes alone.")  # type: ignore[assignment]
     trace_bytes_max: int = _setting(4_096, "How much of a call's arguments or answer is kept with the run.")  # type: ignore[assignment]
     call_s: float = _setting(30.0, "How long one call to a connector may take.")  # type: ignore[assignment]
     mutate_reads: str = _setting("none", 'Whether mutate may read: "none", or "by_id".')  # type: ignore[assignment]

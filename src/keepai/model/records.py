@@ -65,11 +65,12 @@ class Error(Record):
 
 @dataclass(frozen=True)
 class Gap(Record):
-    """A time in which a producer should have looked and did not."""
+    """A time in which a producer should have looked and did not, or in which a consumer looked and left what waits."""
 
     handler: str
     since_at: int
     until_at: int
+    looks: int | None = None  # of a consumer: how often it has looked since its oldest waiting event came
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,11 @@ class Reply:
         """What the text says."""
         return stored(self.text)
 
+    @property
+    def whole(self) -> str:
+        """The text, and on a second line the extra members of a Page: as a script's side reads it."""
+        return self.text if self.fields is None else f"{self.text}\n{self.fields}"
+
 
 @dataclass(frozen=True)
 class LogLine:

@@ -19,7 +19,7 @@ from . import reasons
 from .contradictions import told
 from .movers import Mover, Movers
 from .questions import Questions
-from .standing import held_record, input_status
+from .standing import held_record, input_status, left_by_consumers, looks_at
 from .story import TOLD_MAX, Scope, Told, notes_of, tell
 from .verify import late_evidence
 
@@ -151,11 +151,19 @@ class Explainer:
         held = self._read.all("look_held_of_event", **where, revision=row["revision"])
         return self._made(
             row["id"], "event", row["workflow_id"], standing="reserved" if row["reserved_by"] else row["status"],
-            because=reasons.of_event(row, runs, moves), held=tuple(held_record(each) for each in held),
+            because=reasons.of_event(row, runs, moves, self._left(row)), held=tuple(held_record(each) for each in held),
             selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
             attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
             scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
         )
+
+    def _left(self, event: Row) -> str:
+        """Who has looked at an event that waits, and left it."""
+        topic = self._read.one("look_topic", workflow_id=event["workflow_id"], topic=event["topic"])
+        if event["status"] != "pending" or event["reserved_by"] or topic is None or topic["subscriber"] is None:
+            return ""
+        consumer = str(topic["subscriber"])
+        return reasons.left_by(consumer, looks_at(self._read, event, consumer)["looks"], "it came", "it")
 
     def _input(self, row: Row) -> Explanation:
         where = {"workflow_id": row["workflow_id"], "input_id": row["id"]}
@@ -187,9 +195,10 @@ class Explainer:
     def _workflow(self, row: Row) -> Explanation:
         open_row = self._read.one("run_open", workflow_id=row["id"])
         run = run_record(open_row) if open_row else None
+        gaps = left_by_consumers(self._read, self._read.all("handler_due", workflow_id=row["id"]))
         return self._made(
             row["id"], "workflow", row["id"], standing=reasons.standing_of_workflow(row, run),
-            because=reasons.of_workflow(row, run), selected=self._selected(run) if run else (),
+            because=reasons.of_workflow(row, run, gaps), selected=self._selected(run) if run else (),
             attempted=self._attempts(run) if run else (), moved_by=self._movers.of_workflow(row, run),
             scope=Scope(row["id"], (row["id"],), {}, since_at=0),
         )

@@ -18,7 +18,7 @@ from .contradictions import contradictions
 from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
-from .standing import event_record, held_record, input_record
+from .standing import event_record, held_record, input_record, left_by_consumers
 from .verify import Knows
 
 #: Lists show the newest this many, oldest first.
@@ -201,8 +201,8 @@ class Views:
             id=workflow_id, name=row["name"], status=WorkflowStatus(row["status"]),
             version=f"{row['major']}.{row['minor']}", blocked_by=blocked.id if blocked else None,
             blocked_status=blocked.status if blocked else None, pending=pending["pending"], stale=pending["stale"],
-            gaps=tuple(Gap(h["handler"], h["gap_since_at"], h["gap_until_at"])
-                       for h in handlers if h["gap_since_at"] is not None),
+            gaps=(*(Gap(h["handler"], h["gap_since_at"], h["gap_until_at"])
+                    for h in handlers if h["gap_since_at"] is not None), *left_by_consumers(self._read, handlers)),
             next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
             created_at=row["created_at"],
         )

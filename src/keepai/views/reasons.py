@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ledger.base import Row
 from ..model.clock import iso
 from ..model.codec import stored
-from ..model.records import Approval, Mutation, Run
+from ..model.records import Approval, Gap, Mutation, Run
 from ..model.states import ApprovalStatus, MutationStatus, Phase, Status
 from .items import why_left
 
@@ -109,8 +109,8 @@ def of_approval(approval: Approval) -> str:
     return f"{_APPROVALS[approval.status]}{by}"
 
 
-def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row]) -> str:
-    """Why an event waits, or what took it."""
+def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str) -> str:
+    """Why an event waits, or what took it; `left` says who has looked at it and not taken it."""
     if event["status"] == "consumed":
         taken = next((r for r in reversed(runs) if r.state is Status.COMMITTED), None)
         return f"Run {taken.id} took it.{_late_payloads(event)}" if taken else f"A run took it.{_late_payloads(event)}"
@@ -120,7 +120,7 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row]) -> str:
     held = f" {_count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
-    return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{again}{held}"
+    return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"
 
 
 def _why_skipped(move: Row) -> str:
@@ -200,8 +200,18 @@ def standing_of_workflow(row: Row, run: Run | None) -> str:
     return f"{row['status']}{blocked}"
 
 
-def of_workflow(row: Row, run: Run | None) -> str:
-    """Why a workflow runs or does not."""
+def left_by(consumer: str, looks: int, since: str, what: str) -> str:
+    """That a consumer has looked and does not take what waits, in words; nothing if it has not looked."""
+    return f" {consumer!r} has looked {_count(looks, 'time')} since {since} and left {what}." if looks else ""
+
+
+def of_workflow(row: Row, run: Run | None, gaps: Sequence[Gap] = ()) -> str:
+    """Why a workflow runs or does not, and which of its consumers leave what waits."""
+    left = "".join(left_by(g.handler, g.looks, iso(g.since_at), "what waits") for g in gaps if g.looks)
+    return f"{_of_workflow(row, run)}{left}"
+
+
+def _of_workflow(row: Row, run: Run | None) -> str:
     version = f"version {row['major']}.{row['minor']}"
     if row["status"] != "active":
         return f"A person {row['status']} it; nothing of it starts ({version})."

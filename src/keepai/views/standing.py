@@ -1,11 +1,16 @@
-"""How an input stands, from what the ledger says of its events and its item."""
+"""How an input stands, from what the ledger says of its events and its item; and what a consumer leaves."""
 
 from __future__ import annotations
 
-from ..ledger.base import Row
+from collections.abc import Sequence
+
+from ..ledger.base import Reader, Row
 from ..model.codec import stored
-from ..model.records import Event, Held, Input, Mutation
+from ..model.records import Event, Gap, Held, Input, Mutation
 from ..model.states import EventStatus
+
+#: A consumer that took newer events so often, and never the oldest, is shown as one that leaves it.
+_PASSED_OVER_MIN = 10
 
 
 def input_status(row: Row) -> str:
@@ -50,3 +55,30 @@ def held_record(row: Row) -> Held:
 
 def _ids(*listed: str | None) -> tuple[str, ...]:
     return tuple(sorted({each for text in listed if text for each in text.split(",")}))
+
+
+def looks_at(read: Reader, event: Row, consumer: str) -> Row:
+    """How often a consumer has looked since a waiting event came and left it (`looks`), and when last (`last_at`)."""
+    row = read.one(
+        "look_left", workflow_id=event["workflow_id"], handler=consumer, seq=event["seq"], since_at=event["updated_at"],
+    )
+    assert row is not None, "a count is always one row"
+    return row
+
+
+def left_by_consumers(read: Reader, handlers: Sequence[Row]) -> list[Gap]:
+    """The consumers that have seen their oldest waiting event and do not take it.
+
+    One that says when it looks again (`wakeAt`) waits on purpose."""
+    found = []
+    for handler in handlers:
+        if handler["kind"] != "consumer" or handler["oldest"] is None or handler["observed"] is None:
+            continue
+        event = read.one("look_event_at", workflow_id=handler["workflow_id"], seq=handler["oldest"])
+        if event is None or event["seq"] > handler["observed"]:
+            continue
+        left = looks_at(read, event, handler["handler"])
+        least = 1 if handler["wake_at"] is None and not handler["progressed"] else _PASSED_OVER_MIN
+        if left["looks"] >= least:
+            found.append(Gap(handler["handler"], event["updated_at"], left["last_at"], left["looks"]))
+    return found

@@ -47,6 +47,7 @@ def test_every_record_is_frozen_and_says_what_it_is(kind: type[records.Record]) 
 def test_inner_records_are_shown_whole() -> None:
     assert Gap("poll", 0, 1).to_json() == {
         "handler": "poll", "since_at": "1970-01-01T00:00:00.000Z", "until_at": "1970-01-01T00:00:00.001Z",
+        "looks": None,
     }
 
 

@@ -118,9 +118,9 @@ delete from held_cause
 where workflow_id = :workflow_id and event_id = :event_id and (revision = :revision or attempt = :reserved_in);
 
 -- name: event_peek
--- Waiting events of a topic, in the order in which they came.
-select message_id, payload from event
-where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null
+-- Waiting events of a topic after a place in it, in the order in which they came.
+select seq, message_id, payload from event
+where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null and seq > :after
 order by seq limit :limit;
 
 -- name: event_waiting

@@ -117,6 +117,19 @@ from topic t cross join event e
 where t.workflow_id = :workflow_id and t.subscriber is not null
   and e.workflow_id = t.workflow_id and e.topic = t.name and e.status = 'pending';
 
+-- name: look_event_at
+-- One event by its number.
+select * from event where workflow_id = :workflow_id and seq = :seq;
+
+-- name: look_left
+-- How often a consumer has looked since an event came to wait, and reserved nothing or only newer events: of the newest
+-- thousand runs of its workflow.
+select count(*) as looks, max(r.updated_at) as last_at from (
+  select * from run where workflow_id = :workflow_id and seq > :seq order by seq desc limit 1000) r
+where r.handler = :handler and r.status = 'committed' and r.created_at >= :since_at and not exists (
+  select 1 from reservation v cross join event e
+  where v.workflow_id = r.workflow_id and v.run_id = r.id and e.id = v.event_id and e.seq <= :seq);
+
 -- name: look_logs
 -- What the runs of a workflow logged, oldest first, after a place in it.
 select x.*, r.handler, r.seq as run_seq from run r

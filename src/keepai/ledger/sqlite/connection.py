@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -181,7 +181,7 @@ class Statements:
     """Runs named statements on one connection and gives rows as mappings."""
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self._execute = connection.execute
+        self._execute, self._cursor = connection.execute, connection.cursor
         self._texts = load()
         self._bare: dict[str, Bare] = {}
         self._columns: dict[str, list[str]] = {}  # of each statement that gave a row
@@ -203,6 +203,18 @@ class Statements:
         """The first row, if any; statements that write are run to their end."""
         rows = self.all(query, **params)
         return rows[0] if rows else None
+
+    def each(self, query: str, **params: object) -> Generator[Row]:
+        """Row by row, as far as the caller reads; closing it ends the statement."""
+        text, listed = self._bare.get(query) or self._bared(query)
+        cursor = self._cursor()
+        try:
+            for row in cursor.execute(text, listed(params)):
+                if query not in self._columns:
+                    self._columns[query] = [column[0] for column in cursor.get_description()]
+                yield dict(zip(self._columns[query], row, strict=True))
+        finally:
+            cursor.close()
 
     def _bared(self, query: str) -> Bare:
         found = self._bare[query] = bare(self._texts[query])

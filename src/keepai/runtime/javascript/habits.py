@@ -44,9 +44,9 @@ class Habits:
             return None
         operation, call = known
         reply = host.foresee(operation)
-        if reply is None or reply.fields is not None or len(reply.text) * 4 > job.limits.message_bytes_max:
+        if reply is None or len(reply.whole) * 4 > job.limits.message_bytes_max:
             return None
-        return Foreseen(operation, reply, Hand(call, reply.text))
+        return Foreseen(operation, reply, Hand(call, reply.whole))
 
     def learn(self, job: Job, operation: Operation, args: Sequence[str]) -> None:
         """A step has made its first call, for which nothing was at hand."""

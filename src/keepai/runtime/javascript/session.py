@@ -280,10 +280,9 @@ class Session:
     def _reply_text(self, operation: Operation, reply: Reply) -> str:
         what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max
         check_size(reply.text, what, most)
-        if reply.fields is None:
-            return reply.text
-        check_size(reply.fields, what, most)
-        return reply.text + "\n" + reply.fields
+        if reply.fields is not None:
+            check_size(reply.fields, what, most)
+        return reply.whole
 
     def _abort(self, error: BaseException) -> None:
         """The first error counts; killing the worker makes the reader notice it."""

@@ -85,5 +85,8 @@ def _line_of(stop: Stopped) -> str:
 
 
 def _gap(look: Look, gap: Gap) -> str:
+    if gap.looks is not None:
+        times = count(gap.looks, "time")
+        return f"{gap.handler} has looked {times} since {ago(gap.since_at, look.now_ms)} and left what waits"
     lasted = ago(gap.since_at, gap.until_at).removesuffix(" ago")
     return f"{gap.handler} did not look for {lasted}, until {ago(gap.until_at, look.now_ms)}"
