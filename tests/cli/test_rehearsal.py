@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import Place
+from .conftest import ROOT, Place
 
 
 def change(place: Place, old: str, new: str, name: str = "flow.js") -> None:
@@ -78,13 +78,122 @@ def test_a_dry_run_of_a_script_with_errors_says_what_check_says(place: Place) ->
     assert place.json("deploy", "flow.js", "--dry-run", code=3)["findings"][0]["code"] == "unknown-operation"
 
 
-def test_a_dry_run_of_a_routine_shows_its_first_mutation_of_every_item(place: Place) -> None:
-    from .conftest import ROOT
-
+def test_a_dry_run_of_a_routine_shows_every_mutation_of_every_item(place: Place) -> None:
+    """The script of the README: what follows on a row is a mail to a stranger."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    script = readme[readme.index("```js") + 5 :]
+    (place.folder / "readme.js").write_text(script[: script.index("```")])
     place.deliver("invoice 1")
-    place.deliver("invoice 2")
-    done = place.json("deploy", str(ROOT / "examples" / "routine-invoices.js"), "--dry-run")
-    assert [held["operation"] for held in done["mutations"]] == ["appendRow", "appendRow"]
+    place.deliver("invoice 2", "Bob <bob@example.com>")
+    done = place.json("deploy", "readme.js", "--dry-run")
+    assert [(held["operation"], held["assumed"]) for held in done["mutations"]] == [
+        ("appendRow", False), ("send", True), ("appendRow", True), ("send", True),
+    ]
+    assert [held["params"]["to"] for held in done["mutations"] if held["operation"] == "send"] == [
+        "Ann <ann@example.com>", "Bob <bob@example.com>",
+    ]
+    assert set(done["mutations"][0]["result"]) == {"rowId", "row"}
+    assert (done["stops"], done["more"]) == ([], False)
+    told = place.type("deploy", "readme.js", "--dry-run").stdout
+    assert "It would make 4 mutations." in told
+    assert told.count("comes after  an assumed result") == 3
+    assert told.count("assumed      it gives") == 4
+    assert place.rows() == []
+
+
+CHAIN = """
+export default Keep.workflow({
+  name: "chain", topics: { mail: {}, row: {} },
+  producers: { poll: { publishes: ["mail"], schedule: { interval: "5m" }, handler: async (ctx, state) => {
+    const mails = await ctx.gmail.search({});
+    for (const mail of mails) {
+      const inputId = ctx.registerInput({ source: "gmail", type: "email", id: mail.id, title: mail.subject });
+      await ctx.publish("mail", { messageId: mail.id, inputId, payload: mail.from });
+    }
+  } } },
+  consumers: {
+    file: Keep.consumer({
+      subscribe: ["mail"], publishes: ["row"],
+      async prepare(ctx) {
+        const [event] = await ctx.peek("mail");
+        if (!event) return { reservations: [], data: {} };
+        return { reservations: [{ topic: "mail", ids: [event.messageId] }], data: event, ui: { title: "Row" } };
+      },
+      async mutate(ctx, prepared) {
+        await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.payload] });
+      },
+      async next(ctx, prepared, done) {
+        if (done.status !== "applied") return;
+        const messageId = prepared.data.messageId;
+        await ctx.publish("row", { messageId, payload: { to: prepared.data.payload, row: READ } });
+      },
+    }),
+    thank: Keep.consumer({
+      subscribe: ["row"], PUBLISHES
+      async prepare(ctx) {
+        const [event] = await ctx.peek("row");
+        if (!event) return { reservations: [], data: {} };
+        return { reservations: [{ topic: "row", ids: [event.messageId] }], data: event, ui: { title: "Mail" } };
+      },
+      async mutate(ctx, prepared) {
+        const { to, row } = prepared.data.payload;
+        await ctx.gmail.send({ to, subject: "Thanks", body: `row ${row}` });
+      },
+      NEXT
+    }),
+  },
+});
+"""
+
+
+def chain(place: Place, *, read: str = "done.result.row", publishes: str = "publishes: [],", next: str = "") -> None:
+    text = CHAIN.replace("READ", read).replace("PUBLISHES", publishes).replace("NEXT", next)
+    (place.folder / "chain.js").write_text(text)
+
+
+def test_a_dry_run_goes_on_through_next_and_the_consumers_after_it(place: Place) -> None:
+    chain(place)
+    place.deliver("invoice 1")
+    place.deliver("invoice 2", "Bob <bob@example.com>")
+    done = place.json("deploy", "chain.js", "--dry-run")
+    assert sorted((held["handler"], held["operation"], held["assumed"]) for held in done["mutations"]) == [
+        ("file", "appendRow", False), ("file", "appendRow", False), ("thank", "send", True), ("thank", "send", True),
+    ]
+    assert {held["params"].get("to") for held in done["mutations"]} == {
+        None, "Ann <ann@example.com>", "Bob <bob@example.com>",
+    }
+
+
+def test_a_dry_run_says_plainly_where_an_assumed_result_stopped_it(place: Place) -> None:
+    chain(place, read="done.result.row.no.such")
+    place.deliver("invoice 1")
+    done = place.json("deploy", "chain.js", "--dry-run", code=1)
+    assert [held["operation"] for held in done["mutations"]] == ["appendRow"]
+    [stop] = done["stops"]
+    assert stop["kind"] == "logic"
+    assert "A result before it was assumed: with the real one it may go on." in stop["why"]
+
+
+def test_a_dry_run_of_an_endless_chain_ends_and_says_that_there_is_more(place: Place) -> None:
+    chain(place, publishes="", next="""
+      async next(ctx, prepared, done) {
+        await ctx.publish("mail", { messageId: prepared.data.messageId + "+", payload: "again@example.com" });
+      },
+    """)
+    place.deliver("invoice 1")
+    done = place.json("deploy", "chain.js", "--dry-run", code=0)
+    assert (len(done["mutations"]), done["more"], done["stops"]) == (50, True, [])
+    told = place.type("deploy", "chain.js", "--dry-run").stdout
+    assert "The rehearsal ended here, after many mutations or much time. For real it would go on." in told
+
+
+def test_a_dry_run_shows_a_call_that_a_person_was_asked_about_before(place: Place) -> None:
+    place.deliver("Invoice 1")
+    place.type("deploy", "flow.js", "--grant", "gmail.search", "--grant", "sheets.appendRow=ask")
+    place.type("dev", "--once", code=4)
+    done = place.json("deploy", "flow.js", "--dry-run")
+    assert ([held["operation"] for held in done["mutations"]], done["stops"]) == (["appendRow"], [])
+    assert len(place.json("todo", code=4)) == 1, "the question itself is not answered"
 
 
 # -- rollback --------------------------------------------------------------------------------------
@@ -150,8 +259,6 @@ def test_a_rollback_to_a_text_without_the_handler_says_so(blocked: Place) -> Non
 
 
 def test_a_dry_run_shows_warnings_too(place: Place) -> None:
-    from .conftest import ROOT
-
     result = place.type("deploy", str(ROOT / "examples" / "chapter-06.js"), "--dry-run")
     assert "warning" in result.stderr
 
@@ -162,9 +269,8 @@ def test_a_dry_run_sends_nothing_even_if_a_call_is_approved_already(place: Place
     place.type("dev", "--once", code=4)
     [question] = place.json("todo", code=4)
     place.type("approve", question["id"])  # without a host, nothing is sent yet
-    assert place.json("deploy", "flow.js", "--dry-run", code=1)["stops"] == [
-        {"kind": "paused:transient", "why": "it is tried again later"},
-    ]
+    done = place.json("deploy", "flow.js", "--dry-run")
+    assert ([held["operation"] for held in done["mutations"]], done["stops"]) == (["appendRow"], [])
     assert place.rows() == []
     place.type("dev", "--once")
     assert len(place.rows()) == 1

@@ -1,8 +1,8 @@
 """What a script would do if it were deployed: tried on a copy of the ledger, with real reads and nothing sent.
 
-Every mutation is held for approval, noted and rejected, so the script goes on with its next piece of work as if a
-person had said no. Whatever tries to send all the same is refused by connectors that have no way to do it. The copy
-is thrown away.
+Every mutation is noted instead of sent, and answered with a result made up from the type that its connector declares.
+So the script goes on through its items, `next` and the consumers after it. What comes after such a result is marked: it
+may look different for real. The connectors of a rehearsal have no way to send anything. The copy is thrown away.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,11 +23,15 @@ from ..model.codec import Json
 from ..model.errors import Transient
 from ..model.operations import Kind
 from ..model.policy import Policy
-from ..model.records import Escalation, Record, Workflow
+from ..model.records import Escalation, Mutation, Record, Run, Workflow
+from ..model.states import MutationStatus
 from ..script.check import check
+from ..testing.standin import sample
 
 #: After so many mutations the rehearsal has shown enough.
 SHOWN_MAX = 50
+#: A rehearsal that takes longer is ended after the run that is under way.
+SECONDS_MAX = 120.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Came(Record):
 
 @dataclass(frozen=True)
 class Held(Record):
-    """A mutation that was not sent."""
+    """A mutation that was not sent; its result is made up."""
 
     handler: str
     connector: str
@@ -51,6 +55,8 @@ class Held(Record):
     preview: str  # the host's words
     title: str | None  # the script's
     grant: str | None  # what a person has granted: "allow", "ask", "deny" or nothing
+    result: Json  # what was assumed: made up from the type that its connector declares
+    assumed: bool  # whether it comes after such a result, and may hold something of it
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,7 @@ class Rehearsal(Record):
     inputs: tuple[Came, ...]
     mutations: tuple[Held, ...]
     stops: tuple[Stop, ...]
-    more: bool  # whether it was cut off
+    more: bool  # whether it was cut off: after `SHOWN_MAX` mutations, or after `SECONDS_MAX`
 
 
 async def rehearse(
@@ -79,9 +85,10 @@ async def rehearse(
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(_copy, path, copied)
-        muted = [Muted(connector) for connector in connectors]
+        stage = Stage()
+        muted = [Muted(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=policy) as keep:
-            return await _rehearse(keep, source, grants, strand)
+            return await _rehearse(keep, source, grants, strand, stage)
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -89,21 +96,86 @@ def _copy(path: Path, target: Path) -> None:
         copy(path, target)
 
 
-async def _rehearse(keep: Keep, source: str, grants: Grants, strand: bool) -> Rehearsal:
+@dataclass
+class Stage:
+    """What the connectors of one rehearsal share: how much was shown, and whether that is enough."""
+
+    shown: int = 0
+    more: bool = False
+
+
+async def _rehearse(keep: Keep, source: str, grants: Grants, strand: bool, stage: Stage) -> Rehearsal:
     others = await keep.workflows()
     deployed = await keep.deploy(source, grants=grants, strand=strand)
-    real = _modes(keep, deployed.workflow_id)
-    await _leave_alone(keep, others, deployed.workflow_id)
-    before = {each.id for each in await keep.inputs(deployed.workflow_id)}
-    await keep.deploy(source, grants=_only_reads(keep, source))
-    await keep.run_now(deployed.workflow_id)
-    held, more = await _hold_all(keep, deployed.workflow_id, real)
+    workflow_id, real = deployed.workflow_id, _modes(keep, deployed.workflow_id)
+    await _leave_alone(keep, others, workflow_id)
+    before = {each.id for each in await keep.inputs(workflow_id)}
+    before |= {each.id for each in await keep.mutations(workflow_id)}
+    await keep.deploy(source, grants=_everything(keep, source))
+    await keep.run_now(workflow_id)
+    await _run(keep, workflow_id, stage)
     inputs = [Came(each.source, each.type, each.external_id, each.title)
-              for each in await keep.inputs(deployed.workflow_id) if each.id not in before]
-    stops = [_stop(each) for each in await keep.needs_you(deployed.workflow_id) if each.kind != "approval"]
-    stops += [Stop(each.blocked_status, "it is tried again later") for each in await keep.workflows()
-              if each.id == deployed.workflow_id and each.blocked_status and not stops and not more]
-    return Rehearsal(deployed, tuple(inputs), tuple(held), tuple(stops), more)
+              for each in await keep.inputs(workflow_id) if each.id not in before]
+    sent = [each for each in await keep.mutations(workflow_id)
+            if each.id not in before and each.status is MutationStatus.APPLIED]
+    runs = await keep.runs(workflow_id)
+    rests = _resting_on_assumed(keep, runs, sent)
+    handlers = {run.id: run.handler for run in runs}
+    held = [_held(each, handlers[each.run_id], real, each.id in rests) for each in sent]
+    stops = [] if stage.more else await _stops(keep, workflow_id, rests)
+    return Rehearsal(deployed, tuple(inputs), tuple(held), tuple(stops), stage.more)
+
+
+async def _run(keep: Keep, workflow_id: str, stage: Stage) -> None:
+    """Everything that is due now and what it causes, or as much of it as there is time for."""
+    async def halt() -> None:
+        await asyncio.sleep(SECONDS_MAX)
+        stage.more = True
+        await keep.pause(workflow_id)
+
+    halting = asyncio.ensure_future(halt())
+    try:
+        await keep.run_until_idle()
+        while held := [q.id for q in await keep.needs_you(workflow_id) if "approve" in q.actions]:
+            for id in held:  # calls that a person was asked about before: the others are allowed here
+                await keep.approve(id)
+            await keep.run_until_idle()
+    finally:
+        halting.cancel()
+
+
+def _resting_on_assumed(keep: Keep, runs: Sequence[Run], sent: Sequence[Mutation]) -> set[str]:
+    """Of these mutations and all runs, the ids of those that come after an assumed result.
+
+    That is what follows in the same run, what reserves an event that such a run has published, what carries such a run
+    on, and a later run of its handler, if that keeps a state."""
+    read, after = keep.parts.ledger.read(), set[str]()
+    made: dict[str, list[str]] = {}
+    for mutation in sent:
+        made.setdefault(mutation.run_id, []).append(mutation.id)
+    handlers = set[str]()  # that have had such a run
+    for run in runs:
+        where = {"workflow_id": run.workflow_id}
+        pinned = [read.one("event_by_id", event_id=r["event_id"])
+                  for r in read.all("reservation_of_run", **where, run_id=run.id)]
+        state = read.one("handler_get", **where, handler=run.handler)
+        given = (run.retry_of in after or any(event and event["created_by"] in after for event in pinned)
+                 or (run.handler in handlers and bool(state and state["state"])))
+        own = made.get(run.id, [])
+        after.update(own if given else own[1:])
+        if own or given:
+            after.add(run.id)
+            handlers.add(run.handler)
+    return after
+
+
+async def _stops(keep: Keep, workflow_id: str, rests: set[str]) -> list[Stop]:
+    """What the workflow stops at; after an assumed result that may be the result's fault."""
+    stops = [_stop(each, each.run_id in rests) for each in await keep.needs_you(workflow_id)]
+    if stops:
+        return stops
+    return [Stop(each.blocked_status, "it is tried again later") for each in await keep.workflows()
+            if each.id == workflow_id and each.blocked_status]
 
 
 def _modes(keep: Keep, workflow_id: str) -> dict[str, str]:
@@ -120,47 +192,35 @@ async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str)
             await keep.resume(each.id)
 
 
-def _only_reads(keep: Keep, source: str) -> Grants:
-    """Reads are allowed, mutations are held."""
+def _everything(keep: Keep, source: str) -> Grants:
+    """Every capability is allowed: nothing can be sent here, and nobody is there to be asked."""
     manifest = check(source, keep.parts.surface).manifest
     assert manifest is not None, "it was just deployed"
-    kinds = {capability: keep.parts.surface.kind(capability) for capability in manifest.capabilities}
-    return {capability: "ask" if kind is Kind.MUTATION else "allow" for capability, kind in kinds.items()}
+    return dict.fromkeys(manifest.capabilities, "allow")
 
 
-async def _hold_all(keep: Keep, workflow_id: str, grants: Mapping[str, str]) -> tuple[list[Held], bool]:
-    held: list[Held] = []
-    while True:
-        await keep.run_until_idle()
-        asked = [q for q in await keep.needs_you(workflow_id) if q.kind == "approval" and "connector" in q.facts]
-        if not asked or len(held) >= SHOWN_MAX:
-            return held, bool(asked)
-        held.append(_held(asked[0], grants))
-        await keep.reject(asked[0].id)
-
-
-def _held(question: Escalation, grants: Mapping[str, str]) -> Held:
-    facts = question.facts
-    title = facts["title_by_script"]
+def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> Held:
+    capability = f"{mutation.connector}.{mutation.operation}"
     return Held(
-        str(facts["handler"]), str(facts["connector"]), str(facts["operation"]), facts["params"],
-        str(facts["attempted"]), None if title is None else str(title), grants.get(str(facts["capability"])),
+        handler, mutation.connector, mutation.operation, mutation.params, mutation.preview, mutation.title,
+        grants.get(capability), mutation.result, assumed,
     )
 
 
-def _stop(question: Escalation) -> Stop:
+def _stop(question: Escalation, after_assumed: bool) -> Stop:
     place = f" (at {question.facts['location']})" if question.facts.get("location") else ""
-    return Stop(question.kind, f"{question.facts.get('why') or question.title}{place}")
+    doubt = " A result before it was assumed: with the real one it may go on." if after_assumed else ""
+    return Stop(question.kind, f"{question.facts.get('why') or question.title}{place}{doubt}")
 
 
 class Muted(Connector):
     """A connector that reads as ever and can send nothing."""
 
-    def __init__(self, real: Connector) -> None:
+    def __init__(self, real: Connector, stage: Stage) -> None:
         super().__init__(name=real.name)
         self.account = real.account
         self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
-        self._real = real
+        self._real, self._stage = real, stage
 
     def entrusted(self) -> Mapping[str, str]:
         return self._real.entrusted()
@@ -168,20 +228,26 @@ class Muted(Connector):
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
         """The real reads, and mutations that only know how they are told."""
-        return MappingProxyType({
-            name: _mute(spec) if spec.kind is Kind.MUTATION else spec for name, spec in self._real.operations.items()
-        })
+        return MappingProxyType({name: self._muted(spec) for name, spec in self._real.operations.items()})
+
+    def _muted(self, spec: OperationSpec) -> OperationSpec:
+        if spec.kind is not Kind.MUTATION:
+            return spec
+        return _Mute(**{each.name: getattr(spec, each.name) for each in fields(OperationSpec)}, stage=self._stage)
 
 
-def _mute(spec: OperationSpec) -> OperationSpec:
-    return _Mute(**{each.name: getattr(spec, each.name) for each in fields(OperationSpec)})
-
-
+@dataclass(frozen=True)
 class _Mute(OperationSpec):
-    """A mutation that is not sent, and not looked up either."""
+    """A mutation that is not sent, and not looked up either: its result is made up."""
+
+    stage: Stage = field(kw_only=True)
 
     async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
-        raise Transient(f"{self.full_name} was not sent: this is a rehearsal.")
+        if self.stage.shown == SHOWN_MAX:
+            self.stage.more = True
+            raise Transient(f"{self.full_name} is one call more than a rehearsal shows.")
+        self.stage.shown += 1
+        return sample(self.result_schema)
 
     async def reconcile(self, params: Json, call: Call) -> Verdict:
         return Verdict.retry()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -55,11 +56,12 @@ def _told(done: Rehearsal) -> Iterator[str]:
     yield from field(f"new since {deployment.before}", new)
     yield from field("not granted", ", ".join(deployment.not_granted))
     yield from field("came in", *(each.title for each in done.inputs))
-    more = " and more" if done.more else ""
-    yield f"It would make {count(len(done.mutations), 'mutation')}{more}." if done.mutations else (
+    yield f"It would make {count(len(done.mutations), 'mutation')}." if done.mutations else (
         "It would make no mutation now.")
     for held in done.mutations:
         yield from _held(held)
+    if done.more:
+        yield "The rehearsal ended here, after many mutations or much time. For real it would go on."
     for stop in done.stops:
         yield click.style(f"It would stop: {plain(stop.kind)}: {plain(stop.why)}", fg="red")
 
@@ -68,4 +70,6 @@ def _held(held: Held) -> Iterator[str]:
     yield f"{plain(held.handler)} → {held.connector}.{held.operation}"
     yield from field("title", f"{held.title} (the script's word)" if held.title else "")
     yield from exact("preview", held.preview)
+    yield from field("comes after", "an assumed result, and may look different for real" if held.assumed else "")
+    yield from field("assumed", f"it gives {json.dumps(held.result, ensure_ascii=False)}")
     yield from field("grant", _GRANTS[held.grant])

@@ -66,8 +66,9 @@ def deploy(
 
     A script with the name of a workflow that exists is a new version of it.
 
-    With --dry-run the script runs on a copy of the ledger that is thrown away: producers and prepare read for real,
-    every mutation is shown and none is sent. Exit code 1 if it would stop.
+    With --dry-run the script runs on a copy of the ledger that is thrown away: it reads for real, every mutation is
+    shown and none is sent. Each gives a made-up result of its type, and the script goes on with that; what comes after
+    is marked. Exit code 1 if it would stop.
     """
     wanted = _grants(grants)
     if dry_run:
