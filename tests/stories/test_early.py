@@ -647,7 +647,7 @@ async def test_a_second_look_of_an_early_prepare_shows_what_is_true_when_its_run
         beside = Beside(story)
         await story.run()
         assert [prepared(run)["data"]["all"] for run in await story.runs(wf, "act")] == ["a,b,c", "b,c", "c,d", "d"]
-        assert beside.steps.count("prepare") == 6, "what it saw first was true, but for c: with d behind it has a cursor"
+        assert beside.steps.count("prepare") == 6, "it was true, but for c: with d behind it has a cursor"
 
 
 # -- a prepare whose run does not begin -------------------------------------------------------------------------------
