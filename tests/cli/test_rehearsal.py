@@ -90,7 +90,7 @@ def test_a_dry_run_of_a_routine_shows_every_mutation_of_every_item(place: Place)
         ("appendRow", False), ("send", True), ("appendRow", True), ("send", True),
     ]
     assert [held["params"]["to"] for held in done["mutations"] if held["operation"] == "send"] == [
-        "Ann <ann@example.com>", "Bob <bob@example.com>",
+        ["Ann <ann@example.com>"], ["Bob <bob@example.com>"],
     ]
     assert set(done["mutations"][0]["result"]) == {"rowId", "row"}
     assert (done["stops"], done["more"]) == ([], False)
@@ -159,9 +159,9 @@ def test_a_dry_run_goes_on_through_next_and_the_consumers_after_it(place: Place)
     assert sorted((held["handler"], held["operation"], held["assumed"]) for held in done["mutations"]) == [
         ("file", "appendRow", False), ("file", "appendRow", False), ("thank", "send", True), ("thank", "send", True),
     ]
-    assert {held["params"].get("to") for held in done["mutations"]} == {
-        None, "Ann <ann@example.com>", "Bob <bob@example.com>",
-    }
+    assert sorted(held["params"]["to"] for held in done["mutations"] if held["handler"] == "thank") == [
+        ["Ann <ann@example.com>"], ["Bob <bob@example.com>"],
+    ]
 
 
 def test_a_dry_run_says_plainly_where_an_assumed_result_stopped_it(place: Place) -> None:
