@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..model.codec import shown
+
 Schema = Mapping[str, Any]
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
@@ -27,14 +29,14 @@ def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
     if kind in _UNKNOWN:
         return _unknown_key(str(error["loc"][-1]), path, here)
     if kind.endswith("_type") or kind in ("literal_error", "enum", "dataclass_type"):
-        return f"{path} must be {_named(here, root)}, not {_shown(error['input'])}"
+        return f"{path} must be {_named(here, root)}, not {shown(error['input'])}"
     return f"{path}: {str(error['msg']).removeprefix('Value error, ').rstrip('.')}"
 
 
 def _unknown_key(key: str, path: str, here: Schema) -> str:
     known = sorted(here.get("properties", {}))
     close = difflib.get_close_matches(key, known, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known) or 'none'}"
+    advice = f"did you mean {shown(close[0])}?" if close else f"known are {', '.join(known) or 'none'}"
     return f"{path}.{key} is unknown: {advice}"
 
 
@@ -81,13 +83,3 @@ def _named(schema: Schema, root: Schema) -> str:
     if kind == "array" and schema.get("items"):
         return f"array of {_named(schema['items'], root)}"
     return f"{kind} ({schema['format']})" if "format" in schema else kind
-
-
-def _shown(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return json.dumps(value)
-    if isinstance(value, str | int | float):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= 60 else text[:60] + "…"
-    return "an array" if isinstance(value, list | tuple) else "an object"
-

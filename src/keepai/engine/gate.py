@@ -16,7 +16,7 @@ from typing import Protocol
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
 from ..ledger.transitions.runs import NUMBERS
-from ..model.codec import Json, check_id, digest, text_of
+from ..model.codec import Json, check_id, digest, shown, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.records import Run
@@ -26,6 +26,8 @@ from . import outside
 from .parts import Parts
 from .permission import Permissions
 from .trace import Trace
+
+TITLE_MAX = 1_000  #: characters of a title that are kept
 
 
 class Work(Protocol):
@@ -181,14 +183,14 @@ class Gate:
         if limit is None:
             return policy.peek_default
         if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-            raise RuleBroken(f"ctx.peek: limit must be a whole number above zero, not {limit!r}.")
+            raise RuleBroken(f"ctx.peek: limit must be a whole number above zero, not {shown(limit)}.")
         return limit
 
     def _subscribed(self, topic: Json, what: str) -> str:
         if isinstance(topic, str) and topic in self._handler.subscribe:
             return topic
         raise RuleBroken(
-            f"ctx.{what}: {self._handler.name} does not subscribe to the topic {topic!r}. "
+            f"ctx.{what}: {self._handler.name} does not subscribe to the topic {shown(topic)}. "
             f"It subscribes to {_listed(self._handler.subscribe)}."
         )
 
@@ -200,12 +202,17 @@ class Gate:
         types = self._parts.surface.input_types.get(source)
         if types is None:
             known = _listed(tuple(self._parts.surface.input_types))
-            raise RuleBroken(f"registerInput: there is no source {source!r}. Known sources: {known}.")
+            raise RuleBroken(f"registerInput: there is no source {shown(source)}. Known sources: {known}.")
         if kind not in types:
-            raise RuleBroken(f"registerInput: the source {source!r} has no type {kind!r}; it has {_listed(types)}.")
+            raise RuleBroken(
+                f"registerInput: the source {shown(source)} has no type {shown(kind)}; it has {_listed(types)}."
+            )
         self._permissions.check_inputs(source)
         external_id = check_id(entry.get("id"), "registerInput: id")
-        return self._input(source, kind, external_id, check_title(entry.get("title"), "registerInput"))
+        return self._input(source, kind, external_id, self._title(entry, "registerInput"))
+
+    def _title(self, entry: Mapping[str, Json], what: str) -> str:
+        return check_title(entry.get("title"), what, self._trace, self._step)
 
     def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
         key = (source, kind, external_id)
@@ -225,7 +232,7 @@ class Gate:
         self._count(len(names))
         message_id = self._message_id(entry.get("messageId"), names[0])
         payload = text_of(
-            entry.get("payload"), what=f"the payload of {message_id!r}",
+            entry.get("payload"), what=f"the payload of {shown(message_id)}",
             bytes_max=self._parts.policy.payload_bytes_max,
         )
         causes = self._causes(entry, names[0], message_id)
@@ -242,11 +249,11 @@ class Gate:
         for name in names:
             if name not in self._manifest.topics:
                 raise RuleBroken(
-                    f"ctx.publish: the topic {name!r} is not declared. Declared: {_listed(self._manifest.topics)}."
+                    f"ctx.publish: the topic {shown(name)} is not declared. Declared: {_listed(self._manifest.topics)}."
                 )
             if name not in may:
                 raise RuleBroken(
-                    f"ctx.publish: {self._handler.name} does not list {name!r} in publishes ({_listed(may)}). "
+                    f"ctx.publish: {self._handler.name} does not list {shown(name)} in publishes ({_listed(may)}). "
                     "Add it there."
                 )
         return list(dict.fromkeys(map(str, names)))
@@ -267,11 +274,11 @@ class Gate:
             return ()  # inherited from what the run reserved, when it commits
         given = entry.get("inputId")
         if given is None and entry.get("title") is not None:
-            return (self._input("workflow", topic, message_id, check_title(entry["title"], "publish")),)
+            return (self._input("workflow", topic, message_id, self._title(entry, "publish")),)
         if not isinstance(given, str) or not self._known_input(given):
             what = "missing" if given is None else "not an input of this workflow"
             raise RuleBroken(
-                f"ctx.publish of {message_id!r}: inputId is {what}. "
+                f"ctx.publish of {shown(message_id)}: inputId is {what}. "
                 "Register the input first: const inputId = ctx.registerInput({source, type, id, title})."
             )
         return (given,)
@@ -346,12 +353,17 @@ def _object(args: tuple[Json, ...], what: str) -> Mapping[str, Json]:
     return first
 
 
-def check_title(value: Json, what: str) -> str:
-    """A title in words for people."""
+def check_title(value: Json, what: str, trace: Trace, step: Step) -> str:
+    """A title in words for people; what is too long is cut, and the run keeps a warning that says so."""
     if not isinstance(value, str) or not value.strip():
-        raise RuleBroken(f"ctx.{what}: title must say what this is, in words for people; it is {value!r}.")
-    return value[:1000]
+        raise RuleBroken(f"ctx.{what}: title must say what this is, in words for people; it is {shown(value)}.")
+    if len(value) > TITLE_MAX:
+        trace.warning_once(step, f"{what}: title", (
+            f"ctx.{what}: the title {shown(value)} has {len(value):,} characters. People see the first {TITLE_MAX:,}; "
+            "of further titles like it, this run says nothing."
+        ))
+    return value[:TITLE_MAX]
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    return ", ".join(repr(n) for n in names) or "nothing"
+    return ", ".join(shown(n) for n in names) or "nothing"

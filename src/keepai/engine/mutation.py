@@ -16,7 +16,7 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent, Straight
 from ..ledger.transitions.runs import Stop
 from ..model import points
-from ..model.codec import Json, canonical, digest, stored, text_of
+from ..model.codec import Json, canonical, digest, shown, stored, text_of
 from ..model.errors import KeepError, NeedsAttention, NotGranted, RuleBroken, Transient
 from ..model.light import light
 from ..model.operations import Step
@@ -196,7 +196,7 @@ def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
         return given, None
     subkey = given["subkey"]
     if not isinstance(subkey, str) or not subkey:
-        raise RuleBroken(f"ctx.{name}: subkey must be a non-empty string, not {subkey!r}.")
+        raise RuleBroken(f"ctx.{name}: subkey must be a non-empty string, not {shown(subkey)}.")
     return {k: v for k, v in given.items() if k != "subkey"}, subkey
 
 

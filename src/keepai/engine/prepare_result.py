@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model.clock import parse_iso
-from ..model.codec import Json, check_id, check_size, stored
+from ..model.codec import Json, check_id, check_size, shown, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
 from ..model.light import light
 from ..model.policy import Policy
@@ -64,8 +64,8 @@ def _wanted(reservations: Json, handler: Handler, policy: Policy) -> tuple[tuple
         topic = entry.get("topic")
         if not isinstance(topic, str) or topic not in handler.subscribe:
             raise RuleBroken(
-                f"prepare reserved events of the topic {topic!r}, to which {handler.name} does not subscribe. "
-                f"It subscribes to {', '.join(map(repr, handler.subscribe))}."
+                f"prepare reserved events of the topic {shown(topic)}, to which {handler.name} does not subscribe. "
+                f"It subscribes to {', '.join(map(shown, handler.subscribe))}."
             )
         wanted += [(topic, _id(i, topic)) for i in entry["ids"]]  # type: ignore[union-attr]
     _check_wanted(wanted, policy)
@@ -79,12 +79,12 @@ def _check_wanted(wanted: list[tuple[str, str]], policy: Policy) -> None:
         )
     if len(set(wanted)) < len(wanted):
         twice = next(w for w in wanted if wanted.count(w) > 1)
-        raise RuleBroken(f"prepare reserved {twice[1]!r} of topic {twice[0]!r} twice. List each event once.")
+        raise RuleBroken(f"prepare reserved {shown(twice[1])} of topic {shown(twice[0])} twice. List each event once.")
 
 
 def _id(value: Json, topic: str) -> str:
     try:
-        return check_id(value, f"an id reserved in {topic!r}")
+        return check_id(value, f"an id reserved in {shown(topic)}")
     except BadValue as error:
         raise RuleBroken(f"{error.message} Reserve the messageId of an event that ctx.peek returned.") from None
 
@@ -106,5 +106,5 @@ def _wake(value: Json, warn: list[str]) -> int | None:
             raise ValueError
         return parse_iso(value)
     except (ValueError, OverflowError):
-        warn.append(f"wakeAt {value!r} is no ISO-8601 date and was ignored.")
+        warn.append(f"wakeAt is {shown(value)}, which is no ISO-8601 date, and was ignored.")
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
-from ..model.codec import Json, check_id, encode
+from ..model.codec import Json, check_id, encode, shown
 from ..model.errors import RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
@@ -65,12 +65,13 @@ class Items:
         name = check_id(external_id, "withItem: id")
         if self._current is not None:
             at_work = self._current["external_id"]
-            nested = "in itself" if at_work == name else f"while {at_work!r} is at work"
+            nested = "in itself" if at_work == name else f"while {shown(at_work)} is at work"
             raise RuleBroken(
-                f"ctx.withItem: {name!r} was begun {nested}. Items are worked on one after the other: "
+                f"ctx.withItem: {shown(name)} was begun {nested}. Items are worked on one after the other: "
                 "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
             )
-        item = self._current = await self._begin(name, check_title(title, "withItem"))
+        named = check_title(title, "withItem", self._stepper.trace, Step.ROUTINE)
+        item = self._current = await self._begin(name, named)
         is_done = Reply.of({"isDone": not _unfinished(item)})
         return replace(is_done, fixed=_fixed_by_item(self._stepper, item))
 
@@ -84,7 +85,7 @@ class Items:
     async def _end(self, external_id: Json) -> None:
         current, self._current = self._current, None
         if current is None or current["external_id"] != external_id:
-            raise RuleBroken(f"ctx.withItem: {external_id!r} is not the item at work.")
+            raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
         if _unfinished(current):
             await self._stepper.parts.ledger.write(items.end_item, self._stepper.run, current["id"])
 
@@ -98,8 +99,8 @@ class Items:
             )
         if not _unfinished(item):
             raise RuleBroken(
-                f"ctx.{operation.name}: the item {item['external_id']!r} is {item['status']}; a mutation on it would "
-                "do its work again. Begin its function with `if (ctx.item.isDone) return;`."
+                f"ctx.{operation.name}: the item {shown(item['external_id'])} is {item['status']}; a mutation on it "
+                "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
         result = await _to_its_end(mutation.perform(self._stepper, operation, unit))

@@ -18,6 +18,7 @@ class Trace:
         self._run_id, self._clock, self._bytes_max, self._position = run_id, clock, bytes_max, position
         self._redactor = redactor
         self._lines: list[Traced] = []
+        self._warned: set[str] = set()
 
     def call(
         self, step: Step, name: str, args: str, answer: str | None, error: str | None, duration_ms: int,
@@ -33,6 +34,12 @@ class Trace:
     def warning(self, step: Step, text: str) -> None:
         """Something that the host did with the script's wish, and that a person may want to know."""
         self._add(step, "warning", "host", None, text, None, None)
+
+    def warning_once(self, step: Step, about: str, text: str) -> None:
+        """A warning, if it is the first of this run about such a thing."""
+        if about not in self._warned:
+            self._warned.add(about)
+            self.warning(step, text)
 
     def take(self) -> list[Traced]:
         """Everything since the last time."""

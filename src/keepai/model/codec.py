@@ -21,6 +21,7 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 64
+_SHOWN_MAX = 60
 
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
@@ -83,6 +84,20 @@ def digest(*parts: str) -> str:
     return hashlib.sha256(b"".join([len(piece).to_bytes(8, "big") + piece for piece in pieces])).hexdigest()
 
 
+def shown(value: object) -> str:
+    """A value in the words of JavaScript, short enough for a sentence: null, 5, "text", an array, an object."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "an array"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, bool | str | float) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= _SHOWN_MAX else f'{text[:_SHOWN_MAX]}…"'
+    return "an integer" if isinstance(value, int) else f"a Python {type(value).__name__}"
+
+
 def sound(text: str) -> str:
     """Text without lone surrogates, which no file or database would take."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
@@ -100,7 +115,7 @@ def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
 def check_id(value: object, what: str, *, length_max: int = 512) -> str:
     """A name that may key a row: a non-empty string without NUL or lone surrogates."""
     if not isinstance(value, str) or not value:
-        raise BadValue(f"{what} must be a non-empty string, not {_named(value)}.")
+        raise BadValue(f"{what} must be a non-empty string, not {shown(value)}.")
     if len(value) > length_max:
         raise LimitExceeded(f"{what} has {len(value):,} characters; the limit is {length_max:,}.")
     if not value.isascii():
@@ -174,7 +189,7 @@ def _clean(value: object, what: str, depth: int) -> Json:
         return {_key(k, what): _clean(v, f"{what}.{k}", depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_clean(v, f"{what}[{i}]", depth + 1) for i, v in enumerate(value)]
-    raise BadValue(f"{what} is {_named(value)}, which JSON cannot carry.")
+    raise BadValue(f"{what} is {shown(value)}, which JSON cannot carry.")
 
 
 def _text(value: str, what: str) -> str:
@@ -188,7 +203,7 @@ def _text(value: str, what: str) -> str:
 
 def _key(key: object, what: str) -> str:
     if not isinstance(key, str):
-        raise BadValue(f"{what} has {_named(key)} as a key; keys must be strings.")
+        raise BadValue(f"{what} has {shown(key)} as a key; keys must be strings.")
     return _text(key, f"a key of {what}")
 
 
@@ -200,7 +215,7 @@ def _range(value: int, what: str) -> int:
 
 def _number(value: float, what: str) -> int | float:
     if not math.isfinite(value):
-        raise BadValue(f"{what} is {value}, which JSON cannot carry.")
+        raise BadValue(f"{what} is {shown(value)}, which JSON cannot carry.")
     return _range(int(value), what) if value.is_integer() else value
 
 
@@ -223,7 +238,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(k for k, _ in pairs if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        raise ValueError(f"the key {shown(twice)} stands twice in one object")
     return result
 
 
@@ -231,20 +246,11 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _named(value: object) -> str:
-    if value is None:
-        return "null"
-    kind = type(value).__name__
-    if isinstance(value, str | float) or (isinstance(value, int) and abs(value) <= INTEGER_MAX):
-        return f"{kind} {str(value)[:40]!r}"
-    return f"a {kind}"
-
-
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def _unknown(value: object) -> NoReturn:
-    raise TypeError(f"{_named(value)} was not checked before it was written")
+    raise TypeError(f"{shown(value)} was not checked before it was written")
 
 
 # Made once: building them costs more than a small text does. `JSONEncoder` would make its own anew for every text.

@@ -293,7 +293,7 @@ class TestParams:
             "params.sheet must be string, not null",
             "params.address.street must be string, not 4",
             "params.address.town is unknown",
-            "params.spredsheetId is unknown: did you mean 'spreadsheetId'?",
+            'params.spredsheetId is unknown: did you mean "spreadsheetId"?',
         ):
             assert part in caught.value.message
 

@@ -170,7 +170,7 @@ def test_a_whole_float_beyond_what_javascript_holds_is_refused_as_the_integer_is
         codec.decode(repr(value))
 
 
-@pytest.mark.parametrize(("text", "twice"), [('{"a":1,"b":2,"a":1}', "'a'"), ('[{"x":{"k":1,"k":2}}]', "'k'")])
+@pytest.mark.parametrize(("text", "twice"), [('{"a":1,"b":2,"a":1}', '"a"'), ('[{"x":{"k":1,"k":2}}]', '"k"')])
 def test_a_key_that_stands_twice_is_named(text: str, twice: str) -> None:
     with pytest.raises(BadValue, match=twice):
         codec.decode(text)

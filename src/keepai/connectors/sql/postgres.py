@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ...model import points
-from ...model.codec import INTEGER_MAX, Json, encode
+from ...model.codec import INTEGER_MAX, Json, encode, shown
 from ...model.errors import (
     ConnectorError,
     OutcomeUnknown,
@@ -105,7 +105,7 @@ class PostgresDialect:
             return encode(value)
         if isinstance(value, str) and column.kind not in ("boolean", "array"):
             return _sound(column, value)
-        raise Rejected(f"{column.name} is {column.type}: it takes no {type(value).__name__}.")
+        raise Rejected(f"{column.name} is {column.type}: it does not take {shown(value)}.")
 
     def read(self, column: Column, cell: Cell) -> Json:
         """A cell, which the server wrote as a text, as JSON."""
