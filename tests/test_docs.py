@@ -123,6 +123,18 @@ def test_every_finding_has_its_row_under_its_severity() -> None:
         assert first_cells(text) == {code for code, meaning in CODES.items() if meaning.severity == severity}
 
 
+def test_the_scaffold_names_the_rule_behind_each_finding_of_a_common_mistake() -> None:
+    text = (ROOT / "src/keepai/views/cli/template/AGENTS.md").read_text("utf-8")
+    rules = text[text.index("## Rules") : text.index("## Cases")]
+    named = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", rules))
+    assert named <= set(CODES)
+    assert named >= {
+        "missing-global", "shared-state", "empty-publishes", "publishes-without-next", "state-outside", "state-changed",
+        "param-missing", "param-unknown", "param-wrong", "promise-not-awaited", "promise-dropped", "input-id-ignored",
+        "unknown-field", "call-caught", "retry-loop", "volatile-id",
+    }
+
+
 def test_every_setting_has_its_row() -> None:
     rows = first_cells(page("reference/settings.md"))
     assert rows == {setting.name for setting in settings_table()}

@@ -130,7 +130,7 @@ def test_an_answer_that_the_real_connector_would_never_give_fails_the_case(place
 
 @pytest.mark.parametrize(("text", "told"), [
     ("[[case]]\n", "case[0].name is missing"),
-    ('[[case]]\nname = "a"\n[[case.answr]]\n', "did you mean 'answer'?"),
+    ('[[case]]\nname = "a"\n[[case.answr]]\n', 'did you mean "answer"?'),
     ('[[case]]\nname = "a"\n[[case]]\nname = "a"\n', "two cases are called 'a'"),
     ('[[case]]\nname = "a"\nlasts = "soon"\n', '"soon" is not a duration'),
     ('[[case]]\nname = "a"\nlasts = "90d"\n', "longer than 31 days"),

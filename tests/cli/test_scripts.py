@@ -101,7 +101,8 @@ def test_a_changed_script_is_a_new_version(place: Place) -> None:
 def test_a_deploy_says_what_the_new_version_wants_beyond_the_one_before(place: Place) -> None:
     assert "new since" not in place.type("deploy", "flow.js", "--grant", "all").stdout
     source = (place.folder / "flow.js").read_text()
-    (place.folder / "flow.js").write_text(source.replace("await ctx.sheets.appendRow(", "await ctx.sheets.updateRow("))
+    updating = source.replace("ctx.sheets.appendRow({", "ctx.sheets.updateRow({ rowId: 'r1',")
+    (place.folder / "flow.js").write_text(updating)
     told = place.type("deploy", "flow.js").stdout
     assert "  new since 1.0: sheets.updateRow\n" in told
     assert "new since" not in place.type("deploy", "flow.js").stdout, "it has not changed"

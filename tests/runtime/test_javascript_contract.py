@@ -22,6 +22,7 @@ from keepai.model.errors import (
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ended, Fixed, Operation, Reply
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from keepai.script.globals import ABSENT
 from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, Gate, fixed, job, value
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -553,6 +554,12 @@ async def test_short_bursts_of_computing_add_up(runtime, host) -> None:
     error = await failure(runtime, host, body, limits=replace(LIMITS, compute_s=0.15))
     assert isinstance(error, LimitExceeded)
     assert "0.15 s" in error.message
+
+
+async def test_what_check_calls_missing_is_missing_here(runtime, host) -> None:
+    names = sorted(ABSENT)
+    ended = await run(runtime, host, f"return {names}.filter((name) => name in globalThis);")
+    assert value(ended.value) == []
 
 
 # ---- small conveniences -----------------------------------------------------------------------------------

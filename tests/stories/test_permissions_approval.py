@@ -240,7 +240,7 @@ async def test_skipping_the_run_answers_its_question(tmp_path: Path) -> None:
 async def test_wrong_params_are_refused_before_anybody_is_asked(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a")
-        wf = await story.deploy(acting("await ctx.gmail.send('no object');"), grants=ASK)
+        wf = await story.deploy(acting("await ctx.gmail.send('no object'.trim());"), grants=ASK)
         await story.run()
         assert (await story.last(wf)).status == "failed:logic"
         assert [q.kind for q in await story.keep.needs_you(wf)] == ["logic"]

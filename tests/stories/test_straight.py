@@ -467,7 +467,7 @@ async def test_mutate_sees_the_moment_at_which_prepare_began_and_nothing_that_pr
     async with Story(tmp_path) as story:
         story.feed.put("a")
         story.world.on("gmail.get").before(lambda params, call: story.clock.advance(seconds=10))
-        prepare = "Reflect.set(box, 'seen', 1); Reflect.set(globalThis, 'left', 1);" + LOOKING
+        prepare = "const own = (x) => x; own(box).seen = 1; own(globalThis).left = 1;" + LOOKING
         wf = await story.deploy(acting(line + MOMENT, prepare=prepare, head="const box = { seen: 0 };"))
         assert await commits(story) == (APART if line else STRAIGHT)
         run, [effect] = await story.last(wf, "act"), story.world.effects

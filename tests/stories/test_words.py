@@ -34,6 +34,7 @@ IN_A_PRODUCER = {
 IN_PREPARE = {
     'await ctx.peek("in", { limit: "5" });': 'limit must be a whole number above zero, not "5".',
     'await ctx.peek("in", { limit: true });': "limit must be a whole number above zero, not true.",
+    'await ctx.peek("in", { after: 5 });': "earlier page of this topic, not 5.",
     "await ctx.peek(7);": 'does not subscribe to the topic 7. It subscribes to "in".',
     'return { reservations: [{ topic: "in", ids: [7] }], data: {} };': "must be a non-empty string, not 7.",
     "return { reservations: [{ topic: null, ids: [] }], data: {} };": "events of the topic null, to which",

@@ -243,7 +243,8 @@ def surface(connectors: Iterable[Connector]) -> Surface:
             raise ConfigError(f"Two connectors are called {connector.name!r}. Give one another name: name=….")
         known[connector.name] = connector
     kinds = {n: {o: spec.kind for o, spec in c.operations.items()} for n, c in known.items()}
-    return Surface(kinds, {**{n: tuple(c.input_types) for n, c in known.items()}, **SYSTEM_INPUTS})
+    params = {spec.full_name: spec.declared_params for c in known.values() for spec in c.operations.values()}
+    return Surface(kinds, {**{n: tuple(c.input_types) for n, c in known.items()}, **SYSTEM_INPUTS}, params)
 
 
 def check_name(name: object) -> str:

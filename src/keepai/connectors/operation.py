@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, cast
 
-from ..model.codec import Json, canonical
+from ..model.codec import Json, canonical, shown
 from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
-from ..model.operations import Kind
+from ..model.operations import Kind, Params
 from ..model.permissions import ParamKind
 from .kit.params import kinds_in
 from .shapes import Misfit, Shape
@@ -40,6 +40,7 @@ class OperationSpec:
     returns_page: bool = False
     identity_names: tuple[str, ...] = ()
     target_name: str | None = None
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # param → all that the configuration allows
     settle_s: float | None = None  # None: policy decides
     key_window_s: float | None = None  # how long the outside system honours a key; None: it does not
     reconciler: Method | None = None
@@ -63,8 +64,18 @@ class OperationSpec:
 
     @cached_property
     def params_schema(self) -> dict[str, Any] | None:
-        """The JSON schema of the params; None: any object."""
-        return self.params.schema
+        """The JSON schema of the params, with what the configuration allows; None: any object."""
+        schema = self.params.schema
+        if schema is None or not self.choices:
+            return schema
+        limited = {name: {**schema["properties"][name], "enum": list(each)} for name, each in self.choices.items()}
+        return {**schema, "properties": {**schema["properties"], **limited}}
+
+    @cached_property
+    def declared_params(self) -> Params:
+        """What `check` may know of the params. Types with validators of their own may take more than they say."""
+        judged = self.params_schema if self.params.told_by_schema else None
+        return Params(judged or {}, self.params.open, tuple(sorted(self._identity_names)))
 
     @cached_property
     def result_schema(self) -> dict[str, Any] | None:
@@ -75,7 +86,7 @@ class OperationSpec:
         """The params, checked and normalised; a `RuleBroken` lists all that is wrong with them."""
         given: Json = {} if params is None else params
         if not isinstance(given, dict):
-            raise RuleBroken(f"{self.full_name} takes one object, not {type(given).__name__}.")
+            raise RuleBroken(f"{self.full_name} takes one object, not {shown(given)}.")
         try:
             normal = self.params.normal(given)
         except Misfit as misfit:

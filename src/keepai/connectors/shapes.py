@@ -29,6 +29,8 @@ _ANYTHING: tuple[object, ...] = (
     list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
 )
 _PLAIN = frozenset({str, int, float, bool, type(None)})
+_WIDENING = frozenset({"function-before", "function-wrap", "function-plain", "is-instance", "call"})
+_BY_NAME = ("populate_by_name", "validate_by_name")
 _SEVERAL_TYPES = (typing.Union, types.UnionType)
 
 
@@ -52,6 +54,23 @@ def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
 def _schema_of(annotation: Any) -> dict[str, Any]:
     schema: dict[str, Any] = _once(_adapter_of, annotation).json_schema()
     return schema
+
+
+def _is_widened(core: Any) -> bool:
+    """Whether a type takes values that its JSON schema does not tell of; `core` is pydantic's own schema."""
+    stack = [core]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Mapping):
+            kind = node.get("type")  # of a mapping of fields it is a field, which is no string
+            if (isinstance(kind, str) and kind in _WIDENING) or any(node.get(name) for name in _BY_NAME):
+                return True
+            if not isinstance(node.get("validation_alias", ""), str):
+                return True
+            stack.extend(node.values())
+        elif isinstance(node, list | tuple):
+            stack.extend(node)
+    return False
 
 
 def _once(make: Any, annotation: object) -> Any:
@@ -88,7 +107,15 @@ class Shape:
         return _once(_schema_of, self._annotation) if self.given and self._adapter else None
 
     @cached_property
-    def _open(self) -> bool:
+    def told_by_schema(self) -> bool:
+        """Whether the schema says all that fits: neither own validators nor other names of fields widen it."""
+        return not self.given or not _is_widened(self._adapter.core_schema)
+
+    @cached_property
+    def open(self) -> bool:
+        """Whether members without a name in the type fit."""
+        if not self.given:
+            return True
         schemas = [self.schema or {}, *(self.schema or {}).get("$defs", {}).values()]
         return any(each.get("additionalProperties") is True for each in schemas)
 
@@ -100,7 +127,7 @@ class Shape:
         from pydantic import ValidationError
 
         try:
-            return self._adapter.validate_json(text, strict=True, extra=None if self._open else "forbid")
+            return self._adapter.validate_json(text, strict=True, extra=None if self.open else "forbid")
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False)
             raise Misfit(problems(found, self.schema or {})) from None

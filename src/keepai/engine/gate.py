@@ -335,7 +335,7 @@ def _after(options: Json) -> int:
     if cursor is None:
         return 0
     if not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
-        raise RuleBroken(f"ctx.peek: after must be the cursor of an earlier page of this topic, not {cursor!r}.")
+        raise RuleBroken(f"ctx.peek: after must be the cursor of an earlier page of this topic, not {shown(cursor)}.")
     return int(cursor)
 
 

@@ -7,7 +7,7 @@ refusal, `check` and the docs all read it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -62,11 +62,21 @@ def where_allowed(kind: Kind) -> str:
 
 
 @dataclass(frozen=True)
+class Params:
+    """What one operation takes, as plain data: `check` compares the literals of a script with it."""
+
+    schema: Mapping[str, object]  # a JSON schema; empty: any object
+    more: bool = False  # whether members that the schema does not name are taken, too
+    identity: tuple[str, ...] = ()  # the params that say which thing is meant; empty: all of them
+
+
+@dataclass(frozen=True)
 class Surface:
     """What the configured connectors offer: their operations, and the inputs they may be a source of."""
 
     operations: Mapping[str, Mapping[str, Kind]]  # {"gmail": {"search": Kind.READ, …}}
     input_types: Mapping[str, tuple[str, ...]]  # {"gmail": ("email", "thread"), "system": (…)}
+    params: Mapping[str, Params] = field(default_factory=dict)  # {"gmail.search": …}; absent: it is not known
 
     def kind(self, name: str) -> Kind | None:
         """The kind of the operation that scripts call `ctx.<name>`; None if there is none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..model.operations import BUILT_IN, Kind, Step, Surface, allowed, where_allowed
-from .calls import Call
+from .calls import Call, Followed
 from .declaration import Declaration
 from .findings import listed, quote, suggest
 from .reading import Reading
@@ -22,6 +22,14 @@ _IN_ROUTINES = {
     Kind.GET_BY_IDS: "A routine takes no events; read its work with a connector, or write a consumer.",
 }
 _OWN = (*BUILT_IN, "log")
+
+#: Step → where its state is, if not in `ctx.state`.
+_STATE = {
+    Step.PRODUCER: "Take it from the second parameter: `async handler(ctx, state) { … }`.",
+    Step.PREPARE: "Take it from the second parameter: `async prepare(ctx, state) { … }`.",
+    Step.MUTATE: "Hand over in `data` what `mutate` needs; it is in `prepared.data`.",
+    Step.ROUTINE: "Take it from the second parameter: `async handler(ctx, state) { … }`.",
+}
 
 
 def capabilities(calls: Iterable[Call], surface: Surface | None) -> tuple[str, ...]:
@@ -52,8 +60,8 @@ def makes_mutation(call: Call, surface: Surface | None, *, mutate_reads: bool) -
 
 
 def check_call(reading: Reading, declaration: Declaration, call: Call, surface: Surface | None, *,
-               mutate_reads: bool) -> None:
-    """Report what is wrong with one call, its arguments for the host aside."""
+               mutate_reads: bool) -> bool:
+    """Report what is wrong with one call, its arguments for the host aside; gives whether it may be made at all."""
     kinds = kinds_of(call, surface)
     if not kinds:
         _unknown(reading, call, surface)
@@ -61,6 +69,32 @@ def check_call(reading: Reading, declaration: Declaration, call: Call, surface: 
         _forbidden(reading, call, kinds)
     else:
         _check_topics(reading, declaration, call)
+        return True
+    return False
+
+
+def check_state(reading: Reading, followed: Followed) -> None:
+    """Report `ctx.state` where `ctx` has no such member, and where it is changed."""
+    for node in followed.states:
+        if followed.step is not Step.NEXT:
+            where = _step_of(followed.step)
+            reading.add("state-outside", node, f"`ctx` has no `state` in {where}, so the run will fail.",
+                        _STATE[followed.step])
+        elif _is_changed(node):
+            reading.add("state-changed", node, "`ctx.state` is frozen, so the run will fail here.",
+                        "Return the new state from `next`.")
+
+
+def _is_changed(node: Node) -> bool:
+    """Whether a value, or a part of it, is assigned to."""
+    while node.parent is not None and node.field == "object":
+        node = node.parent
+    parent = node.parent
+    if parent is None:
+        return False
+    written = parent.kind in ("assignment_expression", "augmented_assignment_expression") and node.field == "left"
+    return written or parent.kind == "update_expression" or (
+        parent.kind == "unary_expression" and parent.tokens == ["delete"])
 
 
 def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
@@ -73,7 +107,7 @@ def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
         message += f"allowed in: {where_allowed(kind)}."
         fix = _move(call, kind)
     reading.add("forbidden-call", call.node,
-                f"`ctx.{call.name}` is not allowed in {_step_of(call)}; {message}", fix)
+                f"`ctx.{call.name}` is not allowed in {_step_of(call.step)}; {message}", fix)
 
 
 def _move(call: Call, kind: Kind) -> str:
@@ -92,8 +126,8 @@ def _move(call: Call, kind: Kind) -> str:
     return f"Move it to: {where_allowed(kind)}."
 
 
-def _step_of(call: Call) -> str:
-    return f"a {call.step.value}" if call.step in (Step.PRODUCER, Step.ROUTINE) else f"`{call.step.value}`"
+def _step_of(step: Step) -> str:
+    return f"a {step.value}" if step in (Step.PRODUCER, Step.ROUTINE) else f"`{step.value}`"
 
 
 def _unknown(reading: Reading, call: Call, surface: Surface | None) -> None:

@@ -72,6 +72,7 @@ class Followed:
     calls: list[Call] = field(default_factory=list)
     helpers: list[tuple[Node, Node]] = field(default_factory=list)  # call → the function it calls
     items: dict[Node, bool] = field(default_factory=dict)  # mention of `ctx.item` → may it be an item's `ctx`?
+    states: list[Node] = field(default_factory=list)  # mentions of `ctx.state`
 
 
 def follow(reading: Reading, handler: Declared, step: Step, function: Node) -> Followed:
@@ -122,7 +123,9 @@ class _Follower:
                 self._hidden(node, at)
 
     def _is_data(self, node: Node, part: Part) -> bool:
-        """Whether it is plain data, which is not followed; a mention of `ctx.item` is noted."""
+        """Whether it is plain data, which is not followed; a mention of `ctx.item` or `ctx.state` is noted."""
+        if part.path == ("state",):
+            self._followed.states.append(node)
         if part.path[:1] == ("item",):
             items = self._followed.items
             items[node] = items.get(node, False) or part.of_item

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 
 from ..model.errors import Finding
 from ..model.operations import Step, Surface
-from .call_rules import capabilities, check_call, makes_mutation
+from .call_rules import capabilities, check_call, check_state, makes_mutation
 from .calls import Call, Followed, follow
+from .catch_rules import check_catches
 from .declaration import Declaration, find_workflow, read_workflow
 from .findings import ERROR, START, At, Report
+from .globals import check_globals
 from .handlers import read_handlers
 from .isolation import check_imports, check_shared_state
 from .item_rules import check_items
@@ -22,12 +24,15 @@ from .manifest import Manifest
 from .message_ids import MessageIds, message_ids
 from .message_rules import check_dialect_of_handlers, check_message
 from .mutation_rules import check_mutations
+from .param_rules import ParamRules
 from .prepare_rules import check_prepare
+from .promise_rules import check_promises
 from .reading import Reading
 from .scope import Scopes
 from .syntax import check_dialect, check_syntax
 from .topic_rules import check_topics
 from .tree import DEPTH_MAX, build, parse, place
+from .volatile_ids import check_volatile_ids
 
 SOURCE_BYTES_MAX = 1_000_000
 
@@ -87,6 +92,7 @@ def _check_module(
     reading: Reading, surface: Surface | None, mutate_reads: bool,
 ) -> tuple[Manifest | None, MessageIds]:
     check_imports(reading)
+    check_globals(reading)
     node = find_workflow(reading)
     if node is None:
         return None, {}
@@ -105,10 +111,16 @@ def _check_steps(
 ) -> list[Call]:
     every = [follow(reading, handler, step, function)
              for handler in declaration.handlers for step, function in handler.steps.items()]
+    params = ParamRules(reading, surface)
     for followed in every:
+        check_state(reading, followed)
         for call in followed.calls:
-            check_call(reading, declaration, call, surface, mutate_reads=mutate_reads)
+            if check_call(reading, declaration, call, surface, mutate_reads=mutate_reads):
+                params.check(call)
             check_message(reading, call, surface)
+    check_promises(reading, every, surface, mutate_reads=mutate_reads)
+    check_catches(reading, every, surface, mutate_reads=mutate_reads)
+    check_volatile_ids(reading, every, surface)
     _check_consumers(reading, every, surface, mutate_reads)
     check_items(reading, every, surface)
     check_shared_state(reading, [followed.function for followed in every])

@@ -54,6 +54,10 @@ def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: st
     members = reading.keyed(node, what, PRODUCER_KEYS)
     if "publishes" in members:
         handler.publishes = _topics(reading, members["publishes"], what)
+        if handler.publishes is not None and not handler.publishes:
+            reading.add("empty-publishes", members["publishes"].value,
+                        f"{what} publishes to no topic, so nothing can come of it.",
+                        'Write `publishes: ["email.received"]`, or make it a routine.')
     else:
         _missing(reading, entry.at, what, "publishes", 'publishes: ["email.received"]')
     _scheduled(reading, handler, members, Step.PRODUCER)
@@ -91,6 +95,10 @@ def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: st
     _step(reading, handler, members, "prepare", Step.PREPARE, required="async prepare(ctx, state) { … }")
     _step(reading, handler, members, "mutate", Step.MUTATE)
     _step(reading, handler, members, "next", Step.NEXT)
+    if handler.publishes and "next" not in members:
+        reading.add("publishes-without-next", members["publishes"].value,
+                    f"{what} has no `next`, so it never publishes anything.",
+                    "Add `async next(ctx, prepared, mutationResult) { … }`, or write `publishes: []`.")
 
 
 def _consumer_object(reading: Reading, entry: Entry, name: str, what: str) -> Node | None:

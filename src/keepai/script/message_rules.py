@@ -14,6 +14,9 @@ from .manifest import HandlerKind
 from .reading import Reading
 from .tree import Node
 
+#: A field that an event is often given by mistake → the one that is meant.
+_MEANT = {"data": "payload", "body": "payload", "message": "payload", "content": "payload", "id": "messageId"}
+
 EVENT_FIELDS = ("messageId", "inputId", "payload", "title")
 INPUT_FIELDS = ("source", "type", "id", "title")
 
@@ -40,8 +43,10 @@ def fields_of(
     found = {entry.key: entry for entry in entries if entry.key is not None}
     for key, entry in found.items():
         if key not in known:
-            reading.add("unknown-field", entry.at, f"{what} has no field {quote(key)}.",
-                        suggest(key, known, f"Its fields are {listed(known)}."))
+            meant = _MEANT.get(key) if known is EVENT_FIELDS else None
+            fix = f"Did you mean {quote(meant)}?" if meant and meant not in found else None
+            reading.add("unknown-field", entry.at, f"{what} has no field {quote(key)}, so it is lost.",
+                        fix or suggest(key, known, f"Its fields are {listed(known)}."))
     return found, all(entry.key is not None for entry in entries)
 
 
@@ -53,6 +58,10 @@ def _check_event(reading: Reading, call: Call, node: Node) -> None:
     if complete and "messageId" not in fields:
         reading.add("message-id-missing", node, "The event has no `messageId`, so the host makes one up.",
                     "Add `messageId`, made from the id of the outside object.")
+    if call.step is Step.NEXT and "inputId" in fields:
+        reading.add("input-id-ignored", fields["inputId"].at,
+                    "This `inputId` is ignored: what `next` publishes has the inputs of the events that were reserved.",
+                    "Remove `inputId`.")
     if call.step is Step.NEXT and "title" in fields:
         reading.add("title-ignored", fields["title"].at, "Events have no titles; this one is not shown.",
                     "Remove `title`, or move it into `payload`.")

@@ -21,11 +21,11 @@ def check_prepare(reading: Reading, handler: Declared, *, has_mutation: bool) ->
     function = handler.steps.get(Step.PREPARE)
     if function is None:
         return
-    for node in _returned(reading, function):
+    for node in returned(function):
         _check_result(reading, handler, node, has_mutation)
 
 
-def _returned(reading: Reading, function: Node) -> list[Node]:
+def returned(function: Node) -> list[Node]:
     """The expressions that a function returns; a bare `return;` stands for itself."""
     body = function.get("body")
     if body is None:

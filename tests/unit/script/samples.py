@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from keepai.model.operations import Kind, Surface
+from keepai.model.operations import Kind, Params, Surface
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -12,8 +12,26 @@ SURFACE = Surface(
     operations={
         "gmail": {"search": Kind.READ, "get": Kind.READ_BY_ID, "send": Kind.MUTATION},
         "sheets": {"appendRow": Kind.MUTATION, "getRows": Kind.READ, "getRow": Kind.READ_BY_ID},
+        "crm": {"find": Kind.READ, "add": Kind.MUTATION, "log": Kind.MUTATION},
     },
     input_types={"gmail": ("email", "thread"), "sheets": ("row",), "system": ("schedule", "random")},
+    params={
+        "crm.find": Params({
+            "type": "object", "properties": {
+                "table": {"type": "string", "enum": ["people", "firms"]},
+                "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                "where": {"type": "object", "additionalProperties": True},
+            }, "required": ["table"],
+        }),
+        "crm.add": Params({
+            "$defs": {"Name": {"type": "object", "properties": {"first": {"type": "string"}}, "required": ["first"]}},
+            "type": "object", "properties": {
+                "key": {"type": "string"}, "name": {"$ref": "#/$defs/Name"},
+                "tags": {"type": "array", "items": {"type": "string"}}, "vip": {"type": "boolean"},
+            }, "required": ["key"],
+        }, identity=("key",)),
+        "crm.log": Params({}, more=True),
+    },
 )
 
 CLEAN = """\

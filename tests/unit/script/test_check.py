@@ -85,12 +85,8 @@ def test_the_example_of_chapter_06a_is_clean_and_fully_read() -> None:
         "email-to-sheets",
         ("email.received", "row.created"),
         (
-            Handler(
-                "pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)
-            ),
-            Handler(
-                "processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True
-            ),
+            Handler("pollEmail", HandlerKind.PRODUCER, ("email.received",), (), Schedule(interval_ms=300_000)),
+            Handler("processEmail", HandlerKind.CONSUMER, ("row.created",), ("email.received",), None, True, True),
         ),
         ("gmail.search", "sheets.appendRow"),
     )
@@ -143,9 +139,7 @@ def test_errors_outside_the_declaration_leave_the_manifest() -> None:
     assert check(CLEAN.replace('name: "demo",', "")).manifest is None
 
 
-@pytest.mark.parametrize(
-    "text", ["", " ", "\0", "\0" * 1000, "\ud800", "// only a comment", "﻿", "é" * 100, "\r\n"]
-)
+@pytest.mark.parametrize("text", ["", " ", "\0", "\0" * 1000, "\ud800", "// only a comment", "﻿", "é" * 100, "\r\n"])
 def test_odd_texts_are_answered_with_a_finding(text: str) -> None:
     checked = check(text, SURFACE)
     assert checked.manifest is None
@@ -201,14 +195,43 @@ def test_a_long_chain_of_consumers_is_checked_in_good_time() -> None:
     topics = ", ".join(f"t{i}: {{}}" for i in range(2001))
     chain = "\n".join(
         f"c{i}: Keep.consumer({{ subscribe: ['t{i}'], publishes: ['t{i + 1}'], async prepare() "
-        "{ return { reservations: [], data: {} }; } }),"
+        "{ return { reservations: [], data: {} }; }, next() {} }),"
         for i in range(2000)
     )
     started = time.process_time()
-    source = (
-        f"export default Keep.workflow({{ name: 'x', topics: {{ {topics} }}, consumers: {{ {chain} }} }});"
-    )
+    source = f"export default Keep.workflow({{ name: 'x', topics: {{ {topics} }}, consumers: {{ {chain} }} }});"
     assert codes(source) == []
+    assert time.process_time() - started < 5
+
+
+MANY = 1500
+LONG = {
+    "calls that share a constant": (
+        "const p = { " + ", ".join(f"k{i}: {i}" for i in range(MANY)) + " };" + "await ctx.crm.find(p);\n" * MANY
+    ),
+    "calls in one try": "try { " + "await ctx.gmail.search({});\n" * MANY + "} catch {}",
+    "calls of one async function": "async function g() { " + "await 1;\n" * MANY + "} " + "g();\n" * MANY,
+    "uses of one promise": "const p = ctx.gmail.search({}); " + "p.length;\n" * MANY,
+    "names of one promise": "const p0 = ctx.gmail.search({});"
+    + "".join(f"const p{i + 1} = p{i}; p{i}.x;\n" for i in range(MANY)),
+    "ids from one variable": "let x = 0; "
+    + 'x += Date.now(); ctx.publish("mail.in", { messageId: x, title: "t", payload: 1 });\n' * MANY,
+    "ids from a chain of variables": "const x0 = Date.now();"
+    + "".join(f'const x{i + 1} = x{i} + x{i}; ctx.publish("mail.in", {{ messageId: x{i} }});\n' for i in range(MANY)),
+    "ids from one function": "function g() { "
+    + "if (state) return 1;\n" * MANY
+    + "return Date.now(); } "
+    + 'ctx.publish("mail.in", { messageId: g() });\n' * MANY,
+    "names of a shared list": "const c0 = shared;"
+    + "".join(f"const c{i + 1} = c{i}; c{i}.push(1);\n" for i in range(MANY)),
+    "missing names": "fetch(process.env.X);\n" * MANY,
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_many_mistakes_are_found_in_good_time(what: str) -> None:
+    started = time.process_time()
+    assert check(in_slot("PRODUCER", LONG[what], "let shared = [];\n"), SURFACE).findings
     assert time.process_time() - started < 5
 
 
@@ -250,7 +273,7 @@ async function handler(ctx, state) { return poll(ctx); }
 const poll = async ({ gmail: mail, registerInput }) => mail.search({});
 const work = Keep.consumer({
   subscribe: [...[IN]], "publishes": [TOPICS.out],
-  prepare: async (ctx) => ({ reservations: [], data: {} }),
+  prepare: async (ctx) => ({ reservations: [], data: {} }), next() {},
 });
 const workflow = Keep.workflow({ name: "demo", topics: { [IN]: {}, [OUT]: {} },
   producers: { poll: { ...base, handler } }, consumers: { work } });
@@ -269,7 +292,7 @@ export default workflow;
                 (),
                 Schedule(cron="0 9 * * 1-5", tz="Europe/Berlin"),
             ),
-            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",)),
+            Handler("work", HandlerKind.CONSUMER, ("row.out",), ("mail.in",), has_next=True),
         ),
         ("gmail.search",),
     )
@@ -323,15 +346,11 @@ def test_another_variable_of_the_same_name_is_not_ctx() -> None:
 
 def test_the_first_parameter_may_have_any_name() -> None:
     source = in_slot("PRODUCER", "").replace("async (ctx, state)", "async (k, state)")
-    assert codes(source.replace("return state;", "await k.gmail.send({}); return state;")) == [
-        "forbidden-call"
-    ]
+    assert codes(source.replace("return state;", "await k.gmail.send({}); return state;")) == ["forbidden-call"]
 
 
 def test_plain_data_on_ctx_is_free_to_use() -> None:
-    assert (
-        codes(in_slot("NEXT", "const { state } = ctx; f(ctx.state.x); return { ...ctx.state, n: 1 };")) == []
-    )
+    assert codes(in_slot("NEXT", "const { state } = ctx; f(ctx.state.x); return { ...ctx.state, n: 1 };")) == []
 
 
 def test_time_chance_and_logging_are_fine_everywhere() -> None:

@@ -80,9 +80,7 @@ TEXT = [
     module("extra-export", "§export const A = 1;", "const A = 1;"),
     Case("no-workflow", CLEAN, "§const a = 1;", CLEAN),
     Case("no-workflow", CLEAN, "export default §{ name: 1 };", CLEAN, "Keep.workflow({"),
-    Case(
-        "no-workflow", "export default Keep", "const Keep = {};\nexport default §Keep", "export default Keep"
-    ),
+    Case("no-workflow", "export default Keep", "const Keep = {};\nexport default §Keep", "export default Keep"),
 ]
 
 STATE = [
@@ -136,11 +134,11 @@ SHAPE = [
     Case("wrong-type", 'interval: "5m"', "interval: §5"),
     Case("wrong-type", POLL, "poll: §7,", POLL),
     Case("wrong-type", WORK, "work: §{ subscribe: [] },", WORK, "Keep.consumer"),
-    Case("wrong-type", POLL, "poll: { publishes: [], schedule: { interval: '1s' }, handler: §{} },", POLL),
+    Case("wrong-type", POLL, "poll: { publishes: ['mail.in'], schedule: { interval: '1s' }, handler: §{} },", POLL),
     Case("missing-key", '  name: "demo",\n', "", says="`name`"),
     Case("missing-key", '  topics: { "mail.in": {}, "row.out": {} },\n', "", says="`topics`"),
     Case("missing-key", 'poll: {\n      publishes: ["mail.in"],', "§poll: {", says='publishes: ["'),
-    Case("missing-key", POLL, '§poll: { publishes: [], schedule: { interval: "5m" } },', POLL, "`handler`"),
+    Case("missing-key", POLL, '§poll: { publishes: ["mail.in"], schedule: { interval: "5m" } },', POLL, "`handler`"),
     Case(
         "missing-key",
         'work: Keep.consumer({\n      subscribe: ["mail.in"],',
@@ -237,9 +235,7 @@ TOPICS = [
         'ctx.publish(["row.out", §"mail.in"], { messageId: "1", payload: {} });',
         'ctx.publish("row.out", { messageId: "1", payload: {} });',
     ),
-    prepare(
-        "topic-not-subscribed", 'await ctx.peek(§"row.out");', 'await ctx.peek("mail.in", { limit: 5 });'
-    ),
+    prepare("topic-not-subscribed", 'await ctx.peek(§"row.out");', 'await ctx.peek("mail.in", { limit: 5 });'),
     prepare("topic-not-subscribed", 'await ctx.getByIds(§"row.out", ["1"]);'),
     consumers(
         "two-subscribers",
@@ -253,7 +249,7 @@ TOPICS = [
         CLEAN.replace('{ "mail.in": {}, ', '{ x: {}, "mail.in": {}, ').replace(
             "// CONSUMERS",
             'other: Keep.consumer({ subscribe: ["x"], publishes: [§"row.out"], '
-            f"async prepare(ctx) {{ {NOTHING} }} }}),",
+            f"async prepare(ctx) {{ {NOTHING} }}, async next() {{}} }}),",
         ),
         CLEAN,
         "`work` already publishes",
@@ -265,7 +261,7 @@ TOPICS = [
         .replace(
             "// CONSUMERS",
             'other: Keep.consumer({ subscribe: ["row.out"], publishes: ["back"], '
-            f"async prepare(ctx) {{ {NOTHING} }} }}),",
+            f"async prepare(ctx) {{ {NOTHING} }}, async next() {{}} }}),",
         )
         .replace('{ "mail.in"', '{ back: {}, "mail.in"')
         .replace('subscribe: ["mail.in"]', 'subscribe: ["mail.in", "back"]'),
@@ -291,9 +287,7 @@ CALLS = [
     producer("unknown-operation", "await §ctx.gmail();", says='"gmail"'),
     producer("unknown-operation", "§ctx();", "ctx.log(1); ctx.log.info(2);"),
     producer("unknown-source", REGISTER.replace('"gmail"', '§"gmial"'), REGISTER, 'Did you mean "gmail"?'),
-    producer(
-        "unknown-input-type", REGISTER.replace('"email"', '§"emial"'), REGISTER, 'Did you mean "email"?'
-    ),
+    producer("unknown-input-type", REGISTER.replace('"email"', '§"emial"'), REGISTER, 'Did you mean "email"?'),
     producer(
         "unknown-input-type",
         REGISTER.replace('"gmail"', '"system"').replace('"email"', '§"hourly"'),
@@ -324,9 +318,7 @@ CALLS = [
         "const inputId = ctx.registerInput(",
     ),
     then("title-ignored", 'ctx.publish("row.out", { messageId: "1", §title: "t", payload: {} });'),
-    producer(
-        "message-id-missing", f'{REGISTER} ctx.publish("mail.in", §{{ inputId, payload: {{}} }});', PUBLISH
-    ),
+    producer("message-id-missing", f'{REGISTER} ctx.publish("mail.in", §{{ inputId, payload: {{}} }});', PUBLISH),
     producer(
         "unknown-field",
         f'{REGISTER} ctx.publish("mail.in", {{ messageId: 1, inputId, §paylod: {{}} }});',
@@ -335,12 +327,8 @@ CALLS = [
     ),
     Case("unknown-field", "data: {} }", "data: {}, §wakeat: 1 }", "data: {}, wakeAt: 'x' }", '"wakeAt"'),
     producer("capability-hidden", "await §ctx[state.name].search();", 'await ctx["gmail"].search();'),
-    producer(
-        "capability-hidden", "const { §...rest } = ctx;", "const { gmail } = ctx; await gmail.search({});"
-    ),
-    producer(
-        "capability-hidden", "state.helper(§ctx);", "const f = async (c) => c.gmail.search(); await f(ctx);"
-    ),
+    producer("capability-hidden", "const { §...rest } = ctx;", "const { gmail } = ctx; await gmail.search({});"),
+    producer("capability-hidden", "state.helper(§ctx);", "const f = async (c) => c.gmail.search(); await f(ctx);"),
     producer("capability-hidden", "const o = { §ctx };", "if (ctx.gmail) {}"),
     producer("capability-hidden", "[1].map(§ctx.gmail.get);", "[1].map((id) => ctx.gmail.get({ id }));"),
     producer("capability-hidden", "§ctx.gmail.get.call(null, 1);", "ctx.gmail.get({ id: 1 });"),
@@ -348,8 +336,7 @@ CALLS = [
 
 IF_ELSE = "if (prepared.data.a) { await ctx.gmail.send({}); } else { await ctx.sheets.appendRow({}); }"
 SWITCH = (
-    "switch (prepared.data.a) { case 1: await ctx.gmail.send({}); break; "
-    "default: await ctx.sheets.appendRow({}); }"
+    "switch (prepared.data.a) { case 1: await ctx.gmail.send({}); break; default: await ctx.sheets.appendRow({}); }"
 )
 
 MUTATIONS = [
@@ -363,10 +350,8 @@ MUTATIONS = [
     Case(
         "after-mutation",
         CLEAN,
-        "async function send(c) { await c.gmail.send({}); }\n"
-        + CLEAN.replace("// MUTATE", "await send(ctx); §f();"),
-        "async function send(c) { await c.gmail.send({}); }\n"
-        + CLEAN.replace("// MUTATE", "await send(ctx);"),
+        "async function send(c) { await c.gmail.send({}); }\n" + CLEAN.replace("// MUTATE", "await send(ctx); §f();"),
+        "async function send(c) { await c.gmail.send({}); }\n" + CLEAN.replace("// MUTATE", "await send(ctx);"),
     ),
     mutate("second-mutation", f"{SEND} await §ctx.sheets.appendRow({{}});", SEND),
     mutate(
@@ -388,9 +373,7 @@ MUTATIONS = [
     mutate("mutation-result-used", "const r = await §ctx.gmail.send({});", SEND),
     mutate("mutation-result-used", "await §ctx.gmail.send({}).then(() => 1);", "return ctx.gmail.send({});"),
     mutate("mutation-result-used", "console.log(await §ctx.gmail.send({}));", "void ctx.gmail.send({});"),
-    mutate(
-        "mutation-result-used", "return (await §ctx.gmail.send({})).id;", "return await ctx.gmail.send({});"
-    ),
+    mutate("mutation-result-used", "return (await §ctx.gmail.send({})).id;", "return await ctx.gmail.send({});"),
     mutate(
         "after-conditional-mutation",
         f"if (prepared.data.a) {{ {SEND} }} §f();",
@@ -484,7 +467,310 @@ ITEMS = [
     ),
 ]
 
-CASES = [*TEXT, *STATE, *SHAPE, *TOPICS, *CALLS, *MUTATIONS, *PREPARE, *ITEMS]
+GLOBALS = [
+    producer("missing-global", '§fetch("https://a.example");', "const fetch = () => 1; fetch();", "http"),
+    producer(
+        "missing-global", "const key = §process.env.KEY;", "const process = { env: {} }; f(process.env);", "secrets"
+    ),
+    producer("missing-global", "const { env } = §process;", "f({ process: 1 }.process);"),
+    producer("missing-global", "await new Promise((r) => §setTimeout(r, 10));", "await Promise.resolve();", "wakeAt"),
+    producer("missing-global", 'f(§Buffer.from("a"));', 'f(new TextEncoder().encode("a"));', "TextEncoder"),
+    producer("missing-global", "f(new §Intl.NumberFormat());", "f((1.5).toFixed(2));"),
+    producer("missing-global", "f({ §process });", 'if (typeof process !== "undefined") f(process.env);'),
+    producer("missing-global", "§globalThis.fetch(1);", "globalThis.fetch?.(1); f(globalThis.process);"),
+    module("missing-global", "const at = §performance.now();", "const at = Date.now();", "Date.now()"),
+]
+
+FIND = 'await ctx.crm.find({ table: "people"'
+PARAMS = [
+    producer("param-missing", "await §ctx.crm.find();", FIND + " });", "`table`"),
+    producer("param-missing", "await ctx.crm.find(§{ limit: 1 });", "await ctx.crm.find({ ...state, limit: 1 });"),
+    producer("param-missing", "await ctx.crm.find(§{ table: undefined });", "await ctx.crm.find({ table: state.t });"),
+    producer("param-unknown", FIND + ", §limt: 1 });", FIND + ", limit: 1 });", 'Did you mean "limit"?'),
+    producer("param-unknown", "await ctx.crm.find({ ...state, §tabel: 1 });", "await ctx.crm.find({ ...state });"),
+    producer("param-wrong", FIND + ', limit: §"5" });', FIND + ", limit: 5 });", 'a whole number or null, not "5"'),
+    producer("param-wrong", FIND + ", limit: §1.5 });", FIND + ", limit: -1 });", "a whole number"),
+    producer("param-wrong", FIND + ", limit: §[] });", FIND + ", limit: null });", "not an array"),
+    producer("param-wrong", FIND + ", where: §1 });", FIND + ", where: { any: [1] } });", "an object"),
+    producer("param-wrong", 'await ctx.crm.find({ table: §"persons" });', FIND + " });", 'one of "people", "firms"'),
+    producer("param-wrong", 'await ctx.crm.find(§"people");', FIND + " });", "one object"),
+    producer("param-wrong", "const limit = true; " + FIND + ", §limit });", "const limit = 2; " + FIND + ", limit });"),
+    producer(
+        "param-wrong", "await ctx.crm.find({ ...state, table: §1 });", "await ctx.crm.find({ table: 1, ...state });"
+    ),
+    mutate(
+        "param-wrong",
+        'await ctx.crm.add({ key: "1", tags: ["a", §2] });',
+        'await ctx.crm.add({ key: "1", tags: ["a"] });',
+        "`tags[1]` of `ctx.crm.add` must be a string, not a number",
+    ),
+    mutate(
+        "param-missing",
+        'await ctx.crm.add({ key: "1", name: §{} });',
+        'await ctx.crm.add({ key: "1", subkey: "a" });',
+        "`name.first`",
+    ),
+    mutate(
+        "param-unknown",
+        'await ctx.crm.add({ key: "1", name: { first: "a", §second: "b" } });',
+        "await ctx.crm.log({ anything: 1 });",
+        "`name` of `ctx.crm.add`",
+    ),
+]
+
+LOAD = "async function load(c) { return await c.gmail.search({}); }\n"
+PARAMS += [
+    mutate(
+        "param-wrong", 'await ctx.crm.add({ key: "1", subkey: §5 });', 'await ctx.crm.add({ key: "1", subkey: "5" });'
+    ),
+]
+PROMISES = [
+    Case(
+        "promise-not-awaited",
+        CLEAN[CLEAN.index("async prepare(") : CLEAN.index("      async mutate")],
+        "prepare: async (ctx) => ({ reservations: [], data: [§ctx.gmail.search({})] }),\n",
+        "prepare: async (ctx) => ({ reservations: [], data: [await ctx.gmail.search({})] }),\n",
+    ),
+    prepare(
+        "promise-not-awaited",
+        "if (state) return { reservations: [], data: { rows: state.all ? §ctx.gmail.search({}) : [] } };",
+        "const p = state ? ctx.gmail.search({}) : null; if (p) f(await p); const q = p ?? []; if (!q) f(q.length);",
+    ),
+    prepare(
+        "promise-not-awaited",
+        'const p = ctx.peek("mail.in"); if (!§p.length) return other();',
+        'const p = ctx.peek("mail.in"); if (!(await p).length) return other();',
+        "`length`",
+    ),
+    prepare(
+        "promise-not-awaited", 'const [event] = §ctx.peek("mail.in");', 'const [event] = await ctx.peek("mail.in");'
+    ),
+    prepare(
+        "promise-not-awaited", 'const first = §ctx.peek("mail.in")[0];', 'ctx.peek("mail.in").then((all) => f(all[0]));'
+    ),
+    prepare(
+        "promise-not-awaited",
+        'for (const e of §ctx.peek("mail.in")) f(e);',
+        'for (const e of await ctx.peek("mail.in")) f(e);',
+    ),
+    prepare(
+        "promise-not-awaited", 'if (§ctx.gmail.get({ id: "1" })) f();', 'if (await ctx.gmail.get({ id: "1" })) f();'
+    ),
+    prepare(
+        "promise-not-awaited",
+        "const p = ctx.gmail.search({}); const q = p; f(`${§q}`);",
+        "const p = ctx.gmail.search({}); const q = p; f(`${await q}`);",
+    ),
+    prepare("promise-not-awaited", "f([...§ctx.gmail.search({})]);", "f([...(await ctx.gmail.search({}))]);"),
+    prepare("promise-not-awaited", "f(JSON.stringify(§ctx.gmail.search({})));", "f(ctx.gmail.search({}));"),
+    prepare(
+        "promise-not-awaited",
+        "let p = ctx.gmail.search({}); f(§p.id);",
+        "let p = ctx.gmail.search({}); p = await p; f(p.id);",
+    ),
+    prepare(
+        "promise-not-awaited",
+        "if (state) return { reservations: [], data: { rows: §ctx.gmail.search({}) } };",
+        "if (state) return { reservations: [], data: { rows: await ctx.gmail.search({}) } };",
+        "empty object",
+    ),
+    prepare(
+        "promise-not-awaited",
+        "const rows = ctx.gmail.search({}); if (state) return { reservations: [], data: { §rows } };",
+        "const rows = ctx.gmail.search({}); const both = { rows }; await Promise.all(Object.values(both));",
+    ),
+    prepare(
+        "promise-not-awaited",
+        "if (state) return { reservations: [], data: §state.map(async (id) => ctx.gmail.get({ id })) };",
+        "const all = state.map(async (id) => ctx.gmail.get({ id })); "
+        "if (state) return { reservations: [], data: await Promise.all(all) };",
+        "Promise.all",
+    ),
+    prepare(
+        "promise-not-awaited",
+        "await ctx.gmail.get({ id: §ctx.gmail.search({}) });",
+        "await Promise.all([ctx.gmail.search({}), ctx.gmail.search({})]);",
+    ),
+    Case(
+        "promise-not-awaited",
+        CLEAN,
+        LOAD + CLEAN.replace("// PRODUCER", "const all = load(ctx); f(§all.length);"),
+        LOAD + CLEAN.replace("// PRODUCER", "const all = await load(ctx); f(all.length);"),
+    ),
+    Case(
+        "promise-dropped",
+        CLEAN,
+        LOAD + CLEAN.replace("// PRODUCER", "§load(ctx);"),
+        LOAD + CLEAN.replace("// PRODUCER", "await load(ctx);"),
+    ),
+    producer(
+        "promise-dropped",
+        "§state.forEach(async (id) => { f(await ctx.gmail.get({ id })); });",
+        "for (const id of state) { f(await ctx.gmail.get({ id })); }",
+        "for (const each of list)",
+    ),
+]
+
+GET = 'await ctx.gmail.get({ id: "1" });'
+CATCHES = [
+    producer(
+        "call-caught",
+        f"try {{ {GET.replace('ctx', '§ctx')} }} catch (e) {{ f(e); }}",
+        f"try {{ f(({GET[:-1]}).x); }} catch {{}}",
+    ),
+    producer(
+        "call-caught",
+        f"let m; try {{ m = {GET.replace('ctx', '§ctx')} }} catch {{ return; }}",
+        f"try {{ {GET} }} finally {{ f(); }}",
+    ),
+    producer(
+        "call-caught",
+        'await §ctx.gmail.get({ id: "1" }).catch(() => null);',
+        'await ctx.gmail.get({ id: "1" }).then(f);',
+    ),
+    producer(
+        "retry-loop",
+        f"for (let i = 0; i < 3; i++) {{ try {{ f({GET[:-1].replace('ctx', '§ctx')}); break; }} "
+        "catch (e) { f(e); } }",
+        f"while (state) {{ try {{ f({GET[:-1]}); }} catch {{ break; }} }}",
+    ),
+    producer(
+        "retry-loop",
+        f"while (true) {{ try {{ {GET.replace('ctx', '§ctx')} return; }} catch (e) {{ if (state) throw e; }} }}",
+        f"for (const id of state) {{ try {{ f({GET[:-1]}); }} catch (e) {{ f(e); }} }}",
+    ),
+]
+
+
+def in_item(work: str) -> str:
+    return f"await ctx.withItem('1', 't', async (ctx) => {{ if (ctx.item.isDone) return; {work} }});"
+
+
+VOLATILE = [
+    producer("volatile-id", PUBLISH.replace('messageId: "1"', "messageId: §`m-${Date.now()}`"), PUBLISH, "Date.now()"),
+    producer(
+        "volatile-id",
+        "const now = new Date(); " + PUBLISH.replace('messageId: "1"', "messageId: §now.toISOString()"),
+        "const now = new Date(); " + PUBLISH.replace('messageId: "1"', "messageId: now.toISOString().slice(0, 10)"),
+        "new Date()",
+    ),
+    producer(
+        "volatile-id",
+        PUBLISH.replace('id: "1", title', "id: §String(Math.random()), title"),
+        PUBLISH.replace('id: "1", title', "id: `${new Date().getFullYear()}`, title"),
+        "Math.random()",
+    ),
+    Case(
+        "volatile-id",
+        CLEAN,
+        "const unique = (x) => { return x + Math.random().toString(36); };\n"
+        + CLEAN.replace("// NEXT", 'ctx.publish("row.out", { messageId: §unique("a"), payload: {} });'),
+        "const unique = (x) => { return x + Math.random().toString(36); };\n"
+        + CLEAN.replace(
+            "// NEXT", 'ctx.publish("row.out", { messageId: "a", payload: { at: Date.now(), k: unique("a") } });'
+        ),
+    ),
+    routine(
+        "volatile-id",
+        "let id = state; id += Date.now(); await ctx.withItem(§id, 't', async () => {});",
+        "const rows = await ctx.gmail.search({ after: Date.now() }); "
+        "for (const row of rows.filter((r) => r.at < Date.now())) await ctx.withItem(row.id, 't', async () => {});",
+    ),
+    routine(
+        "volatile-id",
+        in_item("await ctx.crm.add({ key: §`k${Date.now()}` });"),
+        in_item("await ctx.crm.add({ key: 'k', tags: [`${Date.now()}`] });"),
+        "`key`, which says what `ctx.crm.add` is about",
+    ),
+    routine(
+        "volatile-id",
+        in_item("await ctx.crm.log(§{ at: Date.now() });"),
+        in_item("await ctx.crm.log({ at: state });"),
+    ),
+    routine(
+        "volatile-id",
+        in_item("await ctx.gmail.send({ subkey: §`${Math.random()}` });"),
+        in_item("await ctx.gmail.send({ subkey: 'a' });"),
+        "The `subkey`",
+    ),
+    producer(
+        "volatile-id",
+        "const e = { id: Date.now(), at: 1 }; " + PUBLISH.replace('messageId: "1"', "messageId: §e.id"),
+        "const e = { ...state, at: Date.now() }; " + PUBLISH.replace('messageId: "1"', "messageId: e.id"),
+    ),
+]
+
+OTHERS = [
+    producer("state-outside", "f(§ctx.state);", "f(state);", "second parameter"),
+    prepare("state-outside", "const n = §ctx.state?.n;", "const n = state?.n;", "prepare(ctx, state)"),
+    prepare("state-outside", "const { state: §old } = ctx;", "const old = state;"),
+    mutate("state-outside", "f(§ctx.state.n);", "f(prepared.data.n);", "prepared.data"),
+    routine("state-outside", "f(§ctx.state);", "f(state);"),
+    then("state-changed", "§ctx.state.n = 1;", "return { ...ctx.state, n: 1 };", "Return the new state"),
+    then("state-changed", "§ctx.state = { n: 1 };", "return { n: ctx.state.n };"),
+    producer(
+        "unknown-field",
+        f'{REGISTER} ctx.publish("mail.in", {{ messageId: "1", inputId, §data: {{}} }});',
+        PUBLISH,
+        'Did you mean "payload"?',
+    ),
+    then(
+        "input-id-ignored",
+        'ctx.publish("row.out", { messageId: "1", §inputId: "a", payload: {} });',
+        'ctx.publish("row.out", { messageId: "1", payload: {} });',
+        "Remove",
+    ),
+    Case("empty-publishes", 'publishes: ["mail.in"]', "publishes: §[]"),
+    Case(
+        "publishes-without-next",
+        CLEAN[CLEAN.index('      publishes: ["row.out"]') : CLEAN.index("    // CONSUMERS")],
+        f'      publishes: §["row.out"],\n      async prepare(ctx) {{ {NOTHING} }} }}),\n',
+        f"      publishes: [],\n      async prepare(ctx) {{ {NOTHING} }} }}),\n",
+        "publishes: []",
+    ),
+    *(
+        Case("shared-state", CLEAN, f"{declared}\n" + CLEAN.replace("// PRODUCER", f"§{change}"), CLEAN)
+        for declared, change in [
+            ("let c = [];", "c.push(1);"),
+            ("let c = new Set();", "c.add(1);"),
+            ("var c = new Map();", "c.set(1, 1);"),
+            ("const c = Array(3);", "c.push(1);"),
+            ("const c = Array.from([1]);", "c.pop();"),
+            ("const c = [1].map(String);", "c.sort();"),
+            ("const c = new Set();", 'c["add"](1);'),
+        ]
+    ),
+    Case(
+        "shared-state",
+        CLEAN,
+        "const c = new Map();\n" + CLEAN.replace("// PRODUCER", "const d = c; §d.set(1, 2);"),
+        CLEAN,
+    ),
+    Case(
+        "shared-state",
+        CLEAN,
+        "const c = { list: [] };\n" + CLEAN.replace("// PRODUCER", "const { list } = c; §list.push(1);"),
+        "const c = { list: [] };\n" + CLEAN.replace("// PRODUCER", "const list = [...c.list]; list.push(1);"),
+    ),
+    Case("shared-state", CLEAN, "let c = 0;\n" + CLEAN.replace("// PRODUCER", "§[c] = [1];"), CLEAN),
+]
+
+CASES = [
+    *TEXT,
+    *STATE,
+    *SHAPE,
+    *TOPICS,
+    *CALLS,
+    *MUTATIONS,
+    *PREPARE,
+    *ITEMS,
+    *GLOBALS,
+    *PARAMS,
+    *PROMISES,
+    *CATCHES,
+    *VOLATILE,
+    *OTHERS,
+]
 
 #: Found by tests of their own.
 ELSEWHERE = {"too-large", "too-deep", "too-slow", "too-many-findings"}

@@ -134,6 +134,7 @@ class Sql(Connector):
         return MappingProxyType({name: self._as_set(spec) for name, spec in known.items()})
 
     def _as_set(self, spec: OperationSpec) -> OperationSpec:
+        spec = replace(spec, choices={"table": self._rules.tables})
         if spec.kind is not Kind.MUTATION:
             return spec
         if self._rules.receipts:

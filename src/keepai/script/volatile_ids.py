@@ -1,0 +1,178 @@
+"""Rules for what things are known by: an id that is made from the time or from chance is another one at each try.
+
+Values are followed through variables and functions of the script, not through `ctx`, parameters or elements. A date
+that was cut down to the day is not the time: a workflow may well do one thing a day.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from ..model.operations import Kind, Step, Surface
+from .calls import Call, Followed
+from .prepare_rules import returned
+from .reading import Reading
+from .scope import Binding
+from .tree import FUNCTIONS, Node, arguments
+
+_HOPS_MAX = 12  # how many variables and functions lie between a source and the id
+_FUEL = 200_000  # how many pieces of script are looked at in all
+
+#: What is the same all day.
+_DAY = frozenset({
+    "getFullYear", "getUTCFullYear", "getMonth", "getUTCMonth", "getDate", "getUTCDate", "getDay", "getUTCDay",
+    "toDateString", "toLocaleDateString",
+})
+#: Which characters of an ISO time are its date.
+_CUT = re.compile(r"""\.(?:(?:slice|substring|substr)\(0,(?:[1-9]|10)\)|split\(["'`]T["'`]\)(?:\[0\]|\.at\(0\))?)\Z""")
+
+_OPAQUE = FUNCTIONS | {"await_expression", "class"}
+#: Functions whose result is made from their arguments.
+_KEEPS = frozenset({
+    "Date", "String", "Number", "BigInt", "parseInt", "parseFloat", "Math.floor", "Math.round", "Math.ceil",
+    "Math.trunc", "Math.abs", "JSON.stringify", "encodeURIComponent", "btoa",
+})
+
+_FIX = "Make it from the id of the outside object. For one thing a day, the day will do: `toISOString().slice(0, 10)`."
+
+
+def check_volatile_ids(reading: Reading, every: Iterable[Followed], surface: Surface | None) -> None:
+    """Warn of time and chance in the ids of items, inputs and events, in subkeys and in identity params."""
+    calls = [call for followed in every for call in followed.calls]
+    sources = _Sources(reading, {call.node for call in calls})
+    for call in calls:
+        for what, node in _ids(reading, call, surface):
+            found = sources.find(node)
+            if found is not None:
+                reading.add("volatile-id", node,
+                            f"{what} is made from `{found}`, so that it is another one at each try and the same thing "
+                            "may be done twice.", _FIX)
+
+
+def _ids(reading: Reading, call: Call, surface: Surface | None) -> Iterator[tuple[str, Node]]:
+    """Every value that a call is told to know something by, in words."""
+    if call.name == "withItem" and call.step is Step.ROUTINE and call.args:
+        yield "The id of the item", call.args[0]
+    elif call.name == "publish" and len(call.args) > 1:
+        yield from _members(reading, call.args[1], {"messageId": "The `messageId`"})
+    elif call.name == "registerInput" and call.args:
+        yield from _members(reading, call.args[0], {"id": "The `id` of the input"})
+    elif call.args and surface is not None and surface.kind(call.name) is Kind.MUTATION:
+        params = surface.params.get(call.name)
+        known = params.identity if params is not None else ()
+        names = {name: f"`{name}`, which says what `ctx.{call.name}` is about," for name in known}
+        yield from _members(reading, call.args[0], {**names, "subkey": "The `subkey`"})
+        if params is not None and not known and call.step is Step.ROUTINE:  # then all of them say it
+            yield f"What `ctx.{call.name}` is given, which says what it is about,", call.args[0]
+    elif call.args and surface is None:
+        yield from _members(reading, call.args[0], {"subkey": "The `subkey`"})
+
+
+def _members(reading: Reading, node: Node, wanted: dict[str, str]) -> Iterator[tuple[str, Node]]:
+    resolved = reading.literals.resolve(node)
+    if resolved.kind == "object":
+        for entry in reading.literals.entries(resolved):
+            if entry.key in wanted:
+                yield wanted[entry.key], entry.value
+
+
+class _Sources:
+    """Finds what a value is made from."""
+
+    def __init__(self, reading: Reading, calls: set[Node]) -> None:
+        self._reading = reading
+        self._calls = calls
+        self._known: dict[Node, str | None] = {}
+        self._fuel = _FUEL
+
+    def find(self, node: Node, hops: int = _HOPS_MAX) -> str | None:
+        """The first source of time or chance that goes into a value; None if there is none, or in doubt."""
+        if node not in self._known:
+            self._known[node] = None  # until it is known, for what is made from itself
+            self._known[node] = self._search(node, hops) if hops > 0 else None
+        return self._known[node]
+
+    def _search(self, value: Node, hops: int) -> str | None:
+        stack = [value]
+        while stack and self._fuel > 0:
+            self._fuel -= 1
+            node = stack.pop()
+            if node.kind in _OPAQUE or node in self._calls or self._is_day(node):
+                continue
+            source = self._source(node) or self._elsewhere(node, hops)
+            if source is not None:
+                return source
+            stack.extend(self._parts(node))
+        return None
+
+    def _parts(self, node: Node) -> list[Node]:
+        """The pieces of an expression that its value is made from."""
+        if node.kind in ("call_expression", "new_expression"):
+            function = node.get("function") or node.get("constructor")
+            kept = [] if function is None else [function]
+            is_short = function is not None and function.end - function.start < 20
+            return [*kept, *arguments(node)] if is_short and function and function.text in _KEEPS else kept
+        if node.kind in ("member_expression", "subscript_expression"):
+            target, key = node.get("object"), node.get("property")
+            holder = self._reading.literals.resolve(target) if target is not None else node
+            if holder.kind == "object":
+                member = self._reading.literals.member(holder, key.text) if key is not None else None
+                return [] if member is None else [member]
+            return [] if target is None else [target]
+        return [child for child in node.children if child.field != "condition"]
+
+    def _source(self, node: Node) -> str | None:
+        if node.kind == "new_expression":
+            made = node.get("constructor")
+            is_now = made is not None and self._is_global(made, "Date") and not arguments(node)
+            return "new Date()" if is_now else None
+        function = node.get("function") if node.kind == "call_expression" else None
+        if function is None:
+            return None
+        if self._is_global(function, "Date"):
+            return "Date()"
+        owner = function.get("object") if function.kind == "member_expression" else None
+        for name, method in (("Date", "now"), ("Math", "random"), ("crypto", "randomUUID"), ("performance", "now")):
+            if owner is not None and self._is_global(owner, name) and function.text == f"{name}.{method}":
+                return f"{name}.{method}()"
+        return None
+
+    def _is_global(self, node: Node, name: str) -> bool:
+        return node.kind == "identifier" and node.text == name and self._reading.scopes.binding(node) is None
+
+    def _elsewhere(self, node: Node, hops: int) -> str | None:
+        """What the variable holds, or the function of the script returns, that stands here."""
+        if node.kind == "call_expression":
+            function = node.get("function")
+            called = self._reading.literals.resolve(function) if function is not None else node
+            return self._returned(called, hops) if called.kind in FUNCTIONS else None
+        binding = self._reading.scopes.binding(node) if node.kind.endswith("identifier") else None
+        return self._held(binding, hops) if binding is not None and binding.how in ("const", "let", "var") else None
+
+    def _held(self, binding: Binding, hops: int) -> str | None:
+        """What a variable was declared with, or is assigned anywhere."""
+        if binding.node not in self._known:
+            self._known[binding.node] = None
+            values = [binding.value] if binding.value is not None else []
+            writes = [use.parent for use in binding.references if use.field == "left" and use.parent is not None]
+            values += [right for each in writes if (right := each.get("right")) is not None]
+            self._known[binding.node] = next((f for each in values if (f := self.find(each, hops - 1))), None)
+        return self._known[binding.node]
+
+    def _returned(self, function: Node, hops: int) -> str | None:
+        if function not in self._known:
+            self._known[function] = None
+            self._known[function] = next((f for each in returned(function) if (f := self.find(each, hops - 1))), None)
+        return self._known[function]
+
+    def _is_day(self, node: Node) -> bool:
+        """Whether an expression is the date of a time, without its hours."""
+        if node.kind not in ("call_expression", "subscript_expression"):
+            return False
+        function = node.get("function")
+        method = function.get("property") if function is not None and function.kind == "member_expression" else None
+        if method is not None and method.text in _DAY:
+            return True
+        end = node.text[-40:].replace(" ", "") if node.end - node.start < 1000 else ""
+        return _CUT.search(end) is not None
