@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from keepai import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.connectors import make
+from keepai.connectors.rss import parse
 from keepai.testing import loopback
 from keepai.testing.loopback import Loopback, Reply, Request
 from tests.connectors.cases import call
@@ -138,3 +141,32 @@ async def test_a_cursor_of_ones_own_making_is_refused(feed: Feed) -> None:
     for cursor in ("", "x", "[]", '{"etag": 1}'):
         with pytest.raises(Rejected):
             await feed(after=cursor)
+
+
+async def test_a_feed_that_takes_for_ever_is_given_up_and_holds_nobody_up(
+    feed: Feed, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piece = b"&lt;!--"  # the parser begins anew at each of them
+    feed.content = (b'<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"><entry><content type="html">'
+                    + piece * ((1 << 20) // len(piece)) + b"</content></entry></feed>")
+    monkeypatch.setattr(parse, "WAIT_S", 1.0)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    beside = asyncio.ensure_future(others())
+    with pytest.raises(PreconditionFailed, match="could not be read within"):
+        await feed()
+    beside.cancel()
+    assert turns > 5, "the loop went on meanwhile"
+
+
+async def test_a_parser_that_wants_too_much_memory_ends_by_itself(feed: Feed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # as a process that the system has ended
+    feed.publish("a")
+    with pytest.raises(PreconditionFailed, match="could not be read within"):
+        await feed()

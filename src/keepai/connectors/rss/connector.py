@@ -2,32 +2,24 @@
 
 A feed is asked for with what it said last time (`ETag`, `Last-Modified`), so that one that did not change costs
 nothing. What was seen is in the cursor, by the ids of entries: a feed that is sorted anew, or loses old entries, makes
-nothing new. What stands in a feed was written by strangers: markup is taken out, and nothing it links to is opened.
+nothing new. What stands in a feed was written by strangers: it is parsed in a process of its own (`parse`), markup is
+taken out, and nothing it links to is opened.
 """
 
 from __future__ import annotations
 
-import asyncio
-import calendar
 import hashlib
-import io
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from ...model.clock import iso
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
 from ..egress import Answer, Client, Rules
-from ..kit.markup import text_of_html
-from ..kit.message import clean
+from .parse import SEEN_MAX, Entry, parsed
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
-SEEN_MAX = 1_000  #: entries that a cursor remembers, and that are read of a feed
-TEXT_MAX = 20_000
-ID_MAX = 500
 FEED_MAX = 4 << 20
 _ACCEPT = "application/atom+xml, application/rss+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
 
@@ -37,17 +29,6 @@ class Entries(TypedDict):
 
     after: NotRequired[str | None]  # a `lastCursor`
     limit: NotRequired[int | None]
-
-
-class Entry(TypedDict):
-    """An entry; its text is without markup."""
-
-    id: str
-    title: str
-    link: str
-    author: str
-    date: str | None
-    text: str
 
 
 class Rss(Connector):
@@ -70,7 +51,7 @@ class Rss(Connector):
 
     async def check(self) -> None:
         """See that the feed is one."""
-        await asyncio.to_thread(_parsed, await self._ask(Cursor(), Call()))
+        await parsed(await self._ask(Cursor(), Call()))
 
     @read
     async def entries(self, params: Entries, call: Call) -> Page[Entry]:
@@ -83,7 +64,7 @@ class Rss(Connector):
         answer = await self._ask(cursor, call)
         if answer.status == 304:
             return Page([], lastCursor=cursor.text, more=False)
-        found = await asyncio.to_thread(_parsed, answer)
+        found = await parsed(answer)
         fresh = [each for each in found if _mark(each["id"]) not in cursor.seen]
         shown, more = fresh[:limit], len(fresh) > limit
         return Page(shown, lastCursor=_after(cursor, found, shown, None if more else answer).text, more=more)
@@ -149,41 +130,6 @@ def _after(cursor: Cursor, found: list[Entry], shown: list[Entry], answer: Answe
 def _header(answer: Answer, name: str) -> str:
     said = answer.headers.get(name, "")
     return said if len(said) <= 500 and said.isascii() and said.isprintable() else ""
-
-
-def _parsed(answer: Answer) -> list[Entry]:
-    """The entries of a feed, oldest first, each id once."""
-    import feedparser  # type: ignore[import-untyped]
-
-    # As a stream: of bytes and texts it would guess whether they name a file or an address, and open that.
-    kind = {"content-type": answer.headers.get("content-type", "")}
-    feed = feedparser.parse(io.BytesIO(answer.content), response_headers=kind)
-    if not feed.get("version"):
-        raise PreconditionFailed("What the address gives is no feed.")
-    found: dict[str, Entry] = {}
-    for each in feed.entries[:SEEN_MAX]:
-        entry = _entry(each)
-        found.setdefault(entry["id"], entry)
-    dated = all(each["date"] for each in found.values())
-    newest_first = list(found.values())
-    return sorted(newest_first, key=lambda e: e["date"] or "") if dated else newest_first[::-1]
-
-
-def _entry(each: Mapping[str, Any]) -> Entry:
-    content = next((str(part.get("value", "")) for part in each.get("content") or ()), str(each.get("summary", "")))
-    title, link = _line(each.get("title")), _line(each.get("link"))
-    moment = each.get("published_parsed") or each.get("updated_parsed")
-    given = clean(str(each.get("id") or link or f"{title}\n{content}"))
-    return {
-        "id": given if len(given) <= ID_MAX else hashlib.sha256(given.encode()).hexdigest(),
-        "title": title or "(no title)", "link": link, "author": _line(each.get("author")),
-        "date": iso(calendar.timegm(moment) * 1000) if moment else None,
-        "text": clean(text_of_html(content))[:TEXT_MAX],
-    }
-
-
-def _line(value: Any) -> str:
-    return " ".join(clean(text_of_html(str(value or ""))).split())[:1_000]
 
 
 def _mark(id: str) -> str:
