@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from keepai.model.errors import KeepError
 from keepai.model.records import Event, Input, Run, Workflow
 from keepai.testing import CrashAt, Crashed, ManualClock, World
 
+IDLE_S_MAX = 120.0  # until a host has done what is due; more means that something spins
 START = "2026-01-05T09:00:00Z"  #: a Monday
 
 
@@ -64,6 +66,7 @@ class Story:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
+        self.world.release()  # a hang that a failed test left behind must not outlive it
         await self.keep.close()
 
     async def open(self) -> None:
@@ -85,7 +88,8 @@ class Story:
     async def run(self, **span: float) -> None:
         """Let time pass (`minutes=5`), then run what is due."""
         self.clock.advance(**span)
-        await self.keep.run_until_idle()
+        async with asyncio.timeout(IDLE_S_MAX):
+            await self.keep.run_until_idle()
 
     async def crash(self, point: str, *, nth: int = 1, **span: float) -> None:
         """Run until the host dies at a crash point, then start another one. For one workflow at a time."""

@@ -53,6 +53,30 @@ class Sheets(Connector):
         return {"rowId": 1}
 
 
+ROUTINE = """
+export default Keep.workflow({ name: "rows", routines: { work: { schedule: { interval: "1d" },
+  handler: async (ctx, state) => {
+    for (const id of ["a", "b"]) await ctx.withItem(id, id, async (ctx) => {
+      if (!ctx.item.isDone) await ctx.sheets.appendRow({ spreadsheetId: "s", values: [id] });
+    });
+  } } } });
+"""
+
+
+async def test_nothing_leaves_a_routine_before_its_intent_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    disk = Watched()
+    monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
+    sheets = Sheets(disk)
+    async with Keep(tmp_path / "keep.db", connectors=[sheets], clock=ManualClock("2026-01-05T09:00:00Z")) as keep:
+        deployed = await keep.deploy(ROUTINE, grants="all")
+        await keep.run_until_idle()
+        assert [m.status for m in await keep.mutations(deployed.workflow_id)] == ["applied", "applied"]
+    assert sheets.at_call == [0, 0]
+
+
 async def test_nothing_leaves_before_its_intent_is_synced_and_nothing_follows_before_the_outcome_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:

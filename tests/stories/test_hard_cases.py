@@ -102,6 +102,7 @@ class Hard:
         self.more = {"policy": Policy(call_s=0.3, reconcile_s=0.3), **more}
         self.keep = self.open(self.desk)
         self.wf = ""
+        self.release = asyncio.Event()  # lets whatever is stubborn end, at the latest with the test
 
     def open(self, desk: Desk) -> Keep:
         return Keep(self.path, connectors=[desk], clock=self.clock, **self.more)  # type: ignore[arg-type]
@@ -112,6 +113,7 @@ class Hard:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self.release.set()
         await self.keep.close()
 
     async def deploy(self, version: str, **more: object):  # type: ignore[no-untyped-def]
@@ -127,11 +129,11 @@ class Hard:
 
 
 async def test_a_call_that_is_cut_off_keeps_the_lock_until_it_has_ended(tmp_path: Path) -> None:
-    release, sending = asyncio.Event(), asyncio.Event()
+    sending = asyncio.Event()
 
     async def send() -> None:
         sending.set()
-        await stubborn(release)
+        await stubborn(hard.release)
 
     async with Hard(tmp_path, policy=Policy(call_s=20, script_s=0.1)) as hard:
         hard.desk.on_send = send
@@ -145,7 +147,33 @@ async def test_a_call_that_is_cut_off_keeps_the_lock_until_it_has_ended(tmp_path
         await hard.keep.close()
         with pytest.raises(LedgerUnusable, match="in use by process"):
             await hard.open(Desk()).__aenter__()
-        release.set()
+
+
+async def test_a_call_that_goes_on_after_its_run_was_cut_off_is_not_closed(tmp_path: Path) -> None:
+    # I5: "it is not there" proves nothing until the call itself has ended
+    sending = asyncio.Event()
+
+    async def send() -> None:
+        sending.set()
+        await stubborn(hard.release)
+
+    async with Hard(tmp_path, policy=Policy(call_s=20, reconciles_max=99)) as hard:
+        hard.desk.on_send = send
+        running = asyncio.create_task(hard.keep.run_until_idle())
+        await asyncio.wait_for(sending.wait(), 60)
+        [lane] = hard.keep.host._lanes.values()
+        lane.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        for _ in range(3):
+            assert await hard.run(hours=1) == "paused:reconciliation"
+        [sent] = await hard.keep.mutations(hard.wf)
+        assert (sent.status, sent.closed_at) == ("needs_reconcile", None)
+        assert hard.desk.asked > 1, "the outside system was asked, and said that it is not there"
+        hard.release.set()
+        assert await hard.run(hours=1) == "committed"
+        assert [m.status for m in await hard.keep.mutations(hard.wf)] == ["applied"]
+        assert hard.desk.sent == ["one"], "the call ended well, late; nothing was sent again meanwhile"
 
 
 async def test_an_outcome_is_never_looked_up_in_another_account(tmp_path: Path) -> None:
@@ -227,20 +255,16 @@ async def test_a_read_that_cancels_itself_is_a_fault_and_not_a_silence(tmp_path:
 
 
 async def test_a_read_that_will_not_end_is_left_behind(tmp_path: Path) -> None:
-    release = asyncio.Event()
     async with Hard(tmp_path) as hard:
-        hard.desk.on_look = lambda: stubborn(release)
+        hard.desk.on_look = lambda: stubborn(hard.release)
         assert await hard.run() == "paused:transient"
-        release.set()
 
 
 @pytest.mark.parametrize("kind", ["stubborn", "cancels itself", "a bad number"])
 async def test_a_reconcile_that_misbehaves_is_asked_again_later_and_not_at_once(tmp_path: Path, kind: str) -> None:
-    release = asyncio.Event()
-
     async def verdict() -> Verdict:
         if kind == "stubborn":
-            await stubborn(release)
+            await stubborn(hard.release)
         if kind == "cancels itself":
             raise asyncio.CancelledError
         return Verdict.retry(after="soon")  # type: ignore[arg-type]
@@ -249,7 +273,6 @@ async def test_a_reconcile_that_misbehaves_is_asked_again_later_and_not_at_once(
         hard.desk.on_send, hard.desk.verdict = raising(RuntimeError("lost")), verdict
         assert await hard.run() == "paused:reconciliation"
         assert hard.desk.asked == 1
-        release.set()
 
 
 async def test_an_answer_that_comes_while_the_call_is_being_given_up_counts(tmp_path: Path) -> None:

@@ -152,6 +152,21 @@ async def test_try_again_asks_from_the_start_where_there_is_somebody_to_ask(tmp_
         assert story.world.count("gmail.send") == 1
 
 
+async def test_try_again_begins_a_new_term_of_asking(tmp_path: Path) -> None:
+    # R248: however long ago the doubt began, the outside system is asked again and again before a person is
+    async with Story(tmp_path, policy=Policy(reconcile_total_s=3600)) as story:
+        wf, row = await in_question(story, SEND)
+        story.clock.advance(days=2)
+        story.world.on_reconcile("gmail.send").retry(times=2)
+        await story.keep.resolve(row.id, "try_again")
+        await story.run()
+        assert (await only(story, wf)).status == "needs_reconcile"
+        await story.run(minutes=2)
+        assert (await only(story, wf)).status == "needs_reconcile"
+        await story.run(minutes=5)
+        assert (await only(story, wf)).status == "applied"
+
+
 async def test_try_again_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
     # R248
     async with Story(tmp_path) as story:

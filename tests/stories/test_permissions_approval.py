@@ -48,6 +48,23 @@ async def test_the_call_is_held_and_shown_as_the_host_sees_it(tmp_path: Path) ->
         assert (await story.event(wf, "in", "a")).reserved_by == run.id
 
 
+@pytest.mark.parametrize("answered", [True, False])
+async def test_a_clock_set_back_makes_no_approval_valid_for_longer(tmp_path: Path, answered: bool) -> None:
+    # its term began in what is now the future: it is asked afresh
+    async with Story(tmp_path) as story:
+        wf, asked = await waiting(story)
+        if answered:
+            await story.keep.approve(asked.id)
+        story.clock.jump(days=-30)
+        await story.run()
+        assert story.world.asked == []
+        [again] = await story.keep.needs_you(wf)
+        assert (again.kind, again.id == asked.id) == ("approval", False)
+        await story.keep.approve(again.id)
+        await story.run()
+        assert len(story.world.effects) == 1
+
+
 async def test_what_was_approved_is_sent_without_running_the_script_again(tmp_path: Path) -> None:
     # R308, I29
     async with Story(tmp_path) as story:

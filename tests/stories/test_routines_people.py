@@ -88,6 +88,21 @@ async def test_a_limit_per_run_counts_what_was_sent_over_all_replays_and_not_wha
         assert await items(story, wf) == {"a": "done", "b": "done", "c": "done"}
 
 
+async def test_a_limit_per_run_does_not_count_calls_that_were_refused(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        story.feed.put("a", "body")
+        story.feed.put("b", "body")
+        story.world.on("gmail.send").fail(Transient("busy"), times=2)
+        grants: Any = {"feed.list": "allow", "gmail.send": {"mode": "allow", "per_run": 2}}
+        wf = await story.deploy(routine(guarded(MAIL), interval="1d"), grants=grants)
+        await story.run()
+        for _ in range(3):
+            await story.run(minutes=15)
+        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "failed", "applied", "applied"]
+        assert await story.keep.needs_you(wf) == []
+        assert await items(story, wf) == {"a": "done", "b": "done"}
+
+
 async def test_a_limit_per_day_is_not_used_up_by_replays(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         story.feed.put("a", "body")
@@ -489,6 +504,29 @@ async def test_an_item_done_earlier_in_a_run_that_waits_can_be_reprocessed_and_i
         await story.run(minutes=1)
         assert await items(story, wf) == {"a": "done", "b": "done"}
         assert [mail["to"] for mail in sent(story)] == ["a@example.com", "a@example.com", "b@example.com"]
+
+
+async def test_an_item_reprocessed_while_its_routine_runs_is_worked_on_once_more_by_the_next_run(
+    tmp_path: Path,
+) -> None:
+    # R267, R293: the run under way has passed it; it does not become done without having been worked on
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(routine())
+        await story.run()
+        story.feed.put("b")
+
+        async def reprocess(params: Any, call: Any) -> None:
+            if params["to"] == "b@example.com":
+                await story.keep.reprocess((await item(story, wf)).id)
+
+        story.world.on("gmail.send").before(reprocess)
+        await story.run(minutes=5)
+        assert (await item(story, wf)).attempt == 2
+        assert len(await story.runs(wf)) == 3, "due at once"
+        await story.run(minutes=5)
+        assert [mail["to"] for mail in sent(story)] == ["a@example.com", "b@example.com", "a@example.com"]
+        assert await items(story, wf) == {"a": "done", "b": "done"}
 
 
 @pytest.mark.parametrize("how", ["found by asking", "approved", "a person says it happened"])

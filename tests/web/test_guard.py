@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from keepai.model.errors import ConfigError
 from keepai.views.web.app import app_routes
-from keepai.views.web.door import SESSIONS_MAX, WRONG_MAX
-from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Names
+from keepai.views.web.door import SESSIONS_MAX, WRONG_MAX, Door
+from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
 from keepai.views.web.server import Web
 from tests.harness import Story
 
@@ -28,6 +31,36 @@ POSTS = sorted(route.path for route in ROUTES if "POST" in (route.methods or ())
 def filled(path: str) -> str:
     """A route's path with something in its places."""
     return re.sub(r"\{(\w+)\}", lambda found: {"name": "keep.css"}.get(found[1], "lines"), path)
+
+
+# Which server a request means
+
+
+async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first() -> None:
+    # a proxy and we might each believe another one
+    names, asked = Names("127.0.0.1", 8000), list[int]()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("the guard let it in")
+
+    def refuse(request: Request, refusal: Refusal) -> Response:
+        asked.append(refusal.status)
+        return Response(refusal.told, refusal.status)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        pass
+
+    guard = Guard(app, Door(None, lambda: 0.0), names, refuse)
+    ours, other = (b"host", b"127.0.0.1:8000"), (b"host", b"evil.example")
+    for headers, status in (([ours], 401), ([ours, other], 421), ([other, ours], 421), ([ours, ours], 421), ([], 421)):
+        scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers,
+                 "server": ("127.0.0.1", 8000), "scheme": "http", "root_path": "", "http_version": "1.1"}
+        asked.clear()
+        await guard(scope, receive, send)
+        assert asked == [status], headers
 
 
 # Who may come in
