@@ -1,4 +1,4 @@
-"""What all tests share: hosts whose script servers start quickly."""
+"""What all tests share: a time limit, and hosts whose script servers start quickly."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from keepai.runtime.javascript import forks
+from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
 
 

@@ -54,7 +54,7 @@ def limited(seconds: float) -> Iterator[None]:
         raise late
 
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
         yield
     except BaseException:
@@ -63,6 +63,7 @@ def limited(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *outer)  # one around this one goes on
     if late is not None:  # also if what is inside caught it
         raise late
 
