@@ -3,6 +3,8 @@
 PYTHON ?= python3
 WORKERS ?= 4
 BUDGET ?= 60s
+COUNT ?= 150
+SEED ?= 1
 BIN := .venv/bin
 READY := .venv/.ready
 BENCH := .venv-bench/.ready
@@ -14,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types unit bench prove contract docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types unit bench prove mutants contract docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -68,6 +70,10 @@ prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET
 	$(call step,prove: every suite for $(BUDGET))
 	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $$(nproc) $(ARGS)
 
+mutants: $(READY)  ## put COUNT=150 small faults into the code, by SEED=1, one at a time, and see which no test notices
+	$(call step,mutants: $(COUNT) small faults)
+	@$(BIN)/python -m tests.mutants --count $(COUNT) --seed $(SEED) --workers $$(nproc) $(ARGS)
+
 contract: $(READY) mailserver  ## every connector against every fault of the contract, with the effects counted; one table
 	$(call step,contract: every mutation of every connector)
 	@$(BIN)/python -m tests.connectors.matrix $(ARGS)
@@ -87,7 +93,7 @@ dist: $(READY)  ## build the source archive and the wheel into dist/
 	@$(BIN)/python -m build --no-isolation
 
 clean:  ## remove everything that is not in git: .venv, .venv-bench, node_modules, caches
-	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
 	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/views/web/static/htmx.min.js
 	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
