@@ -46,6 +46,15 @@ def test_whatever_goes_wrong_there_is_one_row(place: Place, what: str) -> None:
     assert case(place, MAIL, fault(what), ROW)["passed"]
 
 
+@pytest.mark.parametrize("what", ["crash_before", "crash_after"])
+def test_a_death_that_the_case_brought_about_is_not_told(place: Place, what: str) -> None:
+    case(place, MAIL, fault(what), ROW)
+    tested = place.spawn("test")  # what a host says of itself goes to the process's own stderr
+    out, errors = tested.communicate(timeout=60)
+    assert (tested.returncode, out) == (0, "ok      flow.test.toml: one\n")
+    assert errors == "1 case: 1 passed, 0 failed\n"
+
+
 @pytest.mark.parametrize(("what", "kind"), [
     ("denied", "permission"), ("missing", "precondition"), ("rejected", "logic"),
 ])

@@ -62,6 +62,28 @@ def table(place: Place) -> dict[str, object]:
 # -- connect ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("kind", "more", "why"), [
+    ("webhook", ("url=https://hooks.example/x", "signed=false"), "any request to a webhook means something"),
+    ("own:Own", (), "it has no check() of its own"),
+])
+def test_a_connection_that_cannot_be_tried_is_not_said_to_answer(
+    place: Place, kind: str, more: tuple[str, ...], why: str,
+) -> None:
+    (place.folder / "own.py").write_text("from keepai import Connector\nclass Own(Connector):\n    pass\n")
+    given = [word for setting in more for word in ("--set", setting)]
+    said = place.type("connect", "hook", kind, *given)
+    assert "ctx.hook was not tried" in said.stdout
+    assert why in said.stdout
+    assert "answers" not in said.stdout
+    assert "[connectors.hook]" in (place.folder / "keep.toml").read_text(), "it is written all the same"
+    assert place.json("connect", "hook", kind, *given)["checked"] is False
+    [found] = [each for each in place.json("doctor", code=0) if each["name"] == "ctx.hook"]
+    assert found["state"] == "warn"
+    assert "was not tried" in found["said"]
+    assert why in found["said"]
+    sys.modules.pop("own", None)
+
+
 def test_a_connection_that_answers_is_written_and_its_secrets_are_stored(bank: Place) -> None:
     before = (bank.folder / "keep.toml").read_text()
     said = silent(bank.type("connect", *KEY, "--set", "port=993", "--set", "tls=false", "--set", "folder=in box",

@@ -140,6 +140,38 @@ def test_a_connector_that_speaks_http_is_tried_on_the_wire(place: Place) -> None
     assert found["untried"] == []
 
 
+def test_the_guides_http_connector_keeps_the_contract(place: Place) -> None:
+    shown = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [connector] = [text for text in shown if "class Orders(Connector)" in text]
+    [contract] = [text for text in shown if "class Create(HttpSubject)" in text]
+    (place.folder / "orders.py").write_text(connector)
+    (place.folder / "orders_contract.py").write_text(contract)
+    [found] = place.json("test-connector", "orders.py")
+    assert {trial["trial"]: trial["broken"] for trial in found["trials"] if trial["broken"]} == {}
+    assert found["untried"] == []
+    assert {"refused: 429", "lookup denied", "late"} <= {trial["trial"] for trial in found["trials"]}
+
+
+def test_a_trial_in_which_nothing_was_sent_is_not_ok(place: Place) -> None:
+    """A connector that was not given its secret sends nothing: no trial that lives by a send can be passed."""
+    shown = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    [connector] = [text for text in shown if "class Orders(Connector)" in text]
+    [contract] = [text for text in shown if "class Create(HttpSubject)" in text]
+    (place.folder / "orders.py").write_text(connector)
+    without = contract.replace('        orders.entrust({"token": CANARY})\n', "")
+    (place.folder / "orders_contract.py").write_text(without + """
+    def fault(self, fault):
+        return super().fault(fault) if fault not in ("late", "held") else None  # these wait for an effect
+""")
+    [found] = place.json("test-connector", "orders.py", code=3)
+    fine = {trial["trial"] for trial in found["trials"] if not trial["broken"]}
+    assert {name for name in fine if not name.startswith("killed")} == {"never sent"}, "there nothing is to be sent"
+    told = {trial["trial"]: trial["broken"] for trial in found["trials"]}
+    assert told["another key"] == told["lookup broken"] == ["it did not happen at all, so this trial shows nothing"]
+    [untried] = [each for each in found["untried"] if "CANARY" in each]
+    assert untried.startswith("whether its secret stands in what it says")
+
+
 @pytest.mark.parametrize(("text", "told"), [
     ("", "has no subject"),
     ("import nothing_of_that_name\n", "cannot be imported: ModuleNotFoundError"),

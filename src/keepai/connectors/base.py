@@ -230,8 +230,11 @@ class Connector:
         """How one of its secrets can be earned with a browser; None if it cannot."""
         return None
 
-    async def check(self) -> None:
-        """Raise a `ConnectorError` if credentials or the place they lead to cannot be used."""
+    async def check(self) -> str | None:
+        """Ask the outside system something harmless; raise a `ConnectorError` if credentials or their place fail.
+
+        A connector that cannot be tried returns a sentence that says why; people read that instead of "answers"."""
+        return "it has no check() of its own"
 
 
 def surface(connectors: Iterable[Connector]) -> Surface:

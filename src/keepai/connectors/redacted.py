@@ -66,9 +66,10 @@ class Redacted(Connector):
         real = self._real.sign_in()
         return None if real is None else RedactedSignIn(real, self._redactor)
 
-    async def check(self) -> None:
+    async def check(self) -> str | None:
         with self._redactor.guard():
-            await self._real.check()
+            said = await self._real.check()
+        return self._redactor.text(said) if said else None
 
 
 class RedactedSignIn(SignIn):

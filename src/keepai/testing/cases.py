@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -85,6 +86,9 @@ class _Life:
 
     async def live(self) -> Result:
         keep = await self._host()
+        loop = asyncio.get_running_loop()
+        told = loop.get_exception_handler()
+        loop.set_exception_handler(_tell_but_crashes)
         try:
             deployed = await keep.deploy(self._source, grants=self._grants(keep))
             await keep.run_now(deployed.workflow_id)  # a case is about what its handlers do, not when
@@ -97,6 +101,7 @@ class _Life:
         finally:
             points.listen(None)
             await keep.close()
+            loop.set_exception_handler(told)
 
     async def _host(self) -> Keep:
         stand_ins = [StandIn(real, self._scripted) for real in self._connectors]
@@ -145,6 +150,12 @@ class _Life:
         problems = tuple(dict.fromkeys(self._scripted.problems))
         told = tuple(f"{q.kind}: {_why(q.facts) or q.title}" for q in questions)
         return Result(self._case["name"], not differences and not problems, differences, problems, told)
+
+
+def _tell_but_crashes(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A host says what went wrong in it; a death that the case itself brought about is no news."""
+    if not isinstance(context.get("exception"), Crashed):
+        loop.default_exception_handler(context)
 
 
 async def _bury(keep: Keep) -> None:

@@ -91,8 +91,8 @@ class Inbox(Connector):
         if create:
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-    async def check(self) -> None:
-        """See that the secret and the folder are there."""
+    async def check(self) -> str:
+        """See that the secret and the folder are there; whether anybody can reach it, only a delivery shows."""
         self.secret("secret")
 
         def look() -> None:
@@ -100,6 +100,7 @@ class Inbox(Connector):
                 if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionDenied(f"{self.path} cannot be written.")
         await asyncio.to_thread(look)
+        return "its secret and folder are there, and only a delivery shows whether others can reach it"
 
     @read
     async def list_(self, params: Which, call: Call) -> Page[Delivery]:

@@ -57,10 +57,11 @@ class Webhook(Connector):
         if not signed:
             self.secrets = {}
 
-    async def check(self) -> None:
+    async def check(self) -> str:
         """See that the secret is there; the receiver is not asked, because any request to it means something."""
         if self._signed:
             self.secret("secret")
+        return "any request to a webhook means something to its receiver"
 
     @mutation(identity=("event",), target="event")
     async def send(self, params: Send, call: Call) -> Sent:

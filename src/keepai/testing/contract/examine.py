@@ -15,7 +15,7 @@ from ...model.operations import Kind
 from . import killing
 from .report import Report, Trial
 from .sending import CALM_S, OTHER_KEY, Heard, Sender, in_words, keys_of, said
-from .subject import Fault, Subject
+from .subject import CANARY, Fault, Subject
 
 Make = Callable[[Path], Subject]
 Run = Callable[[Trial, Subject, Sender], Awaitable[None]]
@@ -23,6 +23,8 @@ Run = Callable[[Trial, Subject, Sender], Awaitable[None]]
 FALSE_FAILED = "it said that it did not happen, and it did"
 FALSE_APPLIED = "it said that it happened, and it did not"
 TWICE = "it happened more than once"
+NOT_SENT = "it did not happen at all, so this trial shows nothing"
+UNSEEN = "whether its secret stands in what it says (its `connector()` does not entrust it with CANARY)"
 SENDING = (Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE, Fault.HELD, Fault.WRONG_ANSWER)
 LOOKING = (Fault.LOOKUP_BROKEN, Fault.LOOKUP_DENIED)
 
@@ -38,7 +40,19 @@ async def examine(make: Make, *, kill: bool = True) -> Report:
                 untried.append(name)
             else:
                 trials.append(trial)
+        if not _has_canary(make, Path(folder)):
+            untried.append(UNSEEN)
     return Report(_name(make), trials, untried)
+
+
+def _has_canary(make: Make, folder: Path) -> bool:
+    """Whether a leak could be seen: a connector with secrets holds the one that the contract looks for."""
+    subject = make(_fresh(folder))
+    try:
+        connector = subject.connector()
+        return not connector.secrets or any(CANARY in value for value in connector.entrusted())
+    finally:
+        subject.close()
 
 
 def operation_of(make: Make) -> OperationSpec:
@@ -110,6 +124,7 @@ async def _never_sent(trial: Trial, subject: Subject, sender: Sender) -> None:
 
 async def _another_key(trial: Trial, subject: Subject, sender: Sender) -> None:
     await _send(trial, subject, sender)
+    trial.must(subject.effects() > 0, NOT_SENT)
     verdict = await sender.ask(OTHER_KEY)
     trial.said.append(said(verdict))
     if not subject.by_state:
@@ -121,6 +136,7 @@ async def _twice(trial: Trial, subject: Subject, sender: Sender) -> None:
     if not subject.same_key_once and spec.key_window_s is None:
         raise _Untried
     first, second = await _send(trial, subject, sender), await _send(trial, subject, sender)
+    trial.must(subject.effects() > 0, NOT_SENT)
     same = first.result == second.result or not subject.same_result
     trial.must(same, "the second send with the same key had another result")
 
@@ -156,6 +172,7 @@ def _looking(fault: Fault) -> Run:
         if broken is None or not sender.spec().can_reconcile:
             raise _Untried
         await _send(trial, subject, sender)
+        trial.must(subject.effects() > 0, NOT_SENT)
         with broken:
             await _look(trial, subject, sender)
     return run
@@ -178,6 +195,7 @@ def _odd(name: str) -> Run:
             answer = await sender.send()
         trial.said.append(in_words(answer))
         _judge(trial, subject, answer)
+        trial.must(subject.effects() > 0, NOT_SENT)
         if answer.unknown is not None:
             await _look(trial, subject, sender)
     return run

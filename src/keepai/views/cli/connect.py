@@ -15,6 +15,7 @@ import click
 
 from ...model.errors import ConfigError, Refused
 from . import entering
+from .doctor import FAIL, OK, Found, connector_found
 from .session import Session, with_json, with_session
 from .text import echo, echo_json, plain, say
 
@@ -41,9 +42,9 @@ def connect(
     """Connect ctx.NAME with an outside system, and try it.
 
     At a terminal it asks for the settings of TYPE and, unseen, for its secrets; where a type lets people sign in with a
-    browser instead, it opens the page and waits. It then has the connection checked. Only if it answers, or you say so,
-    [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted, beside the ledger. A table that is
-    there already stays as it is, and only its secrets are asked for.
+    browser instead, it opens the page and waits. It then has the connection checked. Only if it answers, or cannot be
+    tried, or you say so, [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted, beside the
+    ledger. A table that is there already stays as it is, and only its secrets are asked for.
     """
     from . import tables
     from .wiring import make, vault_of
@@ -61,18 +62,18 @@ def connect(
     signs = offer is not None and (anew or (entering.at_terminal() and offer.secret not in trial))
     if offer and signs:
         _sign_in(connector, offer, trial, browser=entering.at_terminal() and not no_browser)
-    problem = _problem(connector, trial)
-    if problem:
+    found = _tried(connector, trial)
+    if found.state == FAIL:
         hint = " With --sign-in you sign in with a browser." if offer and not signs else ""
-        _refuse_unless_wanted(name, problem + hint, unchecked)
+        _refuse_unless_wanted(name, found.said + hint, unchecked)
     fresh = {secret: value for secret, value in trial.items() if stored.get(secret) != value}
     if fresh:
         vault.put(name, fresh)
     if there is None:
         tables.add_connection(file, name, table)
     done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
-            "secrets": sorted(fresh), "checked": problem is None}
-    echo_json(done) if as_json else _tell(done, sorted(set(connector.secrets) - trial.keys()))
+            "secrets": sorted(fresh), "checked": found.state == OK}
+    echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
     entering.warn_of_short(fresh)
 
 
@@ -201,16 +202,14 @@ def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, brow
     trial |= sign_in(offer, browser=browser)
 
 
-def _problem(connector: Connector, secrets: dict[str, str]) -> str | None:
-    """What is wrong with the connection; None if it answers. What it renews by that is in `secrets` then."""
+def _tried(connector: Connector, secrets: dict[str, str]) -> Found:
+    """Whether the connection answers, as `doctor` would say it. What it renews by that is in `secrets` then."""
     import asyncio
 
     from ...connectors.redacted import redacted, redactor_of
-    from .doctor import FAIL, connector_found
 
     connector.entrust(secrets)
-    found = asyncio.run(connector_found(redacted(connector, redactor_of([connector]))))
-    return found.said if found.state == FAIL else None
+    return asyncio.run(connector_found(redacted(connector, redactor_of([connector]))))
 
 
 def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
@@ -225,9 +224,9 @@ def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
     raise Refused(f"{name} does not answer: {problem} Nothing was written or stored; --unchecked does it nevertheless.")
 
 
-def _tell(done: Mapping[str, Any], missing: list[str]) -> None:
+def _tell(done: Mapping[str, Any], found: Found, missing: list[str]) -> None:
     name, file = done["name"], plain(done["file"])
-    echo(f"ctx.{name} {'answers' if done['checked'] else 'was not checked'}.")
+    echo(f"{found.name} {'was not checked.' if found.state == FAIL else found.said.rstrip('.') + '.'}")
     if done["added"]:
         echo(f"[connectors.{name}] is in {file}; a host that runs takes it up when it is started anew.")
     if done["secrets"]:

@@ -110,7 +110,7 @@ def _told(path: Path, spec: OperationSpec, report: Report) -> Iterator[str]:
     if killed:
         yield f"  {click.style('ok    ', fg='green')}  killed at {count(len(killed), 'moment')}"
     if report.untried:
-        yield f"          not tried, because the subject cannot: {', '.join(report.untried)}"
+        yield f"          not tried, because the subject cannot: {', '.join(map(plain, report.untried))}"
 
 
 def _trial(trial: Trial) -> Iterator[str]:

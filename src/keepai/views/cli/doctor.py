@@ -194,6 +194,8 @@ async def connector_found(connector: Connector) -> Found:
         told = answer.message if isinstance(answer, KeepError) else f"{type(answer).__name__}: {answer}"
         return Found(name, FAIL, plain(told), f"Look at [connectors.{connector.name}] in keep.toml.")
     account = f" ({plain(connector.account)})" if connector.account else ""
+    if isinstance(answer, str):
+        return Found(name, WARN, f"was not tried{account}: {plain(answer)}.")
     return Found(name, OK, f"answers{account}")
 
 
