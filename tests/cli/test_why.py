@@ -252,3 +252,39 @@ def test_a_repair_is_shown_and_answered(place: Place) -> None:
     assert card["commands"] == [f"keep approve {card['id']}", f"keep reject {card['id']}"]
     assert "is rejected" in place.type("reject", card["id"][:-2]).stdout
     assert [each["kind"] for each in place.json("todo", code=4)] == ["logic"]
+    told = place.type("todo", code=4).stdout
+    assert f"repairs      {card['id']} rejected: rejected by" in told
+    assert "2 more may be tried" in told
+
+
+def test_an_events_runs_are_listed_with_the_attempt_that_each_processed(place: Place) -> None:
+    # R213
+    async def run() -> str:
+        world = World(ManualClock())
+        world.deliver(subject="One")
+        async with Keep("keep.db", connectors=world.connectors(), clock=world.clock) as keep:
+            wf = (await keep.deploy(source(FIRE), grants="all")).workflow_id
+            await keep.run_until_idle()
+            [event] = await keep.events(wf)
+            await keep.reprocess(event.id)
+            await keep.run_until_idle()
+            return event.id
+    event_id = asyncio.run(run())
+    first, second = place.json("show", event_id)["runs"]
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    shown = place.type("show", event_id).stdout
+    assert "processed by" in shown
+    assert f"{second['id']} committed 1.0 attempt 2" in shown
+    told = place.type("why", event_id).stdout
+    assert f"attempt 1 by run {first['id']} (act 1.0): committed" in told
+    assert f"attempt 2 by run {second['id']} (act 1.0): committed" in told
+    assert ", attempt 2" in place.type("why", second["id"]).stdout
+
+
+def test_the_answer_happened_says_where_the_script_would_get_null(place: Place) -> None:
+    script = source(FIRE).replace("mutationResult) {}", "mutationResult) { ctx.log(mutationResult.result.id); }")
+    make(script)
+    line = next(n for n, each in enumerate(script.splitlines(), 1) if "result.id" in each)
+    told = place.type("todo", code=4).stdout
+    assert f"the script reads it, and without one it gets null: line {line}: async next" in told
+    assert f"line {line}: async next" in place.type("why", "blind").stdout

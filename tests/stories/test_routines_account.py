@@ -261,7 +261,7 @@ async def test_an_item_in_doubt_is_explained(tmp_path: Path) -> None:
         wf = await story.deploy(routine())
         await story.run()
         told = await explained(story, wf)
-        assert told.standing == "processing"
+        assert told.standing == "failed"
         assert any(m.kind == "reconciliation" for m in told.moved_by)
         await story.run(hours=1)
         told = await explained(story, wf)

@@ -68,6 +68,7 @@ SAYS = {
         "Did this happen?", 'webhook.fire: amount=120, of="invoice-7"', "The script calls this: “Answer to invoice-7”",
         "The connection was lost", "Because of “Invoice 7 of Ann”", "Look in webhook whether", "class C: blind",
         "May still arrive not any more", '"amount": 120', "If it did happen, it will have happened twice.",
+        "the script reads it, and without one it gets null: line",
     ),
     "unknown_looked_up": ("gmail.send can be looked up.", "asked about 1 time", "Look again", "ann@example.com"),
     "unknown_at_once": ("for 60 seconds", "Not yet: It didn’t happen — possible in 1 min"),
@@ -93,6 +94,17 @@ async def test_a_card_says_what_a_person_must_know(every: tuple[Served, dict[str
     served, workflows = every
     said = text((await served.get(f"/workflows/{workflows[name]}/needs-you")).body)
     assert [each for each in SAYS[name] if each not in said] == []
+
+
+async def test_the_card_of_a_failed_script_lists_the_repairs_that_were_tried(asking: Served) -> None:
+    wf = await questions.repair(asking.story, "tried")
+    [asked] = await asking.story.keep.needs_you(wf)
+    await asking.story.keep.reject(asked.id)
+    said = text((await asking.get(f"/workflows/{wf}/needs-you")).body)
+    assert "Repairs that were tried" in said
+    assert f"rejected by person {asked.id}" in said
+    assert "2 more repairs may be tried." in said
+    await asking.story.keep.skip_run(asked.run_id)
 
 
 async def test_all_questions_stand_on_one_page_and_those_of_a_workflow_on_another(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 
+from ..ledger.base import Reader, Row
 from ..ledger.transitions.runs import Stop
 from ..model.codec import encode, sound
 from ..model.errors import (
@@ -21,14 +22,17 @@ from ..model.errors import (
 from ..model.operations import Step
 from ..model.policy import Policy
 from ..model.records import Run
+from ..model.states import UNFINISHED, ItemStatus
 
 _RETRY_AFTER_MAX_S = 86_400
 
 
-def stop(error: KeepError, run: Run, step: Step | None, policy: Policy, now: int) -> Stop:
+def stop(
+    error: KeepError, run: Run, step: Step | None, policy: Policy, now: int, item_id: str | None = None,
+) -> Stop:
     """What a run becomes because of `error`. Only success, or a person, ends the count of its failures."""
     status, reason = OUTCOMES[error.consequence]
-    text = describe(error, step)
+    text = describe(error, step, item_id)
     if error.consequence is not Consequence.RETRY:
         return Stop(status, reason, text, failures=run.failures, item=error.item)
     failures = run.failures + 1
@@ -50,7 +54,7 @@ def backoff_ms(error: KeepError, failures: int, policy: Policy) -> int:
     return int(wait * 1000)
 
 
-def describe(error: KeepError, step: Step | None) -> str:
+def describe(error: KeepError, step: Step | None, item_id: str | None = None) -> str:
     """The error as it is kept with a run."""
     return encode({
         "code": error.code,
@@ -59,7 +63,19 @@ def describe(error: KeepError, step: Step | None) -> str:
         "column": error.at.column if error.at else None,
         "step": step.value if step else None,
         "evidence": _evidence(error),
+        "item_id": item_id,
     })
+
+
+def inputs_of(read: Reader, run: Run) -> list[Row]:
+    """The inputs that a run's stop is about, each with its id and title: of a routine, the item in which it stopped."""
+    where = {"workflow_id": run.workflow_id, "run_id": run.id}
+    if run.kind != "routine":
+        return read.all("look_inputs_of_run", **where)
+    named = run.error.item_id if run.error else None
+    item = read.one("item_by_id", item_id=named) if named else read.one("item_of_run", **where)
+    stopped_in = item is not None and (named or ItemStatus(item["status"]) in UNFINISHED)
+    return [{"id": item["input_id"], "title": item["title"]}] if item is not None and stopped_in else []
 
 
 def _evidence(error: KeepError) -> object:

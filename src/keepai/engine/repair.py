@@ -24,6 +24,7 @@ from ..model.records import Error, Record, Run
 from ..model.states import Reason, RepairStatus, Status
 from ..script.check import check
 from ..script.message_ids import renamed
+from . import failure
 from .deploy import Plan, plan
 from .parts import Parts
 
@@ -161,7 +162,7 @@ def evidence(parts: Parts, run: Run) -> Evidence:
     return Evidence(
         workflow_id=run.workflow_id, workflow=workflow["name"], run_id=run.id, handler=run.handler,
         version=run.version, source=parts.script(run.workflow_id, run.number).source, error=run.error,
-        trace=tuple(lines), inputs=tuple(str(r["title"]) for r in read.all("look_inputs_of_run", **where)),
+        trace=tuple(lines), inputs=tuple(str(row["title"]) for row in failure.inputs_of(read, run)),
         tries_left=tries_left(parts, run),
     )
 

@@ -72,6 +72,7 @@ class Items:
             )
         named = check_title(title, "withItem", self._stepper.trace, Step.ROUTINE)
         item = self._current = await self._begin(name, named)
+        self._stepper.item_id = str(item["id"])
         is_done = Reply.of({"isDone": not _unfinished(item)})
         return replace(is_done, fixed=_fixed_by_item(self._stepper, item))
 
@@ -84,6 +85,7 @@ class Items:
 
     async def _end(self, external_id: Json) -> None:
         current, self._current = self._current, None
+        self._stepper.item_id = None
         if current is None or current["external_id"] != external_id:
             raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
         if _unfinished(current):

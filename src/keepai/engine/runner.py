@@ -70,7 +70,8 @@ async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepErro
         doubt = reconcile.doubt(parts, run, open_mutation, error, closed=closed)
         await parts.ledger.write(mutations.doubt, run, open_mutation, doubt, trace, barrier=True)
         return
-    why = failure.stop(error, run, step, parts.policy, parts.clock.now_ms())
+    item_id = stepper.item_id if stepper else None
+    why = failure.stop(error, run, step, parts.policy, parts.clock.now_ms(), item_id)
     await parts.ledger.write(runs.stop, run, why, trace)
 
 

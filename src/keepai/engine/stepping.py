@@ -55,6 +55,7 @@ class Stepper:
         self.permissions = Permissions(parts, run)
         self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
         self.at: Step | None = None
+        self.item_id: str | None = None  # the item in whose function a routine is
         self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult
         self.sent: Mutation | None = None  # and its intent, if it is on record with it
 

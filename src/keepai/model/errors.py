@@ -202,7 +202,6 @@ class OutcomeUnknown(ConnectorError):
 
     code = "outcome_unknown"
     consequence = Consequence.RECONCILE
-    item = None
 
 
 class HostFault(KeepError):

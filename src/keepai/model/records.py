@@ -61,6 +61,7 @@ class Error(Record):
     column: int | None = None
     step: str | None = None
     evidence: Json = None
+    item_id: str | None = None  # the item in whose function the script was, also if that was done already
 
 
 @dataclass(frozen=True)

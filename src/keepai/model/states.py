@@ -79,7 +79,7 @@ class ApprovalStatus(StrEnum):
 class ItemStatus(StrEnum):
     PROCESSING = "processing"  #: its handler has begun in this attempt and has not returned yet
     DONE = "done"  #: its handler returned; nothing more is sent for it
-    FAILED = "failed"  #: its handler stopped; a replay may complete it
+    FAILED = "failed"  #: its handler stopped, or nobody knows whether a call of it happened; a replay may complete it
     NEEDS_ATTENTION = "needs_attention"  #: what was applied differs from what the script wants now
     SKIPPED = "skipped"  #: a person decided that nothing more shall come of it
 
@@ -90,7 +90,7 @@ class RepairStatus(StrEnum):
     ASKED = "asked"  #: the repair hook has the evidence
     DECLINED = "declined"  #: it had nothing to offer
     REFUSED = "refused"  #: what it offered broke a rule of the host
-    WAITING = "waiting"  #: it may matter what was done before; a person must look
+    WAITING = "waiting"  #: it keeps the rules; a person must let it in
     DEPLOYED = "deployed"  #: it is a new version
     REJECTED = "rejected"  #: a person said no
 

@@ -59,12 +59,12 @@ class Checked:
 def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = False) -> Checked:
     """Read a script. Without a surface, operations of connectors are not judged. Any text is answered."""
     report = Report()
-    reading = _read(source, report)
+    reading = read_script(source, report)
     manifest, names = (None, {}) if reading is None else _check_module(reading, surface, mutate_reads)
     return Checked(manifest, report.sorted(), names)
 
 
-def _read(source: str, report: Report) -> Reading | None:
+def read_script(source: str, report: Report) -> Reading | None:
     """The script as a tree; None if it cannot be read at all."""
     data = source.encode("utf-8", "replace")
     if len(data) > SOURCE_BYTES_MAX:

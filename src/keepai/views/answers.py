@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from .items import sent_again
 
 if TYPE_CHECKING:
     from ..model.records import Escalation
@@ -123,7 +125,18 @@ def heading(question: Escalation) -> str:
 def meaning(act: str, question: Escalation | None = None) -> Meaning:
     """What comes of an act, as an answer to a question or by itself."""
     repair = _OF_A_REPAIR if question and is_repair(question) else {}
-    return repair.get(act) or MEANINGS[act]
+    found = repair.get(act) or MEANINGS[act]
+    return replace(found, comes=found.comes + _of_card(act, question)) if question else found
+
+
+def _of_card(act: str, question: Escalation) -> str:
+    """What else comes of an act, for what its card is about."""
+    reads, applied = question.facts.get("result_read"), question.facts.get("already_applied")
+    if act == "happened" and isinstance(reads, list) and reads:
+        return f" (the script reads it, and without one it gets null: {'; '.join(map(str, reads))})"
+    if act == "reprocess" and isinstance(applied, list) and applied:
+        return f".{sent_again(applied)}"
+    return ""
 
 
 def offered(acts: Sequence[str]) -> list[str]:

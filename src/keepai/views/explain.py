@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ..engine.failure import inputs_of
 from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..model.codec import Json, stored
@@ -34,6 +35,18 @@ class Selected(Record):
     kind: str
     id: str
     title: str
+    attempt: int | None = None  # of an event: the one that the run processed
+
+
+@dataclass(frozen=True)
+class Processed(Record):
+    """A run that took an event or worked on an item, and the attempt of that which it processed."""
+
+    run_id: str
+    attempt: int
+    handler: str
+    version: str
+    status: str
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Explanation(Record):
     story: tuple[Told, ...]
     untold: int = 0  # earlier moves that the story leaves out
     held: tuple[Held, ...] = ()  # payloads that came too late to be processed
+    processed_by: tuple[Processed, ...] = ()  # of an event or an item, oldest first
 
 
 class Explainer:
@@ -133,25 +147,30 @@ class Explainer:
 
     def _item(self, row: Row) -> Explanation:
         where = {"workflow_id": row["workflow_id"], "item_id": row["id"]}
-        runs = [run_record(r) for r in self._read.all("look_runs_of_item", **where)]
+        rows = self._read.all("look_runs_of_item", **where)
+        runs = [run_record(r) for r in rows]
         sent = [mutation_record(r) for r in self._read.all("look_mutations_of_item", item_id=row["id"])]
         subjects = (row["id"], *(run.id for run in runs), *(m.id for m in sent))
         return self._made(
             row["id"], "item", row["workflow_id"], standing=row["status"], because=reasons.of_item(row, runs, sent),
             selected=(Selected("input", row["input_id"], row["title"]),), attempted=tuple(_attempt(m) for m in sent),
             moved_by=self._movers.of_item(row), scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
+            processed_by=_processed(rows),
         )
 
     def _event(self, row: Row) -> Explanation:
         where = {"workflow_id": row["workflow_id"], "event_id": row["id"]}
-        runs = [run_record(r) for r in self._read.all("look_runs_of_event", **where)]
+        rows = self._read.all("look_runs_of_event", **where)
+        runs = [run_record(r) for r in rows]
         inputs, sent = self._read.all("look_inputs_of_event", **where), self._mutations_of(runs)
         subjects = (row["id"], *(run.id for run in runs))
-        moves = self._read.all("look_moves", workflow_id=row["workflow_id"], subject=row["id"])
+        noted = self._read.all("look_moves", workflow_id=row["workflow_id"], subject=row["id"])
+        moves = [each for each in noted if each["machine"] == "event"]
         held = self._read.all("look_held_of_event", **where, revision=row["revision"])
         return self._made(
             row["id"], "event", row["workflow_id"], standing="reserved" if row["reserved_by"] else row["status"],
-            because=reasons.of_event(row, runs, moves, self._left(row)), held=tuple(held_record(each) for each in held),
+            because=reasons.of_event(row, runs, moves, self._left(row), is_result=self._movers.is_result(row)),
+            held=tuple(held_record(each) for each in held), processed_by=_processed(rows),
             selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
             attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
             scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
@@ -187,7 +206,7 @@ class Explainer:
         self, row: Row, item: Row | None, events: Sequence[Row], mutations: Sequence[Mutation], held: Sequence[Row],
     ) -> str:
         if item is None:
-            return reasons.of_input(row, events, mutations, held)
+            return reasons.of_input(row, events, len(self._waiting(events)), mutations, held)
         runs = self._read.all("look_runs_of_item", workflow_id=row["workflow_id"], item_id=item["id"])
         why = reasons.of_item(item, [run_record(r) for r in runs], mutations)
         return f"It stands for the item {item['id']}, which is {item['status']}. {why}"
@@ -203,9 +222,13 @@ class Explainer:
             scope=Scope(row["id"], (row["id"],), {}, since_at=0),
         )
 
+    def _waiting(self, events: Sequence[Row]) -> list[Row]:
+        """The events that some handler has still to take; what nobody takes is a result."""
+        return [e for e in events if e["status"] == "pending" and not self._movers.is_result(e)]
+
     def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[Mover, ...]:
         """Whatever moves the events of an input that still wait, or those for which it came too late."""
-        moved = [e for e in events if e["status"] == "pending"] if row["waiting"] else []
+        moved = self._waiting(events) if row["waiting"] else []
         if row["late"] and not row["waiting"]:
             moved = [e for h in held[:_WAITING_MAX] if (e := self._read.one("look_event", event_id=h["event_id"]))]
         found = [mover for event in moved[:_WAITING_MAX] for mover in self._movers.of_event(event)]
@@ -216,12 +239,13 @@ class Explainer:
     def _made(
         self, id: str, kind: str, workflow_id: str, *, standing: str, because: str, selected: tuple[Selected, ...],
         attempted: tuple[Attempted, ...], moved_by: tuple[Mover, ...], scope: Scope, held: tuple[Held, ...] = (),
+        processed_by: tuple[Processed, ...] = (),
     ) -> Explanation:
         story = tell(self._read, scope)
         assert moved_by, f"{kind} {id}: something moves it, or it is finished"
         return Explanation(
             id, kind, workflow_id, standing, because, selected, attempted, moved_by, story[-TOLD_MAX:],
-            max(0, len(story) - TOLD_MAX), held,
+            max(0, len(story) - TOLD_MAX), held, processed_by,
         )
 
     def _lineage(self, run: Run) -> list[Run]:
@@ -243,7 +267,9 @@ class Explainer:
         where = {"workflow_id": run.workflow_id, "run_id": run.id}
         inputs = [Selected("input", r["id"], r["title"]) for r in self._read.all("look_inputs_of_run", **where)]
         events = self._read.all("reservation_of_run", **where)
-        return (*inputs, *(Selected("event", r["event_id"], f"{r['topic']}/{r['message_id']}") for r in events))
+        stopped_in = [Selected("input", r["id"], r["title"]) for r in inputs_of(self._read, run)]
+        pinned = [Selected("event", r["event_id"], f"{r['topic']}/{r['message_id']}", r["attempt"]) for r in events]
+        return tuple(dict.fromkeys((*inputs, *stopped_in, *pinned)))
 
     def _attempts(self, run: Run) -> tuple[Attempted, ...]:
         rows = self._read.all("look_mutations_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
@@ -278,6 +304,11 @@ def _held(approval: Approval) -> Attempted:
         None if title is None else str(title), stored(str(intent["params"])), "sent" if used else "not sent",
         int(used),
     )
+
+
+def _processed(rows: Sequence[Row]) -> tuple[Processed, ...]:
+    found = [(run_record(row), int(row["processed_attempt"])) for row in rows]
+    return tuple(Processed(run.id, attempt, run.handler, run.version, run.status) for run, attempt in found)
 
 
 def _selected_event(row: Row) -> Selected:

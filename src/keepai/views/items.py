@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record, run_record
+from ..model.codec import Json
 from ..model.records import Escalation
 from ..model.states import MutationStatus
 
@@ -31,17 +34,30 @@ def why_left(row: Row, last_run: str) -> str:
     )
 
 
+def applied_of(read: Reader, row: Row) -> list[Json]:
+    """What was applied for an item, in the host's words."""
+    sent = [mutation_record(m) for m in read.all("look_mutations_of_item", item_id=row["id"])]
+    return [m.preview for m in sent if m.status is MutationStatus.APPLIED]
+
+
+def sent_again(applied: Sequence[object]) -> str:
+    """What a new attempt does with what was applied: it is sent again, because each attempt is work of its own."""
+    if not applied:
+        return ""
+    many = "1 mutation that was applied for it is" if len(applied) == 1 else (
+        f"{len(applied)} mutations that were applied for it are")
+    return f" {many} sent again if the script still makes {'it' if len(applied) == 1 else 'them'}."
+
+
 def _question(read: Reader, row: Row) -> Escalation:
     runs = read.all("look_runs_of_item", workflow_id=row["workflow_id"], item_id=row["id"])
     last = run_record(runs[-1])
-    sent = [mutation_record(m) for m in read.all("look_mutations_of_item", item_id=row["id"])]
-    applied = [m.preview for m in sent if m.status is MutationStatus.APPLIED]
     return Escalation(
         id=f"ask_{row['id']}", kind="attention", workflow_id=row["workflow_id"], run_id=last.id, mutation_id=None,
         title=row["title"], actions=left_actions(read, row),
         facts={
             "why": why_left(row, last.id), "handler": row["handler"], "item_id": row["id"],
             "input_id": row["input_id"], "inputs": [row["title"]], "attempt": row["attempt"],
-            "title_by_script": row["title"], "already_applied": list(applied),
+            "title_by_script": row["title"], "already_applied": applied_of(read, row),
         },
     )

@@ -24,7 +24,7 @@ from ..model.states import (
     RepairStatus,
     Status,
 )
-from .items import left_actions
+from .items import applied_of, left_actions, sent_again
 from .questions import Questions, Seen, given_up
 from .verify import HOST_KNOWS, NOT_ENDED
 
@@ -104,13 +104,20 @@ class Movers:
             return (*self.finished(), again) if event["payload"] or event["held"] else self.finished()
         if event["reserved_by"]:
             return self._through(self._run_of(event["reserved_by"]), "has reserved it")
-        topic = self._read.one("look_topic", workflow_id=event["workflow_id"], topic=event["topic"])
         skip = Mover("person", "A person can decide that nothing shall come of it.", acts=("skip_event",),
                      subject=event["id"])
-        if topic is None or topic["subscriber"] is None:
-            return (Mover("person", f"No handler takes events of topic {event['topic']!r}: it is a result, unless a "
-                          "new version subscribes to it.", acts=("deploy",)), skip)
-        return (*self._of_free(event["workflow_id"], str(topic["subscriber"])), skip)
+        subscriber = self._subscriber(event)
+        if subscriber is None:
+            return (Mover("nothing", "It is a result, unless a new version subscribes to its topic."), skip)
+        return (*self._of_free(event["workflow_id"], subscriber), skip)
+
+    def is_result(self, event: Row) -> bool:
+        """Whether an event is in a topic that no handler takes: then it is not work that waits."""
+        return event["status"] == EventStatus.PENDING and not event["reserved_by"] and self._subscriber(event) is None
+
+    def _subscriber(self, event: Row) -> str | None:
+        topic = self._read.one("look_topic", workflow_id=event["workflow_id"], topic=event["topic"])
+        return str(topic["subscriber"]) if topic is not None and topic["subscriber"] is not None else None
 
     def of_item(self, item: Row) -> tuple[Mover, ...]:
         """What lets an item be finished."""
@@ -179,12 +186,13 @@ class Movers:
             answer = Mover("person", _ANSWERS[kind], None, actions, seen.approval.id)
             return (answer, afresh) if actions else (Mover("host", "It has expired: the next host asks afresh."),)
         if seen.doubt:
-            return (Mover("person", _ANSWERS[kind], None, actions, seen.doubt.mutation.id), *_later(seen))
+            return (Mover("person", _ANSWERS[kind] + _null(seen), None, actions, seen.doubt.mutation.id), *_later(seen))
         if kind == "attention" and asked.mutation_id:
             kept = Mover("person", "A person can keep what was applied.", None, ("keep",), asked.mutation_id)
             rest = tuple(act for act in actions if act != "keep")
             return (kept, Mover("person", _ANSWERS[kind], None, rest, run.id))
         gone = "" if seen.present else f" The active version has no handler {run.handler!r}."
+        gone += seen.repairs.sentence() if seen.repairs else ""
         return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, run.lacks),)
 
     def _of_repair(self, run: Run) -> tuple[Mover, ...]:
@@ -238,10 +246,18 @@ class Movers:
 
 def _of_left(read: Reader, item: Row) -> tuple[Mover, ...]:
     """What a person can do about an item that nobody has in hand."""
-    again = Mover("person", "A person can have it worked on once more.", None, ("reprocess",), item["id"])
+    what = f"A person can have it worked on once more, as a new attempt.{sent_again(applied_of(read, item))}"
+    again = Mover("person", what, None, ("reprocess",), item["id"])
     skip = Mover("person", "A person can give it up.", None, ("skip_input",), item["input_id"])
     anew = item["status"] == ItemStatus.FAILED and "reprocess" in left_actions(read, item)
     return (again, skip) if anew else (skip,)
+
+
+def _null(seen: Seen) -> str:
+    """What a person must know who cannot give the result."""
+    if not seen.result_read:
+        return ""
+    return f" The script reads the result ({'; '.join(seen.result_read)}): `happened` without a result gives it null."
 
 
 def _later(seen: Seen) -> tuple[Mover, ...]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from ..engine.failure import inputs_of
 from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.records import Approval, Escalation, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Reason
-from .repairs import waiting_repair
+from ..script.result_reads import result_reads
+from .repairs import Repairs, repairs_of, waiting_repair
 from .verify import Doubt, Knows
 
 #: Kind of question → the acts that answer it.
@@ -48,6 +50,8 @@ class Seen:
     granted: bool  # what it lacked has been allowed meanwhile
     inputs: tuple[str, ...]
     doubt: Doubt | None
+    result_read: tuple[str, ...]  # of a doubt: where the script reads the result that a person may not have
+    repairs: Repairs | None  # of a fault of the script
     now_ms: int
 
     @property
@@ -91,8 +95,8 @@ class Seen:
 class Questions:
     """Looks at one ledger; `knows` is what a host tells about connectors, if one does."""
 
-    def __init__(self, read: Reader, knows: Knows | None = None) -> None:
-        self._read, self.knows = read, knows
+    def __init__(self, read: Reader, repairs_max: int, knows: Knows | None = None) -> None:
+        self._read, self._repairs_max, self.knows = read, repairs_max, knows
 
     def of(self, run: Run, now_ms: int) -> Escalation | None:
         """The question that a stopped run puts; None while it may still go on by itself."""
@@ -111,18 +115,21 @@ class Questions:
         handler = read.one("handler_get", handler=run.handler, **where)
         held = read.one("approval_open", run_id=run.id)
         mutation = self._mutation(run)
-        titles = self._titles(run)
+        doubt = self.doubt(mutation) if mutation else None
+        titles = tuple(str(row["title"]) for row in inputs_of(read, run))
         return Seen(
             run, workflow, bool(handler and handler["present"]), mutation, approval_record(held) if held else None,
-            self._granted(run), titles, self.doubt(mutation) if mutation else None, now_ms,
+            self._granted(run), titles, doubt, self._result_read(run, workflow, doubt) if doubt else (),
+            repairs_of(read, run, self._repairs_max) if run.reason is Reason.LOGIC else None, now_ms,
         )
 
-    def _titles(self, run: Run) -> tuple[str, ...]:
-        """The inputs that a run's stop is about: of a routine, the item in which it stopped."""
-        where = {"workflow_id": run.workflow_id, "run_id": run.id}
-        item = self._read.one("item_of_run", **where)
-        rows = [item] if item else self._read.all("look_inputs_of_run", **where)
-        return tuple(str(row["title"]) for row in rows)
+    def _result_read(self, run: Run, workflow: Row, doubt: Doubt) -> tuple[str, ...]:
+        """Where the active version, which goes on with the result, reads it."""
+        version = {"major": workflow["major"], "minor": workflow["minor"]}
+        script = self._read.one("script_get", workflow_id=run.workflow_id, **version)
+        assert script is not None, f"version {version} of {run.workflow_id} is never deleted"
+        sent = doubt.mutation
+        return result_reads(str(script["source"]), run.handler, f"{sent.connector}.{sent.operation}")
 
     def _mutation(self, run: Run) -> Mutation | None:
         """The mutation that a run's stop is about: its newest, or the one that differs from what is wanted now."""
@@ -210,7 +217,8 @@ def _facts(seen: Seen) -> dict[str, Json]:
     facts |= sent_facts(mutation) if mutation else {}
     if differs := run.differs:
         facts |= {side: differs[side] for side in ("applied", "wanted", "wanted_preview")}
-    facts |= seen.doubt.facts() if seen.doubt else {}
+    facts |= {**seen.doubt.facts(), "result_read": list(seen.result_read)} if seen.doubt else {}
+    facts |= seen.repairs.facts() if seen.repairs else {}
     return facts | (_call(seen) if seen.approval else {})
 
 

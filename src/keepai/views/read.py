@@ -10,6 +10,7 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound
+from ..model.policy import Policy
 from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
 from ..model.states import WorkflowStatus
 from .answers import subject
@@ -28,9 +29,9 @@ ROWS_MAX = 100_000
 class Views:
     """Looks at one ledger."""
 
-    def __init__(self, read: Reader, stale_s: float, knows: Knows | None = None) -> None:
-        self._read, self._stale_ms = read, int(stale_s * 1000)
-        self._questions = Questions(read, knows)
+    def __init__(self, read: Reader, policy: Policy, knows: Knows | None = None) -> None:
+        self._read, self._stale_ms = read, int(policy.stale_s * 1000)
+        self._questions = Questions(read, policy.repairs_max, knows)
 
     def workflow_row(self, name_or_id: str) -> Row:
         """A workflow by its id or its name."""

@@ -8,7 +8,7 @@ from ..ledger.base import Row
 from ..model.clock import iso
 from ..model.codec import stored
 from ..model.records import Approval, Gap, Mutation, Run
-from ..model.states import ApprovalStatus, MutationStatus, Phase, Status
+from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status
 from .items import why_left
 
 #: Why a run began → how people say it.
@@ -109,8 +109,8 @@ def of_approval(approval: Approval) -> str:
     return f"{_APPROVALS[approval.status]}{by}"
 
 
-def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str) -> str:
-    """Why an event waits, or what took it; `left` says who has looked at it and not taken it."""
+def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str, *, is_result: bool) -> str:
+    """Why an event waits, or what took it; a result does neither. `left` says who has looked at it and not taken it."""
     if event["status"] == "consumed":
         taken = next((r for r in reversed(runs) if r.state is Status.COMMITTED), None)
         return f"Run {taken.id} took it.{_late_payloads(event)}" if taken else f"A run took it.{_late_payloads(event)}"
@@ -120,6 +120,8 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str) -
     held = f" {_count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
+    if is_result:
+        return f"It is a result: no handler takes events of topic {event['topic']!r}.{again}{held}"
     return f"It waits in topic {event['topic']!r} since {iso(event['created_at'])}.{left}{again}{held}"
 
 
@@ -152,6 +154,7 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
     """Why an item stands where it stands."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     again = f" This is attempt {item['attempt']}: a person had it worked on once more." if item["attempt"] > 1 else ""
+    again += "".join(f" Nobody knows whether “{m.preview}” happened." for m in mutations if m.status in DOUBTFUL)
     done = f"{_count(applied, 'mutation')} of it applied"
     if item["status"] in _ENDED_ITEMS:
         return f"{_ENDED_ITEMS[item['status']]}; {done} in all.{again}"
@@ -164,9 +167,10 @@ def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> st
     return f"Run {item['held_by']} has it in hand{why} ({done}).{again}"
 
 
-def of_input(row: Row, events: Sequence[Row], mutations: Sequence[Mutation], held: Sequence[Row]) -> str:
-    """What came of an input."""
-    waiting = sum(e["status"] == "pending" for e in events)
+def of_input(
+    row: Row, events: Sequence[Row], waiting: int, mutations: Sequence[Mutation], held: Sequence[Row],
+) -> str:
+    """What came of an input; so many of its events wait."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     came = f"“{row['title']}” led to {_count(len(events), 'event')} and {_count(applied, 'applied mutation')}"
     if row["waiting"]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..ledger.base import Reader, Row
+from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Escalation, Mutation, Run
 from .blast import blast
@@ -21,6 +24,34 @@ def waiting_repair(read: Reader, run: Run) -> Escalation | None:
         title=f"A repair of {run.handler} waits for you", facts=_facts(read, run, row),
         actions=("approve", "reject"),
     )
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """The tries to mend what a piece of work failed in."""
+
+    tried: tuple[Row, ...]  # oldest first
+    left: int  # that the budget allows
+
+    def facts(self) -> dict[str, Json]:
+        """What its card shows of them."""
+        return {"repairs_left": self.left, "repairs": [
+            {"id": row["id"], "run_id": row["run_id"], "status": row["status"], "note": row["note"],
+             "at": iso(row["updated_at"])} for row in self.tried]}
+
+    def sentence(self) -> str:
+        """What an explanation says of them; nothing if there was none."""
+        if not self.tried:
+            return ""
+        were = "1 repair was" if len(self.tried) == 1 else f"{len(self.tried)} repairs were"
+        left = "none is left" if self.left <= 0 else f"{self.left} more may be"
+        return f" {were} tried ({', '.join(str(row['status']) for row in self.tried)}); {left}."
+
+
+def repairs_of(read: Reader, run: Run, repairs_max: int) -> Repairs:
+    """The repairs of a run's lineage."""
+    rows = read.all("look_repairs_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    return Repairs(tuple(rows), max(0, repairs_max - len(rows)))
 
 
 def _facts(read: Reader, run: Run, row: Row) -> dict[str, Json]:

@@ -27,6 +27,7 @@ def test_a_run_is_shown_with_its_status_in_one_word_and_its_times_as_iso() -> No
     assert shown["prepared_at"] is None
     assert shown["error"] == {
         "code": "transient", "message": "Busy.", "line": None, "column": None, "step": None, "evidence": {"a": [1]},
+        "item_id": None,
     }
     assert not {"state", "reason", "observed", "seq"} & set(shown)
     assert json.loads(json.dumps(shown)) == shown

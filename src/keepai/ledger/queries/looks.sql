@@ -28,8 +28,8 @@ where status in ('processing', 'failed', 'needs_attention') and status = 'failed
   and (:workflow_id is null or workflow_id = :workflow_id) order by updated_at, id;
 
 -- name: look_runs_of_item
--- Every run that worked on an item, oldest first.
-select r.* from item_run x join run r on r.id = x.run_id
+-- Every run that worked on an item, oldest first, with the item's attempt in which it did.
+select r.*, x.attempt as processed_attempt from item_run x join run r on r.id = x.run_id
 where x.workflow_id = :workflow_id and x.item_id = :item_id order by r.seq;
 
 -- name: look_mutations_of_item
@@ -165,8 +165,8 @@ union select i.id, i.title, i.seq from event e join held_cause h on h.event_id =
 join input i on i.id = h.input_id where e.workflow_id = :workflow_id and e.id = :event_id order by 3;
 
 -- name: look_runs_of_event
--- Every run that pinned an event, oldest first.
-select r.* from reservation v join run r on r.id = v.run_id
+-- Every run that pinned an event, oldest first, with the event's attempt that it processed.
+select r.*, v.attempt as processed_attempt from reservation v join run r on r.id = v.run_id
 where v.workflow_id = :workflow_id and v.event_id = :event_id order by r.seq;
 
 -- name: look_topic

@@ -156,9 +156,12 @@ order by seq;
 select * from transition where workflow_id = :workflow_id and subject = :subject order by seq desc limit 1;
 
 -- name: transition_last_of_input
--- The newest row of the account about an event that an input caused.
-select t.* from event_cause c join transition t on t.subject = c.event_id and t.workflow_id = c.workflow_id
-where c.workflow_id = :workflow_id and c.input_id = :input_id order by t.seq desc limit 1;
+-- The newest row of the account about an event that an input caused, or for which it came too late.
+select t.* from (
+  select c.event_id from event_cause c where c.workflow_id = :workflow_id and c.input_id = :input_id
+  union select h.event_id from held_cause h where h.workflow_id = :workflow_id and h.input_id = :input_id) of_input
+join transition t on t.subject = of_input.event_id
+where t.workflow_id = :workflow_id order by t.seq desc limit 1;
 
 -- name: transition_last_of_item
 -- The newest row of the account about what was sent for an item, or about a run that worked on it.

@@ -149,7 +149,7 @@ def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
     try:
         _check_schema(connection, settings.path)
         read = Statements(connection)
-        views = Views(read, settings.policy.stale_s, knows)
+        views = Views(read, settings.policy, knows)
         clock = SystemClock()
         changed = lambda: int(connection.pragma("data_version"))  # noqa: E731
         yield Look(settings.path, views, read, clock.now_ms(), changed, clock.steady_ms)

@@ -82,17 +82,23 @@ def _worked(row: Row) -> Data:
 
 
 def _item(look: Look, id: str) -> Data:
-    from ...ledger.rows import run_record
-
     item, row = look.views.item(id), look.read.one("look_item", item_id=id)
     assert row is not None, "it was just found"
     runs = look.read.all("look_runs_of_item", workflow_id=item.workflow_id, item_id=id)
     return {
         **item.to_json(), "held_by": row["held_by"],
-        "runs": [{"id": r.id, "status": r.status, "version": r.version} for r in map(run_record, runs)],
+        "runs": _processed(runs),
         "outputs": _mutations(look.read.all("look_mutations_of_item", item_id=id)),
         "history": _history(look, item.workflow_id, id), "acts": _acts(look, item.workflow_id, id, item.input_id),
     }
+
+
+def _processed(rows: list[Row]) -> list[Data]:
+    """The runs that took an event or worked on an item, each with the attempt that it processed."""
+    from ...ledger.rows import run_record
+
+    found = [(run_record(row), row["processed_attempt"]) for row in rows]
+    return [{"id": r.id, "status": r.status, "version": r.version, "attempt": attempt} for r, attempt in found]
 
 
 def _input(look: Look, id: str) -> Data:
@@ -107,6 +113,7 @@ def _event(look: Look, id: str) -> Data:
     event = look.views.event(id)
     return {
         **event.to_json(), "causes": [look.views.input(each).title for each in event.caused_by],
+        "runs": _processed(look.read.all("look_runs_of_event", workflow_id=event.workflow_id, event_id=id)),
         "history": _history(look, event.workflow_id, id), "acts": _acts(look, event.workflow_id, id),
     }
 
@@ -170,7 +177,8 @@ def _lines(data: Data) -> list[str]:
         if name not in ("what", "id", *lists) and value not in (None, [], {}, ""):
             lines += _field(name, value)
     lines += _section("worked on", [f"{i['id']}  {i['status']}  {i['title']}" for i in data.get("items") or []])
-    lines += _section("worked on by", [f"{r['id']}  {r['status']}  {r['version']}" for r in data.get("runs") or []])
+    runs = [f"{r['id']}  {r['status']}  {r['version']}  attempt {r['attempt']}" for r in data.get("runs") or []]
+    lines += _section("processed by" if data["what"] == "event" else "worked on by", runs)
     lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
     lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])
     lines += _section("came too late", [_of_held(each) for each in data.get("held") or []])

@@ -70,6 +70,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     lines += field("repair", facts.get("note"), _claimed(facts.get("impact_by_author")))
+    lines += _repairs(facts) if facts.get("repairs") else []
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
@@ -102,6 +103,13 @@ def _about_item(facts: Mapping[str, Any]) -> list[str]:
 
 def _claimed(impact: object) -> str | None:
     return f"its author calls it {impact}" if impact else None
+
+
+def _repairs(facts: Mapping[str, Any]) -> list[str]:
+    """What was tried to mend the script, and how many more tries there may be."""
+    tried = [f"{each['id']} {each['status']}: {each['note'] or 'no note'}" for each in facts["repairs"]]
+    left = facts["repairs_left"]
+    return field("repairs", *tried, f"{left} more may be tried" if left else "none is left: a person must deploy")
 
 
 def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:

@@ -57,6 +57,7 @@ def _lines(look: Look, data: Data) -> list[str]:
     lines += field("stands", str(data["standing"]))
     lines += field("because", with_name(str(data["because"]), handle(name, data["workflow_id"])))
     lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
+    lines += field("processed", *(_processed(each) for each in data["processed_by"]))
     lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
     lines += [each for held in data["held"] for each in _held(held)]
     lines += ["  moved by"]
@@ -65,7 +66,12 @@ def _lines(look: Look, data: Data) -> list[str]:
 
 
 def _selected(selected: Data) -> str:
-    return f"{selected['kind']} {selected['id']}: {selected['title']}"
+    attempt = f", attempt {selected['attempt']}" if selected["attempt"] else ""
+    return f"{selected['kind']} {selected['id']}: {selected['title']}{attempt}"
+
+
+def _processed(run: Data) -> str:
+    return f"attempt {run['attempt']} by run {run['run_id']} ({run['handler']} {run['version']}): {run['status']}"
 
 
 def _held(held: Data) -> list[str]:
