@@ -16,7 +16,15 @@ import pytest
 import pytest_asyncio
 
 from keepai.model.codec import decode, text_of
-from keepai.model.errors import HostFault, LimitExceeded, PhaseViolation, RuleBroken, ScriptError, ScriptThrew
+from keepai.model.errors import (
+    HostFault,
+    LimitExceeded,
+    PhaseViolation,
+    RuleBroken,
+    ScriptError,
+    ScriptThrew,
+    WorkerDied,
+)
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript import habits as habits_module
@@ -629,9 +637,12 @@ async def test_mutate_has_nothing_at_hand_of_what_prepare_was_given(alone, host)
 
 
 @asynchronous
-async def test_a_worker_that_died_before_it_used_anything_is_replaced_unseen(alone) -> None:
+async def test_of_a_worker_that_died_before_it_used_anything_no_use_is_told(alone) -> None:
     made, host = await habitual(alone), knowing()
     os.kill(children(alone)[0], signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        await alone.run(made, host)
+    assert (host.operations, host.uses) == ([], [])
     assert await alone.run(made, host) == Ended(text_of(EVENTS))
     assert (host.operations, len(host.uses)) == ([], 1)
 

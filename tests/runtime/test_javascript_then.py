@@ -18,7 +18,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from keepai.model.errors import BadValue, LimitExceeded, PhaseViolation, ScriptError, ScriptThrew
+from keepai.model.errors import BadValue, LimitExceeded, PhaseViolation, ScriptError, ScriptThrew, WorkerDied
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Followed, Job, LogLine, Operation, Reply, Then
 from keepai.runtime.javascript import habits as habits_module
@@ -463,9 +463,11 @@ async def test_after_a_next_that_failed_nothing_is_tried_and_its_error_is_the_sa
 
 
 @asynchronous
-async def test_a_worker_that_died_before_is_replaced_unseen(alone, host) -> None:
+async def test_a_worker_that_died_before_is_replaced(alone, host) -> None:
     made = await practised_in(alone, consumer(PEEK + RESERVED))
     os.kill(children(alone)[0], signal.SIGKILL)
+    with pytest.raises(WorkerDied):
+        await alone.run(made, host)
     ended = await alone.run(made, host)
     assert ended == Ended('{"b":1,"a":[2]}')
     assert ended.followed is not None
@@ -473,7 +475,7 @@ async def test_a_worker_that_died_before_is_replaced_unseen(alone, host) -> None
 
 
 @asynchronous
-async def test_a_worker_that_is_killed_during_the_try_is_replaced_and_next_ends(alone) -> None:
+async def test_a_worker_that_is_killed_during_the_try_leaves_next_to_be_run_again(alone) -> None:
     class Killing(FakeHost):
         def log(self, line: LogLine) -> None:
             if not self.lines:
@@ -481,6 +483,8 @@ async def test_a_worker_that_is_killed_during_the_try_is_replaced_and_next_ends(
             super().log(line)
 
     made, host = consumer("for (;;);", then="ctx.log('last'); ctx.publish('t', {});" + STATE), Killing()
+    with pytest.raises(WorkerDied):
+        await alone.run(made, host)
     ended = await alone.run(made, host)
     assert (ended, ended.followed) == (Ended('{"b":1,"a":[2]}'), None)
     assert set(host.texts) == {"last"}

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import struct
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -17,10 +18,10 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError
+from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError, WorkerDied
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, LogLine, Operation, Reply
-from keepai.runtime.javascript import session
+from keepai.runtime.javascript import forks, session
 from keepai.runtime.javascript.frames import pack
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call
@@ -192,48 +193,50 @@ async def test_an_idle_worker_uses_no_processor_time(own_runtime, host) -> None:
 
 async def test_a_worker_that_died_while_idle_is_replaced_unseen(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
-    os.kill(children(own_runtime)[0], signal.SIGKILL)
+    (worker,) = own_runtime._free
+    os.kill(worker.pid, signal.SIGKILL)
+    await asyncio.wait_for(worker.ended, 10)
     assert await own_runtime.run(job("return 2;"), host) == Ended("2")
 
 
-async def test_a_worker_that_dies_before_any_answer_is_replaced_unseen(own_runtime, host) -> None:
-    await own_runtime.run(job("return 1;"), host)
-    (worker,) = children(own_runtime)
-    body = "const d = Date.now(); while (Date.now() < d + 150); return 3;"
-    task = asyncio.create_task(own_runtime.run(job(body), host))
-    await asyncio.sleep(0.05)
-    os.kill(worker, signal.SIGKILL)
-    assert await task == Ended("3")
+async def test_a_worker_that_dies_in_a_step_is_told_apart_from_a_fault_and_replaced(own_runtime, host) -> None:
+    class Killing(FakeHost):
+        def log(self, line: LogLine) -> None:
+            os.kill(children(own_runtime)[0], signal.SIGKILL)
+
+    with pytest.raises(WorkerDied, match="SIGKILL"):
+        await own_runtime.run(job("ctx.log('on'); for (;;);"), Killing())
+    assert await own_runtime.run(job("return 3;"), host) == Ended("3")
 
 
-async def test_a_worker_that_dies_after_an_answer_is_a_fault_of_the_host(own_runtime) -> None:
+async def test_a_worker_that_dies_after_an_answer_is_told_apart_as_well(own_runtime) -> None:
     stalling = Stalling()
     task = asyncio.create_task(own_runtime.run(job("await ctx.gmail.get(1);"), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     os.kill(children(own_runtime)[0], signal.SIGKILL)
-    with pytest.raises(HostFault):
+    with pytest.raises(WorkerDied):
         await task
     assert len(stalling.operations) == 1
 
 
-async def test_a_worker_that_dies_while_a_call_is_answered_at_once_is_a_fault_of_the_host(own_runtime) -> None:
+async def test_a_worker_that_dies_while_a_call_is_answered_at_once_is_told_apart_as_well(own_runtime) -> None:
     stalling = Stalling()
     task = asyncio.create_task(own_runtime.run(job("ctx.peek('t');", Step.PREPARE), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     os.kill(children(own_runtime)[0], signal.SIGKILL)
     stalling.go_on.set()
-    with pytest.raises(HostFault):
+    with pytest.raises(WorkerDied):
         await task
     assert len(stalling.operations) == 1
 
 
-async def test_a_worker_that_dies_after_a_call_was_told_is_a_fault_of_the_host(own_runtime) -> None:
+async def test_a_worker_that_dies_after_a_call_was_told_is_told_apart_as_well(own_runtime) -> None:
     stalling = Stalling()
     task = asyncio.create_task(own_runtime.run(job("ctx.publish('t', {}); ctx.log('sent'); for (;;);"), stalling))
     await asyncio.wait_for(stalling.asked.wait(), 10)
     os.kill(children(own_runtime)[0], signal.SIGKILL)
     stalling.go_on.set()
-    with pytest.raises(HostFault):
+    with pytest.raises(WorkerDied):
         await task
     assert len(stalling.operations) == 1
 
@@ -261,7 +264,35 @@ async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> N
 async def test_a_new_fork_server_replaces_a_dead_one(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
     assert own_runtime._server is not None
+    (worker,) = own_runtime._free
     os.kill(own_runtime._server.process.pid, signal.SIGKILL)
+    await asyncio.wait([worker.ended], timeout=10)
+    assert await own_runtime.run(job("return 2;"), host) == Ended("2")
+
+
+async def test_a_fork_server_whose_death_nobody_has_noticed_yet_is_replaced_as_well(own_runtime, host) -> None:
+    await own_runtime.run(job("return 1;"), host)
+    server = own_runtime._server
+    assert server is not None
+    own_runtime._free.clear()
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.wait()
+    assert server.alive, "its end of the socket was not read yet"
+    assert await own_runtime.run(job("return 2;"), host) == Ended("2")
+
+
+async def test_a_fork_server_that_dies_as_it_starts_counts_as_a_death_and_another_is_tried(
+    own_runtime, host, monkeypatch,
+) -> None:
+    real, started = forks._spawn, []
+
+    def spawn(descriptor: int) -> subprocess.Popen[bytes]:
+        started.append(descriptor)
+        return subprocess.Popen([sys.executable, "-c", ""]) if len(started) == 1 else real(descriptor)
+
+    monkeypatch.setattr(forks, "_spawn", spawn)
+    with pytest.raises(WorkerDied, match="as it started"):
+        await own_runtime.run(job("return 1;"), host)
     assert await own_runtime.run(job("return 2;"), host) == Ended("2")
 
 

@@ -41,6 +41,10 @@ class Work(Protocol):
         """Make a mutation of the item at work."""
         ...
 
+    def begin_again(self) -> None:
+        """The step is run from the top once more; raises what ends it, if it must not be."""
+        ...
+
 
 @dataclass
 class Gathered:

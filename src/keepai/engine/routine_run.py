@@ -14,7 +14,7 @@ from typing import Any
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
 from ..model.codec import Json, check_id, encode, shown
-from ..model.errors import RuleBroken
+from ..model.errors import OutcomeUnknown, RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import UNFINISHED, ItemStatus, Status
@@ -55,6 +55,7 @@ class Items:
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper
         self._current: Row | None = None
+        self._suspended = False  # the run waits, and why is on record
 
     async def with_item(self, args: tuple[Json, ...]) -> Reply:
         """`ctx.withItem` begins or ends an item."""
@@ -105,10 +106,23 @@ class Items:
                 "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
-        result = await _to_its_end(mutation.perform(self._stepper, operation, unit))
+        return Reply(await _to_its_end(self._perform(operation, unit)))
+
+    async def _perform(self, operation: Operation, unit: Unit) -> str:
+        result = await mutation.perform(self._stepper, operation, unit)
         if result is None:
+            self._suspended = True
             raise Suspended(f"Run {self._stepper.run.id} waits.")
-        return Reply(result)
+        return result
+
+    def begin_again(self) -> None:
+        """The script's worker died: what it began stands in the ledger, and a replay finds it there."""
+        run, self._current = self._stepper.run, None
+        if self._suspended:
+            raise Suspended(f"Run {run.id} waits.")
+        read = self._stepper.parts.ledger.read()
+        if read.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id):
+            raise OutcomeUnknown("The script's worker died during the call; it may or may not have happened.")
 
 
 def _fixed_by_lineage(stepper: Stepper) -> Fixed:
@@ -128,7 +142,7 @@ def _fixed_by_item(stepper: Stepper, item: Row) -> Fixed:
     return Fixed.by(encode(["item", first["id"], item["id"], item["attempt"]]), first["created_at"])
 
 
-async def _to_its_end(performing: Coroutine[Any, Any, str | None]) -> str | None:
+async def _to_its_end(performing: Coroutine[Any, Any, str]) -> str:
     """A mutation that has begun is recorded to its end, also if the script's worker dies meanwhile."""
     task = asyncio.ensure_future(performing)
     try:

@@ -10,6 +10,7 @@ from functools import cached_property
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import NUMBERS, Follow
+from ..model.errors import HostFault, WorkerDied
 from ..model.light import light
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.records import Mutation, Run
@@ -22,6 +23,8 @@ from .parts import Loaded, Parts
 from .permission import Permissions
 from .prepare_result import Wishes, wishes_of
 from .trace import Trace
+
+_TRIES_MAX = 20  # of a step whose worker process dies each time
 
 
 @light
@@ -83,18 +86,38 @@ class Stepper:
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
         items: Work | None = None,
     ) -> tuple[Ended, Gate]:
-        """Run `step` in a fresh context and give what it returned or called, and what it gathered."""
-        self.at, gate = step, self._gate(step, items)
+        """Run `step` in a fresh context and give what it returned or called, and what it gathered.
+
+        If its worker process dies it is run again from the start, and nothing that it gathered counts."""
+        self.at = step
+        for _ in range(_TRIES_MAX):
+            gate = self._gate(step, items)
+            try:
+                return await self._ended(step, args, state, fixed, gate), gate
+            except WorkerDied as death:
+                self.trace.warning(step, f"{death.message} The step was run again.")
+                last = death
+            if items is not None:
+                items.begin_again()
+        raise HostFault(
+            f"The worker process died {_TRIES_MAX} times in a row while it ran {step} of {self.handler.name!r}; "
+            f"it is not tried again by itself. The last time: {last.message} Look at the machine's memory and at the "
+            "host's log, then retry the run."
+        ) from last
+
+    async def _ended(
+        self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None, gate: Gate,
+    ) -> Ended:
         early, self.early = self.early, None
         if early is not None:
             self.begun_ms = early.begun_ms
             if early.fits(self._job(step, args, state, fixed), gate):
                 ended = await early.ended(gate)
                 self._followed = ended.followed
-                return ended, gate
+                return ended
             early.leave()
         self.begun_ms = self.parts.clock.now_ms()
-        return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
+        return await self.parts.runtime.run(self._job(step, args, state, fixed), gate)
 
     async def start_next(self, outcome: str | None) -> None:
         """Have `next` run while the outcome that it is given is being written."""

@@ -16,7 +16,8 @@ KeepError                   what happened, to what, why, what to do
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
 ├ HostFault                 the host or a connector is wrong                     → stop
-│ └ ConnectorBroke          an exception that the connector did not declare
+│ ├ ConnectorBroke          an exception that the connector did not declare
+│ └ WorkerDied              the script's process is gone; its step is run again
 ├ ApprovalNeeded            a person must see this call before it is sent        → person
 ├ NeedsAttention            what was applied differs from what is wanted now     → person
 ├ LedgerError               the durable store
@@ -215,6 +216,10 @@ class ConnectorBroke(HostFault):
     """A connector raised something that it did not declare."""
 
     code = "connector_broke"
+
+
+class WorkerDied(HostFault):
+    """The script's worker process died in the middle of a step."""
 
 
 class ApprovalNeeded(KeepError):

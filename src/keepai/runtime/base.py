@@ -178,7 +178,9 @@ class Runtime(Protocol):
     """A script language."""
 
     async def run(self, job: Job, host: Host) -> Ended:
-        """Run one step. Raises the `KeepError` that ended it: the host's own, or a `ScriptError`."""
+        """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`.
+
+        After `WorkerDied` the step may be run again, with a host that knows nothing of the first try."""
         ...
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...model.errors import HostFault
+from ...model.errors import HostFault, WorkerDied
 from ...model.operations import Surface
 from ..base import Job, Limits
 from .alarm import Alarm
@@ -87,6 +87,7 @@ class ForkServer:
     control: socket.socket
     _ready: asyncio.Future[None]
     _listener: asyncio.Task[None] | None = None
+    _deaf: bool = False  # it took a message no longer, and its end is not noticed yet
     _requests: dict[int, asyncio.Future[tuple[int, asyncio.Future[int]]]] = field(default_factory=dict)
     _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -103,9 +104,12 @@ class ForkServer:
         try:
             async with asyncio.timeout(_START_S_MAX):
                 await server._ready
-        except (TimeoutError, Lost) as error:
+        except TimeoutError:
             await server.close()
-            raise HostFault(f"The script runtime's fork server did not start: {error or 'no answer'}.") from None
+            raise HostFault("The script runtime's fork server did not start: no answer.") from None
+        except Lost:
+            await server.close()
+            raise WorkerDied("The script runtime's fork server died as it started.") from None
         except BaseException:
             await server.close()
             raise
@@ -114,7 +118,7 @@ class ForkServer:
     @property
     def alive(self) -> bool:
         """Whether it still listens."""
-        return self._listener is not None and not self._listener.done()
+        return self._listener is not None and not self._listener.done() and not self._deaf
 
     async def fork(self) -> Worker:
         """A new worker, locked in and ready. Raises `Lost`."""
@@ -168,6 +172,9 @@ class ForkServer:
         try:
             socket.send_fds(self.control, [f"F {number}\n".encode()], [theirs.fileno()])
             return await request
+        except ConnectionError:
+            self._deaf = True
+            raise
         finally:
             del self._requests[number]
 

@@ -11,7 +11,7 @@ import itertools
 import os
 import signal
 
-from ...model.errors import HostFault, KeepError
+from ...model.errors import HostFault, KeepError, WorkerDied
 from ..base import Ended, Host, Job
 from . import rules
 from .forks import ForkServer, Worker
@@ -40,13 +40,11 @@ class JavaScriptRuntime:
         self._closed = False
 
     async def run(self, job: Job, host: Host) -> Ended:
-        """Run one step. Raises the `KeepError` that ended it: the host's own, or a `ScriptError`."""
+        """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
         if not self._slots.take():
             await self._slots.wait()
         try:
-            return await self._attempt(job, host, again=True)
-        except Lost:
-            return await self._attempt(job, host, again=False)
+            return await self._run(job, host)
         finally:
             self._slots.leave()
 
@@ -71,35 +69,32 @@ class JavaScriptRuntime:
         self._free.clear()
         self._server = None
 
-    async def _attempt(self, job: Job, host: Host, *, again: bool) -> Ended:
-        """One try; `Lost` only if `again` and nothing has been answered, so that it can be repeated unseen."""
+    async def _run(self, job: Job, host: Host) -> Ended:
         worker = self._take_free(job) or await self._take_new()
         session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker), self._habits)
         try:
             return await session.run()
         except Lost:
-            error = await self._cause_of_death(worker, job)
-            if again and error is None and not session.answered:
-                raise
-            raise error or HostFault("The script's worker process died in the middle of a step.") from None
+            raise await self._cause_of_death(worker, job) from None
         finally:
             if not session.clean:  # met a limit, was refused or cancelled: it may be anywhere in the script
                 self._kill(worker)
             self._give_back(worker)
 
-    async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError | None:
+    async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError:
         try:
             async with asyncio.timeout(_EXIT_S_MAX):
                 code = await asyncio.shield(worker.ended)
         except (TimeoutError, Lost):
-            return None
+            return WorkerDied("The script's worker process died in the middle of a step, and its fork server with it.")
         if code == -signal.SIGXCPU:
             return rules.out_of_time(job.limits)
         if code == EXIT_OUT_OF_MEMORY:
             return rules.out_of_memory(job.limits)
         if code == -signal.SIGSYS:
             return HostFault("The script's worker made a system call that is forbidden to it and was killed.")
-        return None
+        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return WorkerDied(f"The script's worker process died in the middle of a step ({how}).")
 
     def _take_free(self, job: Job | None = None) -> Worker | None:
         """One that is free, best one that knows the job's script: to load it takes longer than most steps."""
@@ -125,7 +120,7 @@ class JavaScriptRuntime:
                 return await (await self._running_server()).fork()
             except Lost:
                 continue
-        raise HostFault("The script runtime cannot start a worker process.")
+        raise WorkerDied("The script runtime cannot start a worker process.")
 
     async def _running_server(self) -> ForkServer:
         async with self._starting:

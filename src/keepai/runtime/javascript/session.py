@@ -69,7 +69,6 @@ class Session:
         self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
         self._taking = False  # whether the host is at something that the worker does not wait for
         self._over = False  # from then on the worker belongs to somebody else
-        self.answered = False  # whether the host has already done something for this job
         self.clean = False  # whether the worker ended the job by itself and within its limits
 
     async def run(self) -> Ended:
@@ -178,7 +177,6 @@ class Session:
             raise Garbled("a mutation that expects an answer")
         if len(self._answers) > self._limits.concurrent_max:
             raise Garbled("more calls at once than allowed")
-        self.answered = True
         if self._calls == 1:
             self._habits.learn(self._job, operation, frame["args"])
         if operation.kind in rules.TOLD:
@@ -194,7 +192,7 @@ class Session:
     def _used(self) -> None:
         if self._hand is None or self._calls:
             raise Garbled("a use of nothing")
-        self._calls, self.answered = 1, True
+        self._calls = 1
         self._host.used(self._hand.operation, self._hand.reply)
 
     def _operation(self, frame: Frame) -> Operation:
