@@ -267,6 +267,48 @@ async def test_random_numbers_are_spread_over_the_unit_interval(runtime, host) -
     assert 0.47 < mean < 0.53
 
 
+# ---- what counts -------------------------------------------------------------------------------------------
+
+ITEMS = """
+  for (let n = 0; n < one; n++) await ctx.withItem("item " + n, "Item " + n, async (ctx) => {
+    if (!ctx.item.isDone) await ctx.gmail.send({to: "a" + n});
+  });
+"""
+OPEN = Reply('{"isDone":false}')
+
+
+async def test_what_is_registered_published_begun_or_sent_is_no_call_that_reads(runtime, host) -> None:
+    few = replace(LIMITS, calls_max=1)
+    await run(runtime, host, "for (let n = 0; n < 50; n++) { ctx.registerInput({}); ctx.publish('t', {}); } await ctx.gmail.get(1);", limits=few)
+    assert len(host.operations) == 101
+    host.answers["withItem"] = lambda _: OPEN
+    await run(runtime, host, ITEMS + "await ctx.gmail.get(1);", Step.ROUTINE, args=("50",), limits=few)
+    with pytest.raises(LimitExceeded, match="limit of 1"):
+        await run(runtime, host, ITEMS + "await ctx.gmail.get(1); await ctx.gmail.get(1);", Step.ROUTINE, args=("50",), limits=few)
+
+
+async def test_a_long_list_of_items_has_the_time_that_it_takes_and_each_item_no_more(runtime, host) -> None:
+    short = replace(LIMITS, compute_s=0.1)
+    host.answers["withItem"] = lambda _: OPEN
+    await run(runtime, host, ITEMS, Step.ROUTINE, args=("3000",), limits=short)
+    assert host.names.count("gmail.send") == 3000
+    with pytest.raises(LimitExceeded, match="time limit"):
+        await run(runtime, host, "await ctx.withItem('a', 'A', async () => { for (;;); });", Step.ROUTINE, limits=short)
+
+
+async def test_twenty_thousand_items_are_within_the_limits(runtime, host) -> None:
+    host.answers["withItem"] = lambda _: OPEN
+    await run(runtime, host, ITEMS, Step.ROUTINE, args=("20000",))
+    assert host.names.count("gmail.send") == 20_000
+
+
+async def test_items_without_end_meet_their_limit(runtime, host) -> None:
+    host.answers["withItem"] = lambda _: OPEN
+    with pytest.raises(LimitExceeded, match="limit of 100"):
+        await run(runtime, host, ITEMS, Step.ROUTINE, args=("1e9",), limits=replace(LIMITS, items_max=100))
+    assert host.names.count("gmail.send") == 100
+
+
 # ---- the terminal mutation --------------------------------------------------------------------------------
 
 TERMINAL = {

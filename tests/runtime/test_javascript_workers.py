@@ -405,6 +405,13 @@ async def test_a_worker_cannot_make_more_calls_than_a_script(host) -> None:
     assert len(host.operations) <= 5
 
 
+async def test_a_worker_cannot_begin_more_items_than_a_script(host) -> None:
+    said = b"".join(call(id=i, name="withItem", args=['"a"', '"A"', '"begin"']) for i in range(9))
+    with pytest.raises(LimitExceeded, match="limit of 2"):
+        await Forger().run(said, job("", Step.ROUTINE, limits=replace(LIMITS, items_max=2)), host)
+    assert len(host.operations) <= 4
+
+
 async def test_a_worker_cannot_do_what_its_step_does_not_allow(host) -> None:
     with pytest.raises(PhaseViolation):
         await Forger().run(call(name="gmail.send"), job("", Step.PREPARE), host)

@@ -54,6 +54,7 @@ class Gathered:
     publications: dict[tuple[str, str], Publication] = field(default_factory=dict)
     input_ids: set[str] = field(default_factory=set)
     published: int = 0
+    published_bytes: int = 0
 
 
 class Gate:
@@ -221,6 +222,9 @@ class Gate:
     def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
         key = (source, kind, external_id)
         if key not in self.gathered.inputs:
+            limit = self._parts.policy.events_per_run_max
+            if len(self.gathered.inputs) >= limit:
+                raise LimitExceeded(f"This run registered over {limit:,} inputs, the limit. Spread them over runs.")
             known = self._parts.ledger.read().one(
                 "input_find", workflow_id=self._run.workflow_id, source=source, type=kind, external_id=external_id,
             )
@@ -239,6 +243,7 @@ class Gate:
             entry.get("payload"), what=f"the payload of {shown(message_id)}",
             bytes_max=self._parts.policy.payload_bytes_max,
         )
+        self._count_bytes(len(payload))
         causes = self._causes(entry, names[0], message_id)
         for name in names:
             earlier = self.gathered.publications.get((name, message_id))
@@ -267,6 +272,15 @@ class Gate:
         limit = self._parts.policy.events_per_run_max
         if self.gathered.published > limit:
             raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Spread them over runs.")
+
+    def _count_bytes(self, more: int) -> None:
+        self.gathered.published_bytes += more
+        limit = self._parts.policy.events_bytes_per_run_max
+        if self.gathered.published_bytes > limit:
+            raise LimitExceeded(
+                f"The payloads that this run published are larger than {limit:,} bytes together, the limit. "
+                "Spread them over runs."
+            )
 
     def _message_id(self, given: Json, topic: str) -> str:
         if given is not None:

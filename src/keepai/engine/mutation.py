@@ -17,7 +17,7 @@ from ..ledger.transitions.mutations import Intent, Straight
 from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, canonical, digest, shown, stored, text_of
-from ..model.errors import KeepError, NeedsAttention, NotGranted, RuleBroken, Transient
+from ..model.errors import KeepError, LimitExceeded, NeedsAttention, NotGranted, RuleBroken, Transient
 from ..model.light import light
 from ..model.operations import Step
 from ..model.permissions import Mode
@@ -67,11 +67,22 @@ async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | N
     before = await _applied_before(stepper, wanted.spec, intent, earlier, unit.step)
     if before is not None:
         return before
+    _count(stepper, operation)
     if _must_ask(parts, parts.ledger.read(), run, wanted):
         await approval.ask(stepper, intent)
         return None
     mutation = await parts.ledger.write(mutations.send, run, intent, stepper.trace.take(), barrier=True)
     return await complete(stepper, mutation, unit.step)
+
+
+def _count(stepper: Stepper, operation: Operation) -> None:
+    """What is answered from the ledger does not count: a replay gets as far as it likes."""
+    stepper.sends += 1
+    limit = stepper.parts.policy.script_calls_max
+    if stepper.sends > limit:
+        raise LimitExceeded(
+            f"This run wants to send more than {limit:,} mutations, the limit. Spread them over runs.", at=operation.at,
+        )
 
 
 async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | None:

@@ -86,5 +86,6 @@ class Parts:
 def _limits(policy: Policy) -> Limits:
     return Limits(
         compute_s=policy.script_s, memory_bytes=policy.script_memory_bytes, calls_max=policy.script_calls_max,
-        message_bytes_max=policy.message_bytes_max, log_bytes_max=policy.script_log_bytes_max,
+        items_max=policy.items_per_run_max, message_bytes_max=policy.message_bytes_max,
+        log_bytes_max=policy.script_log_bytes_max,
     )

@@ -61,6 +61,7 @@ class Stepper:
         self.item_id: str | None = None  # the item in whose function a routine is
         self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult
         self.sent: Mutation | None = None  # and its intent, if it is on record with it
+        self.sends = 0  # mutations of a routine that no ledger answered
 
     def _traced(self) -> int:
         """Where the run's trace ends so far; one that has not pinned anything has none."""

@@ -8,6 +8,9 @@ from ..model.codec import sound
 from ..model.operations import Step
 from ..model.records import Traced
 
+_HELD_MAX = 64 << 20  # characters that a run keeps in memory before the rest is cut short
+_LITTLE = 100  # characters of what is cut short
+
 
 class Trace:
     """Collects one run's calls, logs and warnings; `take` empties it."""
@@ -19,6 +22,7 @@ class Trace:
         self._redactor = redactor
         self._lines: list[Traced] = []
         self._warned: set[str] = set()
+        self._held = 0  # characters of arguments and answers in them
 
     def call(
         self, step: Step, name: str, args: str, answer: str | None, error: str | None, duration_ms: int,
@@ -43,7 +47,7 @@ class Trace:
 
     def take(self) -> list[Traced]:
         """Everything since the last time."""
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._held = self._lines, [], 0
         return lines
 
     def put_back(self, lines: list[Traced]) -> None:
@@ -68,6 +72,7 @@ class Trace:
     def _short(self, text: str) -> str:
         if self._redactor is not None:
             text = self._redactor.text(text)  # before it is cut: half a secret would not be found
-        if len(text) <= self._bytes_max:
-            return text
-        return text[: self._bytes_max] + f"… ({len(text):,} characters)"
+        most = self._bytes_max if self._held < _HELD_MAX else _LITTLE
+        shown = text if len(text) <= most else text[:most] + f"… ({len(text):,} characters)"
+        self._held += len(shown)
+        return shown

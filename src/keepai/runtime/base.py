@@ -25,7 +25,8 @@ class Limits:
     compute_s: float = 5.0  # time spent computing; waiting for the host does not count
     memory_bytes: int = 64 << 20
     stack_bytes: int = 256 << 10
-    calls_max: int = 10_000
+    calls_max: int = 50_000  # peek, getByIds and reads; the host counts what it sends, publishes and registers
+    items_max: int = 100_000  # that a routine begins
     message_bytes_max: int = 4 << 20  # one call's arguments, one answer, or the result
     log_bytes_max: int = 256 << 10
     concurrent_max: int = 64  # reads under way at once

@@ -58,6 +58,12 @@ class Deadline:
                 self._left = self._due - self._now()
                 self._due = None
 
+    def extend(self, seconds: float) -> None:
+        """Give the step that computes more time."""
+        with self._lock:
+            if self._due is not None:
+                self._due += seconds
+
     @property
     def spent(self) -> bool:
         """Whether no time is left. Short bursts between calls add up here even if no tick falls into one."""

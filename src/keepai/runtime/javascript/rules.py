@@ -10,6 +10,11 @@ from ..base import Limits
 
 #: Calls that the script waits for on the spot, so that a refusal ends it exactly there.
 BLOCKING = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.WITH_ITEM, Kind.MUTATION})
+#: Calls that count against the limit of calls. What a step publishes, registers, begins or sends has limits of its own:
+#: a replay does most of that again, and is answered from the ledger.
+COUNTED = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.READ, Kind.READ_BY_ID})
+#: What each beginning and each end of an item adds to the time limit of its step, in seconds.
+ITEM_S = 0.003
 #: Calls that nothing answers: they go out with what is sent next. If one is refused, what follows it is never heard.
 TOLD = frozenset({Kind.PUBLISH})
 #: How much of them may wait to be sent.
@@ -55,7 +60,12 @@ def out_of_stack(limits: Limits, at: Location | None = None) -> LimitExceeded:
 
 def too_many_calls(limits: Limits, at: Location | None) -> LimitExceeded:
     """The step asked too often."""
-    return LimitExceeded(f"The step made more calls than its limit of {limits.calls_max:,}.", at=at)
+    return LimitExceeded(f"The step made more calls that read than its limit of {limits.calls_max:,}.", at=at)
+
+
+def too_many_items(limits: Limits, at: Location | None) -> LimitExceeded:
+    """A routine began too many items."""
+    return LimitExceeded(f"The routine began more items in one run than the limit of {limits.items_max:,}.", at=at)
 
 
 def too_large(what: str, limits: Limits, at: Location | None) -> LimitExceeded:

@@ -58,12 +58,13 @@ class Session:
         self._frame_bytes_max = frame_bytes_max(job.limits)
         self._loop = asyncio.get_running_loop()
         self._answers: dict[int, asyncio.Task[None]] = {}
-        self._calls = 0
+        self._calls = self._counted = self._borders = 0  # all; those that count; those of items
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
         self._foreseen: Operation | None = None
         self._tried = False  # whether the worker has said how its try of `mutate` went
-        self._compute_left = job.limits.compute_s + _GRACE_S
+        self._compute_s = job.limits.compute_s
+        self._compute_left = self._compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
         self._used_s = worker.used_s()
         self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
@@ -193,18 +194,34 @@ class Session:
         if self._hand is None or self._calls:
             raise Garbled("a use of nothing")
         self._calls = 1
+        self._count(None)
         self._host.used(self._hand.operation, self._hand.reply)
 
     def _operation(self, frame: Frame) -> Operation:
         """What the step asks for; it is counted, and what it may not ask for ends it."""
         name, kind, args, at = self._named(frame, self._job.step, self._job.allowed)
         self._calls += 1
-        if self._calls > self._limits.calls_max:
-            raise self._refused(rules.too_many_calls(self._limits, at))
+        if kind in rules.COUNTED:
+            self._count(at)
+        elif kind is Kind.WITH_ITEM:
+            self._count_border(at)
         try:
             return Operation(name, kind, self._decoded(name, args, at), at)
         except ScriptError as error:
             raise self._refused(error, at) from None
+
+    def _count(self, at: Location | None) -> None:
+        self._counted += 1
+        if self._counted > self._limits.calls_max:
+            raise self._refused(rules.too_many_calls(self._limits, at))
+
+    def _count_border(self, at: Location | None) -> None:
+        """An item begins or ends: a long list may take its time, a list without end may not."""
+        self._borders += 1
+        if self._borders > 2 * self._limits.items_max:
+            raise self._refused(rules.too_many_items(self._limits, at))
+        self._compute_s += rules.ITEM_S
+        self._compute_left += rules.ITEM_S
 
     def _named(
         self, frame: Frame, step: Step, allowed: frozenset[Kind],
@@ -394,7 +411,7 @@ class Session:
             self._look()
         elif self._taking:  # it may have said more: its host has not come to that
             self._loop.call_later(_LATE_S, self._too_late, since)
-        elif self._worker.used_s() - self._used_s < self._limits.compute_s and self._extended < _PATIENCE:
+        elif self._worker.used_s() - self._used_s < self._compute_s and self._extended < _PATIENCE:
             self._extended += 1
             self._compute_left += self._limits.compute_s
             self._look()

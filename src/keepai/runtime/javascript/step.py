@@ -66,7 +66,7 @@ class StepRun:
         self._told = b""  # calls without an answer that have not been sent yet
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
-        self._calls = 0
+        self._calls = self._counted = 0
         self._fixed = job.fixed  # while an item is at work, that of the item
         begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
@@ -174,8 +174,8 @@ class StepRun:
         if kind is None or kind not in job.allowed:
             raise rules.forbidden(name, kind or Kind.READ, job.step, at)
         self._calls += 1
-        if self._calls > self._limits.calls_max:
-            raise rules.too_many_calls(self._limits, at)
+        if kind in rules.COUNTED:
+            self._count(at)
         self._check_size(f"What ctx.{name} was given", args, at)
         is_last = kind is Kind.MUTATION and job.step is Step.MUTATE
         frame = call_frame(
@@ -190,6 +190,7 @@ class StepRun:
             reply = self._ask(int(number), frame)
             if kind is Kind.WITH_ITEM:
                 self._fixed = fixed_of(reply) or job.fixed
+                self._deadline.extend(rules.ITEM_S)
             return str(reply["text"])
         self._hold(int(number), frame, len(args))
         return None
@@ -197,8 +198,14 @@ class StepRun:
     def _use(self, hand: Hand) -> str:
         """The answer that came with the job; it was checked there."""
         self._calls += 1
+        self._count(None)
         self._tell(used_frame(self._number))
         return hand.text
+
+    def _count(self, at: Location | None) -> None:
+        self._counted += 1
+        if self._counted > self._limits.calls_max:
+            raise rules.too_many_calls(self._limits, at)
 
     def _at(self, read: str) -> Location | None:
         """Where a call is, best by where its member was read; no text at all means that there is no such place."""
