@@ -72,6 +72,17 @@ def test_check_makes_no_ledger(place: Place) -> None:
     assert not (place.folder / "keep.db").exists()
 
 
+def test_a_deploy_refuses_a_script_that_cannot_be_loaded_with_its_place(place: Place) -> None:
+    flow = (place.folder / "flow.js").read_text()
+    (place.folder / "bad.js").write_text("\nnull.x;\n" + flow)
+    result = place.type("deploy", "bad.js", "--grant", "all", code=3)
+    assert "bad.js:2:1 error does-not-load" in result.stderr
+    printed = json.loads(place.type("deploy", "bad.js", "--grant", "all", "--json", code=3).stdout)
+    [found] = [each for each in printed["findings"] if each["severity"] == "error"]
+    assert (found["code"], found["line"]) == ("does-not-load", 2)
+    assert "1.0 deployed" in place.type("deploy", "flow.js").stdout, "nothing was kept of the other"
+
+
 def test_a_deploy_says_what_is_not_granted(place: Place) -> None:
     told = place.type("deploy", "flow.js", "--grant", "gmail.search").stdout
     assert "email-to-sheets 1.0 deployed" in told

@@ -221,6 +221,9 @@ class Script:
             return Ended(mutation=CALLED)
         return Ended(None)
 
+    async def load(self, *script: Any) -> None:
+        """There is nothing to load."""
+
     async def close(self) -> None:
         return None
 

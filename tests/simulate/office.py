@@ -76,6 +76,9 @@ class Stub:
         before = json.loads(job.args[0]) if job.args[0] else {}
         return Ended(encode({"n": before.get("n", 0) + 1}))
 
+    async def load(self, *script: Any) -> None:
+        """There is nothing to load."""
+
     async def close(self) -> None:
         """There is nothing to end."""
 

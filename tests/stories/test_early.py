@@ -91,6 +91,10 @@ class Watched:
         finally:
             self._rest(number)
 
+    async def load(self, *script: Any) -> None:
+        """Load a script."""
+        await self.real.load(*script)
+
     async def close(self) -> None:
         """End every worker."""
         await self.real.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,6 +41,9 @@ class Dies:
             await answering
         await host.answer(Operation("withItem", Kind.WITH_ITEM, ("a", "Item a", "end"), None))
         return Ended()
+
+    async def load(self, *script: Any) -> None:
+        """There is nothing to load."""
 
     async def close(self) -> None:
         """Nothing to end."""

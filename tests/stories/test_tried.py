@@ -79,6 +79,10 @@ class Watched:
             self.tried.append(ended.followed.ended)
         return ended
 
+    async def load(self, *script: Any) -> None:
+        """Load a script."""
+        await self.real.load(*script)
+
     async def close(self) -> None:
         """End every worker."""
         await self.real.close()

@@ -1,10 +1,10 @@
-"""Deploying: check, number, store and activate a script version. It runs nothing."""
+"""Deploying: check, load, number, store and activate a script version. It runs none of its handlers."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..connectors.base import OperationSpec
@@ -12,15 +12,27 @@ from ..ledger.base import Row
 from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
-from ..model.errors import ConfigError, Conflict, Finding, NotFound, Refused, ScriptInvalid
+from ..model.errors import (
+    ConfigError,
+    Conflict,
+    Finding,
+    HostFault,
+    Location,
+    NotFound,
+    Refused,
+    ScriptError,
+    ScriptInvalid,
+    WorkerDied,
+)
 from ..model.operations import Kind
 from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, grant_of
 from ..model.records import Record
 from ..script.check import check
+from ..script.findings import ERROR
 from ..script.manifest import HandlerKind, Manifest
 from ..script.message_ids import MessageIds
 from . import scheduler
-from .parts import Parts
+from .parts import TRIES_MAX, Parts
 
 AUTHORS = ("person", "planner", "maintainer")
 
@@ -101,8 +113,12 @@ async def plan(
         raise ScriptInvalid(checked.findings)
     if author not in AUTHORS:
         raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
-    manifest, existing = checked.manifest, _existing(parts, workflow_id, checked.manifest.name)
-    wanted, earlier, source_hash = _wanted(parts, grants, manifest), _earlier(parts, existing), digest(source)
+    manifest, source_hash = checked.manifest, digest(source)
+    existing = _existing(parts, workflow_id, manifest.name)
+    if existing is None or not _same(parts, existing, source_hash):
+        await _check_loads(parts, source, checked.findings)
+        existing = _existing(parts, workflow_id, manifest.name)  # that took a while
+    wanted, earlier = _wanted(parts, grants, manifest), _earlier(parts, existing)
     same = existing is not None and _same(parts, existing, source_hash)
     if existing is not None and not same:
         _check_successor(parts, existing, manifest, earlier, author, strand)
@@ -129,6 +145,23 @@ def _due(parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
         ran_at = known["ran_at"] if known else None
         due[handler.name] = scheduler.first_run_at(handler, ran_at, parts.policy, now, parts.ran(workflow_id))
     return due
+
+
+async def _check_loads(parts: Parts, source: str, findings: Sequence[Finding]) -> None:
+    """Refuse a script whose top level does not get through: none of its handlers could ever run."""
+    for _ in range(TRIES_MAX):
+        try:
+            await parts.runtime.load(source, parts.surface, parts.limits())
+            return
+        except WorkerDied as death:
+            last = death
+        except ScriptError as error:
+            at = error.at or Location(1, 1)
+            raise ScriptInvalid([*findings, Finding(
+                "does-not-load", ERROR, at.line, at.column, f"The script cannot be loaded: {error.message}",
+                "Mend what stands outside of the handlers: it runs before each of their steps.",
+            )]) from error
+    raise HostFault(f"The script was not deployed, because it could not be loaded as a trial: {last.message}") from last
 
 
 def _check_successor(

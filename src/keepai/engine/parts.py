@@ -20,6 +20,8 @@ from ..script.manifest import Manifest, from_text
 from .closures import Closures
 from .scheduler import TIMES_MAX, Ran
 
+TRIES_MAX = 20  # of a step, or of loading a script, whose worker process dies each time
+
 
 def _nobody(workflow_id: str | None = None) -> None:
     """Before there is a host, nobody is woken."""

@@ -19,12 +19,10 @@ from ..runtime.base import Ahead, Ended, Fixed, Followed, Job, Operation, Then
 from ..script.manifest import Handler
 from .early import Early, Tried
 from .gate import Gate, Work
-from .parts import Loaded, Parts
+from .parts import TRIES_MAX, Loaded, Parts
 from .permission import Permissions
 from .prepare_result import Wishes, wishes_of
 from .trace import Trace
-
-_TRIES_MAX = 20  # of a step whose worker process dies each time
 
 
 @light
@@ -91,7 +89,7 @@ class Stepper:
 
         If its worker process dies it is run again from the start, and nothing that it gathered counts."""
         self.at = step
-        for _ in range(_TRIES_MAX):
+        for _ in range(TRIES_MAX):
             gate = self._gate(step, items)
             try:
                 return await self._ended(step, args, state, fixed, gate), gate
@@ -101,7 +99,7 @@ class Stepper:
             if items is not None:
                 items.begin_again()
         raise HostFault(
-            f"The worker process died {_TRIES_MAX} times in a row while it ran {step} of {self.handler.name!r}; "
+            f"The worker process died {TRIES_MAX} times in a row while it ran {step} of {self.handler.name!r}; "
             f"it is not tried again by itself. The last time: {last.message} Look at the machine's memory and at the "
             "host's log, then retry the run."
         ) from last

@@ -72,6 +72,7 @@ class Job:
     begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
     ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
     then: Then | None = field(default=None, compare=False)  # for `next`: the `prepare` to try right after it
+    only_load: bool = False  # run the script's top level and no handler
 
 
 @light
@@ -182,6 +183,10 @@ class Runtime(Protocol):
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`.
 
         After `WorkerDied` the step may be run again, with a host that knows nothing of the first try."""
+        ...
+
+    async def load(self, source: str, surface: Surface, limits: Limits) -> None:
+        """Run a script's top level, and no handler. Raises the `ScriptError` that ended it, or `WorkerDied`."""
         ...
 
     async def close(self) -> None:

@@ -45,6 +45,7 @@ CODES: Mapping[str, Meaning] = MappingProxyType({
         "too-slow": "The script has so many errors that reading it was given up.",
         "too-many-findings": "There are more findings than are listed, and errors among the rest.",
         "syntax": "The text is not JavaScript.",
+        "does-not-load": "The script's top level throws, never ends or exceeds a limit; only `deploy` finds this.",
         "await-outside-async": "`await` stands in a function that is not `async`.",
         "import": "The script imports something; scripts see only `ctx`.",
         "extra-export": "The script exports something besides its workflow.",

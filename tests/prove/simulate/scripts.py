@@ -150,6 +150,9 @@ class Stub:
             return None  # it throws again when it is run by itself, and is heard
         return tried and tried.mutation
 
+    async def load(self, *script: Any) -> None:
+        """There is nothing to load."""
+
     async def close(self) -> None:
         """Nothing to end."""
 

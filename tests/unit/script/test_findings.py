@@ -779,7 +779,7 @@ CASES = [
 ]
 
 #: Found by tests of their own.
-ELSEWHERE = {"too-large", "too-deep", "too-slow", "too-many-findings"}
+ELSEWHERE = {"does-not-load", "too-large", "too-deep", "too-slow", "too-many-findings"}
 
 
 def test_the_clean_script_has_no_findings() -> None:

@@ -395,6 +395,7 @@
     if (workflow === undefined) {
       host("wrong", "The script's default export is not a Keep.workflow({…}); write `export default Keep.workflow({…})`.", "");
     }
+    if (step < 0) return host("="); // it was only to be loaded
     const group = GROUPS[step];
     const method = METHODS[step];
     const handler = own(own(workflow, group), name);

@@ -183,7 +183,8 @@ def _step(job: Job, hand: Hand | None) -> str:
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
     return (
         f'"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],"state":{_quoted(job.state)},'
-        f'"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand}'
+        f'"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand},'
+        f'"only_load":{"true" if job.only_load else "false"}'
     )
 
 
@@ -214,7 +215,7 @@ def job_of(frame: Frame, script: Script) -> Job:
         state=frame["state"], surface=script.surface, allowed=_kinds(frame["allowed"]),
         limits=script.limits, fixed=fixed_of(frame),
         begun_ms=frame["begun_ms"],
-        ahead=None if ahead is None else Ahead(_kinds(ahead[1]), ahead[0]),
+        ahead=None if ahead is None else Ahead(_kinds(ahead[1]), ahead[0]), only_load=frame["only_load"],
     )
 
 

@@ -12,7 +12,8 @@ import os
 import signal
 
 from ...model.errors import HostFault, KeepError, WorkerDied
-from ..base import Ended, Host, Job
+from ...model.operations import Step, Surface
+from ..base import Ended, Host, Job, Limits, LogLine, Operation, Reply
 from . import rules
 from .forks import ForkServer, Worker
 from .habits import Habits
@@ -24,6 +25,22 @@ from .worker import EXIT_OUT_OF_MEMORY
 
 _JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
 _EXIT_S_MAX = 1.0
+
+
+class _Silent:
+    """The host of a script that is only loaded: it may ask for nothing, and its log is not kept."""
+
+    async def answer(self, operation: Operation) -> Reply:
+        raise HostFault(f"ctx.{operation.name} was called while the script was loaded.")
+
+    def foresee(self, operation: Operation) -> Reply | None:
+        return None
+
+    def used(self, operation: Operation, reply: Reply) -> None:
+        raise HostFault(f"ctx.{operation.name} was called while the script was loaded.")
+
+    def log(self, line: LogLine) -> None:
+        pass
 
 
 class JavaScriptRuntime:
@@ -47,6 +64,11 @@ class JavaScriptRuntime:
             return await self._run(job, host)
         finally:
             self._slots.leave()
+
+    async def load(self, source: str, surface: Surface, limits: Limits) -> None:
+        """Run a script's top level, and no handler. Raises the `ScriptError` that ended it, or `WorkerDied`."""
+        job = Job(source, Step.PRODUCER, "", (), None, surface, frozenset(), limits, only_load=True)
+        await self.run(job, _Silent())
 
     async def protections(self) -> tuple[Protection, ...]:
         """The locks that hold a worker on this machine, and those that are missing."""

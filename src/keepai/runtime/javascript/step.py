@@ -32,6 +32,7 @@ _MEMORY_MESSAGE = "InternalError: out of memory"
 
 #: Step → the number by which bootstrap knows where its function is.
 _PLACES: Mapping[Step, int] = {Step.PRODUCER: 0, Step.PREPARE: 1, Step.MUTATE: 2, Step.NEXT: 3, Step.ROUTINE: 4}
+_ONLY_LOAD = -1
 
 
 class TerminalCall(Exception):
@@ -342,7 +343,8 @@ def _start_text(job: Job) -> str:
     state = 2 if job.state else 1 if job.step is Step.NEXT else 0
     args = ",".join(["null", *[arg or "null" for arg in job.args]])
     absent = [place for place, arg in enumerate(job.args, 1) if arg is None] if None in job.args else "[]"
-    return f'[{_PLACES[job.step]},{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
+    place = _ONLY_LOAD if job.only_load else _PLACES[job.step]
+    return f'[{place},{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
 
 
 def _texts(joined: str) -> list[str]:
