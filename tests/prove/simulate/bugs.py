@@ -34,9 +34,9 @@ from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.transitions import acts, items, mutations, runs
+from keepai.ledger.transitions import acts, events, items, mutations, runs
 from keepai.model.codec import encode
-from keepai.model.errors import OutcomeUnknown, Transient
+from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
 from keepai.model.states import MutationStatus, Phase
 from keepai.views import questions
 from tests.prove.simulate.memory import Patch, replaced
@@ -240,6 +240,15 @@ def _first_cause(tx: Any, run: Any, end: Any, *follow: Any) -> Any:
     return _commit_consumer(First(), run, end, *follow)
 
 
+_hold = events._hold
+
+
+def _hold_and_tie(tx: Any, event: Any, run_id: str, entry: Any, revisions_max: int) -> None:
+    """What is published over an event that has ended is behind what was done for it before, too."""
+    _hold(tx, event, run_id, entry, revisions_max)
+    events._tie(tx, event["workflow_id"], event["id"], entry.causes, event["attempt"], event["revision"])
+
+
 # -- who goes on, and from where ---------------------------------------------------------------------
 
 _carry = relaunch.carry
@@ -319,6 +328,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "approval_asks_nobody": lambda: [(questions, "_PERSON_KINDS", {}), (questions, "ACTIONS", {
         **questions.ACTIONS, "attention": ()})],
     "act_without_version_check": lambda: [(acts, "judge", _nothing)],
+    "skip_during_prepare_fails_the_run": lambda: [(events, "Overtaken", lambda said, event_id: RuleBroken(said))],
     # What is recorded, and when.
     "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed("send", "prepare_and_send"))],
     "intent_not_synced_with_prepare": lambda: [(SqliteLedger, "write", _relaxed("prepare_and_send"))],
@@ -332,6 +342,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "events_stay_pending": lambda: [
         _statement("event_end_reserved", "where reserved_by = :run_id", "where 0 and :run_id")],
     "ledger_not_consulted": lambda: [_statement("mutation_same", "= :mutation_key", "= :mutation_key and 0")],
+    "late_input_is_a_cause": lambda: [(events, "_hold", _hold_and_tie)],
     # Items.
     "item_attempt_not_pinned": lambda: [_statement("item_enter", ", attempt = excluded.attempt", "")],
     "item_never_done": lambda: [(items, "end_item", _nothing)],

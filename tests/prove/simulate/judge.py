@@ -45,11 +45,17 @@ def _effects(world: World, read: Reader) -> None:
                 filed[id] += count
         elif count > told[unit]:
             world.problems.append(f"{operation} of {unit!r} took place {count} times for {told[unit]} events")
+    if world.weather.shared:
+        filed = Counter({"newest": sum(filed.values())})
+        _caused(world, read)
     world.problems += [
         f"order {id} was filed {count} times in {attempts.get(id, 0)} attempts"
         for id, count in filed.items() if count > attempts.get(id, 0)
     ]
     acts = {act for (act,) in connection.execute("select distinct act from action")}
+    if world.weather.skips and list(connection.execute(
+            "select 1 from transition where machine = 'status' and target = 'failed'")):
+        world.problems.append("a run failed, and nothing was wrong but that a person was quicker")
     if world.weather.calm and acts - {"deploy", "reprocess"}:
         world.problems.append(f"nothing went wrong, and somebody was asked: {sorted(acts)}")
     if not acts & {"skip_run", "skip_input", "reject", "skip_event", "finish"}:
@@ -86,6 +92,24 @@ def _bounded(world: World) -> None:
             world.problems.append(f"the same thing failed {sent[lineage, key]} times, and was sent again each time")
         if resolution is not None:
             del sent[lineage, key]
+
+
+def _caused(world: World, read: Reader) -> None:
+    """Where all orders are one event: what was sent is caused by the order that it names and by those that it replaced
+    before it was taken, not by one that came later; an order that nothing was sent for is late."""
+    names = {i.id: i.external_id for i in _now(world, world.keep.inputs("orders"))}  # type: ignore[union-attr]
+    place = {id: number for number, id in enumerate(world.outside.orders)}
+    sent = set[str]()
+    for output in _now(world, world.keep.outputs("orders")):  # type: ignore[union-attr]
+        if output.mutation.operation != "add":
+            continue
+        newest, causes = output.mutation.params["unit"], {names[i.id] for i in output.inputs}
+        sent |= causes
+        if newest not in causes or any(place[id] > place[newest] for id in causes):
+            world.problems.append(f"rows.add of {newest} is said to be caused by {sorted(causes)}")
+    for input in _now(world, world.keep.inputs("orders")):  # type: ignore[union-attr]
+        if (input.status == "done") != (input.external_id in sent) and input.status != "pending":
+            world.problems.append(f"order {input.external_id} is {input.status}, and was caused to be sent: {sent}")
 
 
 def _approved(world: World) -> None:

@@ -8,6 +8,7 @@ after enough time all work is done or stands as an explained question.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
 import os
@@ -31,7 +32,7 @@ from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
 from keepai.model import points
-from keepai.model.errors import LedgerUnusable
+from keepai.model.errors import LedgerUnusable, Refused
 from keepai.script.manifest import Manifest
 from keepai.testing import Crashed
 from tests.prove.simulate.loop import HOST, SimLoop
@@ -44,7 +45,7 @@ HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
 SPECIAL_EVERY = 32  # seeds
 #: Which of them → what they are for; whatever else there is happens in the others.
-SPECIAL = {0: "calm", 16: "calm", 17: "doubt", 19: "change"}
+SPECIAL = {0: "calm", 16: "calm", 17: "doubt", 19: "change", 24: "skips", 28: "shared"}
 CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its seals at the end
 #: Events that a consumer left are not looked at again by the hour: nothing may rest on that.
 POLICY = Policy(
@@ -85,6 +86,8 @@ class Weather:
     tabs: int
     queues: float  # chance that a commit has to wait for its turn
     calm: bool = False  # nothing goes wrong, so nobody may be asked for anything
+    skips: float = 0.0  # chance that somebody skips what `prepare` has just looked at
+    shared: bool = False  # every order is published as the same event
 
 
 def is_checked(seed: int) -> bool:
@@ -118,6 +121,10 @@ def weather(seed: int) -> Weather:
             return replace(mild, manners=Manners(lose_answer=0.7, never_tells=0.8), tabs=3, calm=False)
         case "change":  # versions with and without handlers, while much is refused
             return replace(mild, manners=Manners(refuse=0.5, lose_answer=0.2), shape="both", deploys=8, calm=False)
+        case "skips":  # nothing but people who are quicker than `prepare`
+            return replace(mild, shape="flow", orders=8, reprocesses=0, calm=False, skips=0.4)
+        case "shared":  # inputs that come before, while and after their one event is worked on
+            return replace(mild, shape="flow", orders=5, shared=True)
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
     return Weather(
         manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.25, 0.5, 1.2]),
@@ -227,9 +234,25 @@ class World:
         async def written(ledger: Any, verb: Any, *args: Any, **kwargs: Any) -> Any:
             if self.random.random() < self.weather.queues:
                 await asyncio.sleep(self.random.choice([0.0, 0.0, 0.002, 2.0]))
+            if self.weather.skips and verb.__name__ in ("prepare", "prepare_and_send"):
+                await self._skip_something()
             return await write(ledger, verb, *args, **kwargs)
 
         return written
+
+    async def _skip_something(self) -> None:
+        """A person skips an event that waits, or the input behind it."""
+        keep = self.keep
+        if keep is None or self.random.random() >= self.weather.skips:
+            return
+        waiting = [e for e in await keep.events("orders", status="pending") if not e.reserved_by and e.caused_by]
+        if waiting:
+            event = self.random.choice(waiting)
+            with contextlib.suppress(Refused):  # the input has another event in hand
+                if self.random.random() < 0.5:
+                    await keep.skip_event(event.id)
+                else:
+                    await keep.skip_input(event.caused_by[0])
 
     def at_point(self, name: str) -> None:
         """The process may die at any named point."""
@@ -434,7 +457,8 @@ def _play(world: World) -> None:
     loop, sky = world.loop, world.weather
     grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
     world.start()
-    world.spawn(world.person().deploy(script(world.random.randint(1, 3), sky.shape), grants))
+    first = 200 if sky.shared else 0
+    world.spawn(world.person().deploy(script(first + world.random.randint(1, 3), sky.shape), grants))
     for _ in range(sky.orders):
         world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
                               context=contextvars.Context())
@@ -452,7 +476,7 @@ def _play(world: World) -> None:
     loop._frozen.clear()
     if not world.host:
         loop.run(loop.time() + 10)
-    world.spawn(world.person().deploy(script(3, sky.shape)))
+    world.spawn(world.person().deploy(script(first + 3, sky.shape)))
     world.spawn(world.person().tidy())
     loop.run(loop.time() + 10)  # until that version is there: without a consumer for them, events count as at rest
     ends = loop.time() + 72 * HOUR

@@ -20,7 +20,8 @@ from keepai.runtime.base import Ahead, Ended, Followed, Host, Job, LogLine, Oper
 _HEAD = """
 // variant VARIANT
 const limit = (VARIANT % 3) + 1;
-const broken = VARIANT >= 100;
+const broken = VARIANT >= 100 && VARIANT < 200;
+const shared = VARIANT >= 200;
 export default Keep.workflow({
   name: "orders",
 """
@@ -34,7 +35,7 @@ _FLOW = """
         const orders = await ctx.orders.list({});
         for (const id of orders.slice(seen)) {
           const inputId = ctx.registerInput({ source: "orders", type: "order", id, title: "Order " + id });
-          await ctx.publish("orders", { messageId: id, inputId, payload: { id } });
+          await ctx.publish("orders", { messageId: shared ? "newest" : id, inputId, payload: { id } });
         }
         return { seen: orders.length };
       },
@@ -46,7 +47,8 @@ _FLOW = """
       async prepare(ctx, state) {
         const events = await ctx.peek("orders", { limit });
         const ids = events.map((e) => e.messageId);
-        return { reservations: [{ topic: "orders", ids }], data: { unit: ids.join("+") }, ui: { title: "File" } };
+        const unit = shared ? events.map((e) => e.payload.id).join("+") : ids.join("+");
+        return { reservations: [{ topic: "orders", ids }], data: { unit }, ui: { title: "File" } };
       },
       async mutate(ctx, prepared) {
         if (broken) throw new Error("broken");
@@ -101,7 +103,8 @@ GRANTED = ("orders.list", "rows.add", "mails.send", "hooks.fire")
 
 
 def script(variant: int, shape: str = "both") -> str:
-    """One version: the variant decides how many orders are filed at once; from 100 on it is broken."""
+    """One version: the variant decides how many orders are filed at once; from 100 on it is broken, and from 200 on
+    every order is published as the same event."""
     return (_HEAD + SHAPES[shape] + "});\n").replace("VARIANT", str(variant))
 
 
@@ -182,7 +185,7 @@ class _Foreseeing:
 class _Step:
     def __init__(self, job: Job, host: Host, variant: int) -> None:
         self._job, self._host = job, host
-        self.limit, self.broken = variant % 3 + 1, variant >= 100
+        self.limit, self.broken, self.shared = variant % 3 + 1, 100 <= variant < 200, variant >= 200
 
     def _operation(self, name: str, *args: Any) -> Operation:
         kind = self._job.surface.kind(name)
@@ -199,14 +202,15 @@ class _Step:
         for id in orders[seen:]:
             entry = {"source": "orders", "type": "order", "id": id, "title": f"Order {id}"}
             input_id = await self.ask("registerInput", entry)
-            await self.ask("publish", "orders", {"messageId": id, "inputId": input_id, "payload": {"id": id}})
+            name = "newest" if self.shared else id
+            await self.ask("publish", "orders", {"messageId": name, "inputId": input_id, "payload": {"id": id}})
         return {"seen": len(orders)}
 
     async def file_prepare(self, state: Any) -> Any:
         events = await self.ask("peek", "orders", {"limit": self.limit})
         ids = [event["messageId"] for event in events]
-        return {"reservations": [{"topic": "orders", "ids": ids}], "data": {"unit": "+".join(ids)},
-                "ui": {"title": "File"}}
+        unit = "+".join([event["payload"]["id"] for event in events] if self.shared else ids)
+        return {"reservations": [{"topic": "orders", "ids": ids}], "data": {"unit": unit}, "ui": {"title": "File"}}
 
     async def file_mutate(self, prepared: Any) -> Any:
         if self.broken:

@@ -13,7 +13,7 @@ from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.prove.simulate.outside import Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.scripts import Stub, every_other, script
 
-_EVENTS = [{"messageId": id, "payload": {"unit": id}} for id in ("o1", "o2", "o3")]
+_EVENTS = [{"messageId": id, "payload": {"id": f"{id} itself", "unit": id}} for id in ("o1", "o2", "o3")]
 _RESULT = {"id": "r1", "unit": "o1"}
 _PREPARED = {"reservations": [], "data": {"unit": "o1"}, "ui": {"title": "File"}}
 
@@ -67,7 +67,7 @@ class Recorder:
 async def test_every_step_asks_and_answers_the_same() -> None:
     sandbox, always = JavaScriptRuntime(workers_max=1), Stub(lambda *run: True)
     try:
-        for variant in (1, 2, 3, 101):
+        for variant in (1, 2, 3, 101, 201):
             for case in STEPS:
                 real, stub = [await _did(runtime, variant, *case) for runtime in (sandbox, always)]
                 assert real == stub, (variant, case)

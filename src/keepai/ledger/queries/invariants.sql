@@ -88,6 +88,11 @@ cross join reservation_cause c on c.workflow_id = r.workflow_id and c.run_id = r
 -- A cause of an event with a payload that the event does not have.
 select c.event_id, c.input_id from event_cause c join event e on e.id = c.event_id where c.revision > e.revision;
 
+-- name: never_cause_came_later
+-- An input behind what a run reserved that came in after the run had begun.
+select c.run_id, c.input_id from reservation_cause c join run r on r.id = c.run_id join input i on i.id = c.input_id
+where i.seq > r.seq;
+
 -- name: never_run_not_pinned
 -- A run past prepare without its PrepareResult.
 select id, phase from run
