@@ -25,7 +25,7 @@ from .ledger.sqlite.store import SqliteLedger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
-from .model.records import Escalation, Event, Input, Item, Mutation, Output, Run, Workflow
+from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
 from .runtime.javascript.runtime import JavaScriptRuntime
 from .views.blast import Blast, Moment
@@ -117,41 +117,49 @@ class Keep:
         """Every workflow and how it stands."""
         return self.views.workflows(self._clock.now_ms())
 
-    async def inputs(self, wf: str, status: str | None = None, search: str | None = None) -> list[Input]:
+    # Lists are oldest first, at most 100,000 entries or `limit`; if more follow, `cursor` is the id to give as `after`.
+
+    async def inputs(
+        self, wf: str, status: str | None = None, search: str | None = None, *, limit: int | None = None,
+        after: str | None = None,
+    ) -> Rows[Input]:
         """What came in."""
-        return self.views.inputs(wf, status, search)
+        return self.views.inputs(wf, status, search, limit, after)
 
     async def input(self, id: str) -> Input:
         """One input, with its outputs and events."""
         return self.views.input(id)
 
-    async def outputs(self, wf: str) -> list[Output]:
-        """What went out, with the inputs behind it."""
-        return self.views.outputs(wf)
+    async def outputs(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Output]:
+        """What went out, with the inputs behind it; `after` is the id of a mutation."""
+        return self.views.outputs(wf, limit, after)
 
-    async def events(self, wf: str, topic: str | None = None, status: str | None = None) -> list[Event]:
+    async def events(
+        self, wf: str, topic: str | None = None, status: str | None = None, *, limit: int | None = None,
+        after: str | None = None,
+    ) -> Rows[Event]:
         """Events, in the order in which they came."""
-        return self.views.events(wf, topic, status)
+        return self.views.events(wf, topic, status, limit, after)
 
     async def event(self, id: str) -> Event:
         """One event, with the payloads that came too late for it."""
         return self.views.event(id)
 
-    async def runs(self, wf: str) -> list[Run]:
+    async def runs(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Run]:
         """Every attempt at every handler."""
-        return self.views.runs(wf)
+        return self.views.runs(wf, limit, after)
 
     async def run(self, id: str) -> Run:
         """One run."""
         return self.views.run(id)
 
-    async def mutations(self, wf: str) -> list[Mutation]:
+    async def mutations(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Mutation]:
         """Every side effect."""
-        return self.views.mutations(wf)
+        return self.views.mutations(wf, limit, after)
 
-    async def items(self, wf: str) -> list[Item]:
+    async def items(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Item]:
         """The units of the routines' work."""
-        return self.views.items(wf)
+        return self.views.items(wf, limit, after)
 
     async def needs_you(self, wf: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, oldest first."""

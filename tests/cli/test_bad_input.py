@@ -172,7 +172,7 @@ def test_a_folder_that_may_not_be_written_is_told(closed_folder: Path) -> None:
     (("statu",), "There is no command 'statu'. Did you mean 'status'?"),
     (("pause",), "Missing argument 'WORKFLOW'"),
     (("runs", "x", "--last", "0"), "0 is not in the range x>=1"),
-    (("inputs", "x", "--status", "lost"), "'lost' is not one of 'pending', 'done', 'skipped'"),
+    (("inputs", "x", "--status", "lost"), "'lost' is not one of 'pending', 'done', 'late', 'skipped'"),
     (("deploy",), "Missing argument 'FILE'"),
 ])
 def test_a_command_that_is_wrong_is_a_usage_error(place: Place, typed: tuple[str, ...], told: str) -> None:

@@ -128,7 +128,7 @@ def test_the_input_of_an_item_says_what_holds_it(failed: Place) -> None:
 def test_items_can_be_narrowed_and_are_counted(sorted_: Place) -> None:
     assert sorted_.json("items", "sorting", "--status", "failed") == []
     assert sorted_.type("items", "sorting", "--status", "skipped").stderr == "None.\n"
-    assert "… and 1 earlier item: --last 2 shows all." in sorted_.type("items", "sorting", "--last", "1").stderr
+    assert "… and earlier ones: --last 2 shows more" in sorted_.type("items", "sorting", "--last", "1").stderr
     assert sorted_.type("items", "sorting", "--status", "lost", code=2)
 
 
@@ -303,8 +303,7 @@ def test_an_item_is_worked_on_once_more_by_a_running_host(sorted_: Place, hosts:
     sorted_.type("reprocess", item(sorted_, "one")["id"])
     until(lambda: item(sorted_, "one")["applied"] == 4)
     found = item(sorted_, "two")
-    sorted_.type("skip", found["input_id"])
-    assert "skipped already" in sorted_.type("skip", found["id"], code=1).stderr
+    assert "it is done already" in sorted_.type("skip", found["input_id"], code=1).stderr
 
 
 def test_an_item_that_a_run_has_in_hand_is_not_reprocessed(failed: Place) -> None:
@@ -315,6 +314,7 @@ def test_an_item_that_was_left_is_skipped_with_its_input(left: Place) -> None:
     found = item(left)
     assert left.json("skip", found["id"])["subject"] == found["input_id"]
     assert item(left)["status"] == "skipped"
+    assert "skipped already" in left.type("skip", found["id"], code=1).stderr
 
 
 def test_run_now_queues_routines(sorted_: Place) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ def test_inputs_that_are_not_shown_are_counted(worked: Place) -> None:
     result = worked.type("inputs", "email-to-sheets", "--last", "1")
     assert "Lunch?" in result.stdout
     assert "Invoice 1" not in result.stdout
-    assert "… and 1 earlier input: --last 2 shows all." in result.stderr
+    assert "… and earlier ones: --last 2 shows more, --limit 50 begins with the oldest." in result.stderr
 
 
 def test_an_input_that_waits_says_for_what(blocked: Place) -> None:
@@ -275,3 +276,30 @@ def test_what_came_after_its_event_was_finished_can_be_seen(place: Place) -> Non
         assert "revision 2" in told, look
     assert place.json("why", late["id"])["held"][0]["payload"] == {"subject": "second"}
     assert f"keep reprocess {held['event_id']}" in place.type("why", late["id"]).stdout
+
+
+@pytest.mark.parametrize("look", ["inputs", "outputs", "runs"])
+def test_a_list_goes_on_page_by_page_from_the_oldest(worked: Place, look: str) -> None:
+    def ids(entries: list[dict[str, Any]]) -> list[str]:
+        return [str((each.get("mutation") or each)["id"]) for each in entries]
+
+    whole = ids(worked.json(look, "email-to-sheets"))
+    assert len(whole) >= 2
+    first = worked.type(look, "email-to-sheets", "--limit", "1", "--json")
+    seen = ids(json.loads(first.stdout))
+    assert f"There is more: --after {seen[0]} goes on." in first.stderr
+    while len(seen) < len(whole):
+        seen += ids(worked.json(look, "email-to-sheets", "--limit", "1", "--after", seen[-1]))
+    assert seen == whole
+    last = worked.type(look, "email-to-sheets", "--after", whole[-2])
+    assert "There is more" not in last.stderr
+    assert worked.json(look, "email-to-sheets", "--after", whole[-1]) == []
+
+
+@pytest.mark.parametrize(("typed", "code", "told"), [
+    (("--last", "1", "--limit", "1"), 2, "--last shows the newest, --limit and --after begin with the oldest."),
+    (("--after", "inp_none"), 1, "There is no input inp_none."),
+    (("--after", "run_none"), 1, "is not the id of an input"),
+])
+def test_a_page_that_cannot_be_is_refused(worked: Place, typed: tuple[str, ...], code: int, told: str) -> None:
+    assert told in worked.type("inputs", "email-to-sheets", *typed, code=code).stderr

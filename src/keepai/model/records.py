@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import TypeVar
 
 from .clock import iso
 from .codec import Json
@@ -20,6 +22,8 @@ from .states import (
     WorkflowStatus,
     shown,
 )
+
+T = TypeVar("T")
 
 
 class Record:
@@ -49,6 +53,14 @@ def _plain(name: str, value: object) -> Json:
     if isinstance(value, int) and not isinstance(value, bool) and name.endswith("_at"):
         return iso(value)
     return value  # type: ignore[return-value]
+
+
+class Rows(list[T]):
+    """A list, or as much of it as was asked for, oldest first."""
+
+    def __init__(self, entries: Iterable[T] = (), cursor: str | None = None) -> None:
+        super().__init__(entries)
+        self.cursor = cursor  #: if more follows: the id to give as `after`
 
 
 @dataclass(frozen=True)
@@ -371,5 +383,5 @@ class Action(Record):
 
 __all__ = [
     "Action", "Approval", "Error", "Escalation", "Event", "Gap", "Held", "Input", "InputStatus", "Item", "Mutation",
-    "Output", "Record", "Reserved", "Run", "Script", "Traced", "Workflow",
+    "Output", "Record", "Reserved", "Rows", "Run", "Script", "Traced", "Workflow",
 ]

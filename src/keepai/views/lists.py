@@ -15,6 +15,7 @@ from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import stored
 from ..model.records import Event, Input, Item, Mutation, Record, Run
 from .overview import COUNTED_MAX
+from .read import EVENT_STATUSES as EVENT_STATUSES
 from .standing import event_record, input_record
 
 T = TypeVar("T")
@@ -26,9 +27,6 @@ _END = 1 << 62  #: behind every place
 
 #: How inputs can be asked for; "needs you" are those of the pending ones that wait for a person.
 INPUT_STATUSES = ("pending", "needs you", "done", "late", "skipped")
-
-#: How events can be asked for; "reserved" are those that a run has in hand.
-EVENT_STATUSES = ("pending", "reserved", "consumed", "skipped")
 
 
 @dataclass(frozen=True)

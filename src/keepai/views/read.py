@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 
 from ..engine.scheduler import next_due_at
 from ..ledger import versions
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
-from ..model.errors import NotFound
+from ..model.errors import NotFound, Refused
 from ..model.policy import Policy
-from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Run, Traced, Workflow
+from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Rows, Run, Traced, Workflow
 from ..model.states import WorkflowStatus
 from .answers import subject
 from .blast import Blast, Moment, blast
@@ -22,8 +24,22 @@ from .questions import Questions
 from .standing import event_record, held_record, input_record, left_by_consumers
 from .verify import Knows
 
-#: Lists show the newest this many, oldest first.
+#: Lists give at most this many entries, if they are not asked for fewer.
 ROWS_MAX = 100_000
+_SEARCHED = 1_000  #: entries that are read at a time where a text is looked for
+
+#: How inputs and events can be asked for.
+INPUT_STATUSES = ("pending", "done", "late", "skipped")
+EVENT_STATUSES = ("pending", "reserved", "consumed", "skipped")
+
+#: The beginning of an id → the statement that finds the thing, and its parameter.
+_BY_ID = {
+    "inp_": ("input_by_id", "input_id"), "mut_": ("mutation_by_id", "mutation_id"), "itm_": ("item_by_id", "item_id"),
+    "evt_": ("event_by_id", "event_id"), "run_": ("run_by_id", "run_id"),
+}
+
+#: A line that a run left: its place, the handler, and what it is.
+Logged = tuple[tuple[int, int], str, Traced]
 
 
 class Views:
@@ -49,11 +65,15 @@ class Views:
         """One workflow and how it stands."""
         return self._workflow(self.workflow_row(name_or_id), now_ms)
 
-    def inputs(self, workflow: str, status: str | None = None, search: str | None = None) -> list[Input]:
+    def inputs(
+        self, workflow: str, status: str | None = None, search: str | None = None, limit: int | None = None,
+        after: str | None = None,
+    ) -> Rows[Input]:
         """What came in, oldest first."""
-        rows = self._read.all("look_inputs", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
-        found = [input_record(row) for row in reversed(rows) if search is None or _matches(row, search)]
-        return [i for i in found if status is None or i.status == status]
+        _check_status("inputs", status, INPUT_STATUSES)
+        found = None if search is None else partial(_matches, search=search.casefold())
+        page = self._page("page_inputs", "inp_", workflow, limit, after, found, status=status)
+        return Rows(map(input_record, page), page.cursor)
 
     def input(self, input_id: str) -> Input:
         """One input with everything that came of it."""
@@ -66,10 +86,15 @@ class Views:
         held = tuple(held_record(r) for r in self._read.all("look_held_of_input", **where))
         return input_record(row, outputs, events, held)
 
-    def outputs(self, workflow: str) -> list[Output]:
+    def outputs(self, workflow: str, limit: int | None = None, after: str | None = None) -> Rows[Output]:
         """What went out, each with the inputs behind it."""
+        page = self.mutations(workflow, limit, after)
+        return Rows(self.with_inputs(page), page.cursor)
+
+    def with_inputs(self, mutations: Iterable[Mutation]) -> Iterator[Output]:
+        """Mutations, each with the inputs behind it."""
         known: dict[str, Input] = {}
-        return [Output(m, tuple(self._inputs_of(m, known))) for m in self.mutations(workflow)]
+        return (Output(each, tuple(self._inputs_of(each, known))) for each in mutations)
 
     def _inputs_of(self, mutation: Mutation, known: dict[str, Input]) -> list[Input]:
         found = []
@@ -82,16 +107,17 @@ class Views:
             found.append(known[input_id])
         return found
 
-    def mutations(self, workflow: str) -> list[Mutation]:
+    def mutations(self, workflow: str, limit: int | None = None, after: str | None = None) -> Rows[Mutation]:
         """Every side effect, oldest first."""
-        workflow_id = self.workflow_row(workflow)["id"]
-        rows = self._read.all("look_mutations", workflow_id=workflow_id, limit=ROWS_MAX)
-        return [mutation_record(row) for row in reversed(rows)]
+        page = self._page("page_mutations", "mut_", workflow, limit, after)
+        return Rows(map(mutation_record, page), page.cursor)
 
-    def items(self, workflow: str) -> list[Item]:
+    def items(
+        self, workflow: str, limit: int | None = None, after: str | None = None, status: str | None = None,
+    ) -> Rows[Item]:
         """The units of the routines' work, oldest first."""
-        rows = self._read.all("look_items", workflow_id=self.workflow_row(workflow)["id"], limit=ROWS_MAX)
-        return [item_record(row) for row in reversed(rows)]
+        page = self._page("page_items", "itm_", workflow, limit, after, status=status)
+        return Rows(map(item_record, page), page.cursor)
 
     def item(self, item_id: str) -> Item:
         """One item."""
@@ -100,11 +126,14 @@ class Views:
             raise NotFound(f"There is no item {item_id}. `keep items WORKFLOW` lists them.")
         return item_record(row)
 
-    def events(self, workflow: str, topic: str | None = None, status: str | None = None) -> list[Event]:
-        """Events, in the order in which they came."""
-        workflow_id = self.workflow_row(workflow)["id"]
-        rows = self._read.all("look_events", workflow_id=workflow_id, topic=topic, status=status, limit=ROWS_MAX)
-        return [event_record(row) for row in reversed(rows)]
+    def events(
+        self, workflow: str, topic: str | None = None, status: str | None = None, limit: int | None = None,
+        after: str | None = None,
+    ) -> Rows[Event]:
+        """Events, in the order in which they came; those that are reserved are pending too."""
+        _check_status("events", status, EVENT_STATUSES)
+        page = self._page("page_events", "evt_", workflow, limit, after, topic=topic, status=status)
+        return Rows(map(event_record, page), page.cursor)
 
     def event(self, event_id: str) -> Event:
         """One event, with the payloads that came too late for it."""
@@ -121,11 +150,40 @@ class Views:
             raise NotFound(f"There is no mutation {mutation_id}.")
         return mutation_record(row)
 
-    def runs(self, workflow: str, last: int | None = None) -> list[Run]:
-        """Runs, oldest first; with `last`, only the newest."""
-        workflow_id = self.workflow_row(workflow)["id"]
-        rows = self._read.all("look_runs", workflow_id=workflow_id, limit=last or ROWS_MAX)
+    def runs(self, workflow: str, limit: int | None = None, after: str | None = None) -> Rows[Run]:
+        """Every attempt at every handler, oldest first."""
+        page = self._page("page_runs", "run_", workflow, limit, after)
+        return Rows(map(run_record, page), page.cursor)
+
+    def newest_runs(self, workflow: str, last: int) -> list[Run]:
+        """The newest runs, oldest first."""
+        rows = self._read.all("look_runs", workflow_id=self.workflow_row(workflow)["id"], limit=last)
         return [run_record(row) for row in reversed(rows)]
+
+    def _page(
+        self, statement: str, kind: str, workflow: str, limit: int | None, after: str | None,
+        wanted: Callable[[Row], bool] | None = None, **params: object,
+    ) -> Rows[Row]:
+        """As many rows as are asked for, after one; with a cursor if there are more."""
+        workflow_id, most = self.workflow_row(workflow)["id"], ROWS_MAX if limit is None else limit
+        if type(most) is not int or most < 1:
+            raise Refused(f"limit must be a whole number above zero, not {limit!r}.")
+        place, found, more = self._place(kind, workflow_id, after), list[Row](), True
+        while more and len(found) <= most:
+            number = most + 1 if wanted is None else _SEARCHED
+            rows = self._read.all(statement, workflow_id=workflow_id, after=place, limit=number, **params)
+            found += rows if wanted is None else filter(wanted, rows)
+            more, place = len(rows) == number, rows[-1]["seq"] if rows else place
+        return Rows(found[:most], str(found[most - 1]["id"]) if len(found) > most else None)
+
+    def _place(self, kind: str, workflow_id: str, after: str | None) -> int:
+        if after is None:
+            return 0
+        statement, parameter = _BY_ID[kind]
+        row = self._read.one(statement, **{parameter: after}) if after.startswith(kind) else None
+        if row is None or row["workflow_id"] != workflow_id:
+            raise NotFound(f"This list cannot go on after {after!r}: nothing in it has that id.")
+        return int(row["seq"])
 
     def run(self, run_id: str) -> Run:
         """One run."""
@@ -139,12 +197,17 @@ class Views:
         rows = self._read.all("look_trace", workflow_id=self.run(run_id).workflow_id, run_id=run_id)
         return [_traced(row) for row in rows]
 
-    def logs(self, workflow: str, after: tuple[int, int] = (0, 0)) -> list[tuple[tuple[int, int], str, Traced]]:
-        """What a workflow's runs did, each with its place and its handler, after a place."""
+    def logs(self, workflow: str, after: tuple[int, int] = (0, 0)) -> list[Logged]:
+        """What a workflow's runs did, after a place; at most `ROWS_MAX` lines, the oldest."""
         rows = self._read.all(
             "look_logs", workflow_id=self.workflow_row(workflow)["id"], seq=after[0], position=after[1], limit=ROWS_MAX,
         )
-        return [((r["run_seq"], r["position"]), r["handler"], _traced(r)) for r in rows]
+        return [_logged(row) for row in rows]
+
+    def newest_logs(self, workflow: str, last: int) -> list[Logged]:
+        """The newest lines of that, oldest first."""
+        rows = self._read.all("look_logs_last", workflow_id=self.workflow_row(workflow)["id"], limit=last)
+        return [_logged(row) for row in reversed(rows)]
 
     def history(self, workflow_id: str, subject: str) -> list[Row]:
         """What the account says of a run, event, mutation, input or workflow, but the acts of people."""
@@ -215,9 +278,17 @@ def about(question: Escalation) -> str:
     return named if named.startswith(("mut_", "itm_", "apr_", "fix_")) else question.run_id
 
 
+def _check_status(what: str, status: str | None, known: tuple[str, ...]) -> None:
+    if status is not None and status not in known:
+        raise Refused(f"{what}: there is no status {status!r}. There are: {', '.join(known)}.")
+
+
 def _matches(row: Row, search: str) -> bool:
-    wanted = search.casefold()
-    return any(wanted in str(row[name]).casefold() for name in ("title", "external_id", "id"))
+    return any(search in str(row[name]).casefold() for name in ("title", "external_id", "id"))
+
+
+def _logged(row: Row) -> Logged:
+    return (row["run_seq"], row["position"]), row["handler"], _traced(row)
 
 
 def _traced(row: Row) -> Traced:

@@ -109,21 +109,26 @@ async def _rehearse(keep: Keep, source: str, grants: Grants, strand: bool, stage
     deployed = await keep.deploy(source, grants=grants, strand=strand)
     workflow_id, real = deployed.workflow_id, _modes(keep, deployed.workflow_id)
     await _leave_alone(keep, others, workflow_id)
-    before = {each.id for each in await keep.inputs(workflow_id)}
-    before |= {each.id for each in await keep.mutations(workflow_id)}
+    input, mutation, run = (_newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs"))
     await keep.deploy(source, grants=_everything(keep, source))
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
     inputs = [Came(each.source, each.type, each.external_id, each.title)
-              for each in await keep.inputs(workflow_id) if each.id not in before]
-    sent = [each for each in await keep.mutations(workflow_id)
-            if each.id not in before and each.status is MutationStatus.APPLIED]
-    runs = await keep.runs(workflow_id)
+              for each in await keep.inputs(workflow_id, after=input)]
+    sent = [each for each in await keep.mutations(workflow_id, after=mutation)
+            if each.status is MutationStatus.APPLIED]
+    runs = [*([await keep.run(run)] if run else []), *await keep.runs(workflow_id, after=run)]  # the first may go on
     rests = _resting_on_assumed(keep, runs, sent)
     handlers = {run.id: run.handler for run in runs}
     held = [_held(each, handlers[each.run_id], real, each.id in rests) for each in sent]
     stops = [] if stage.more else await _stops(keep, workflow_id, rests)
     return Rehearsal(deployed, tuple(inputs), tuple(held), tuple(stops), stage.more)
+
+
+def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
+    """The id of the newest entry that a list has before the rehearsal."""
+    row = keep.parts.ledger.read().one(listing, workflow_id=workflow_id, limit=1)
+    return str(row["id"]) if row else None
 
 
 async def _run(keep: Keep, workflow_id: str, stage: Stage) -> None:

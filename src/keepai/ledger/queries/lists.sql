@@ -1,4 +1,33 @@
--- Lists a page at a time, newest first, from a place on. `floor` is the first place that a page no longer searches.
+-- Lists a page at a time: `page_…` oldest first, after a place; the others newest first, before a place. `floor` is the
+-- first place that a page no longer searches.
+
+-- name: page_inputs
+-- Inputs with how they stand.
+select * from input_standing
+where workflow_id = :workflow_id and seq > :after
+  and (:status is null or :status = case when waiting then 'pending'
+    when status = 'skipped' or item_skipped then 'skipped' when late then 'late' else 'done' end)
+order by seq limit :limit;
+
+-- name: page_mutations
+-- Mutations.
+select * from mutation where workflow_id = :workflow_id and seq > :after order by seq limit :limit;
+
+-- name: page_items
+-- Items.
+select * from item where workflow_id = :workflow_id and seq > :after and (:status is null or status = :status)
+order by seq limit :limit;
+
+-- name: page_runs
+-- Runs.
+select * from run where workflow_id = :workflow_id and seq > :after order by seq limit :limit;
+
+-- name: page_events
+-- Events of a topic or of all; "reserved" are those of the pending ones that a run has in hand.
+select e.* from event_standing e
+where e.workflow_id = :workflow_id and e.seq > :after and (:topic is null or e.topic = :topic)
+  and (:status is null or e.status = :status or (:status = 'reserved' and e.reserved_by is not null))
+order by e.seq limit :limit;
 
 -- name: list_inputs_floor
 -- The place of the input that lies `span` inputs before a place, if there are so many.

@@ -137,6 +137,21 @@ join trace x on x.workflow_id = r.workflow_id and x.run_id = r.id
 where r.workflow_id = :workflow_id and (r.seq > :seq or (r.seq = :seq and x.position > :position))
 order by r.seq, x.position limit :limit;
 
+-- name: look_logs_last
+-- The newest of that, newest first.
+select x.*, r.handler, r.seq as run_seq from run r
+join trace x on x.workflow_id = r.workflow_id and x.run_id = r.id
+where r.workflow_id = :workflow_id order by r.seq desc, x.position desc limit :limit;
+
+-- name: look_ids_beginning
+-- Ids that lie between two texts: those that have the same beginning.
+select id from run where id >= :first and id < :past union all select id from input where id >= :first and id < :past
+union all select id from event where id >= :first and id < :past
+union all select id from mutation where id >= :first and id < :past
+union all select id from item where id >= :first and id < :past
+union all select id from approval where id >= :first and id < :past
+union all select id from repair where id >= :first and id < :past limit :limit;
+
 -- name: look_lineage
 -- Every run of a lineage, oldest first; with the plus the order does not choose the index.
 select * from run where workflow_id = :workflow_id and lineage = :lineage order by +seq;

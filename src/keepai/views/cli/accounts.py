@@ -9,61 +9,75 @@ import click
 
 from . import names
 from .complete import WORKFLOW
+from .paging import Part, remark, with_paging
 from .session import Look, Session, with_json, with_session
-from .text import ago, cells, count, cut, echo, echo_json, line, paint, say, short, table, width
+from .text import ago, cells, count, cut, echo, echo_json, line, paint, short, table, width
 from .watch import with_watch
 
 if TYPE_CHECKING:
     from ...ledger.base import Row
     from ...model.records import Event, Input, Item, Mutation, Output, Run
 
-_LAST = click.option("--last", metavar="N", type=click.IntRange(min=1), default=50, show_default=True,
-                     help="Show at most so many, the newest.")
-
-
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these.")
 @click.option("--search", metavar="TEXT", help="Only those with this in their title.")
-@_LAST
+@with_paging
 @with_json
 @with_watch
 @with_session
 def inputs(
-    session: Session, workflow: str | None, status: str | None, search: str | None, last: int, as_json: bool,
+    session: Session, workflow: str | None, status: str | None, search: str | None, part: Part, as_json: bool,
 ) -> None:
     """What came in, and what came of each."""
+    from .. import lists
+
     with session.look() as look:
         row = names.workflow(look, workflow)
-        found = look.views.inputs(row["id"], status, search)
-        whole = [look.views.input(each.id) for each in found[-last:]]
+        found, more = part.of(
+            look, "input", lambda limit, after: look.views.inputs(row["id"], status, search, limit, after),
+            lambda wanted, rows: lists.inputs(look.read, row["id"], wanted, rows), "input",
+            status=status, text=search,
+        )
+        whole = [look.views.input(each.id) for each in found]
         if as_json:
             echo_json([each.to_json() for each in whole])
-            return
-        shown = short([each.id for each in whole] + [m.id for each in whole for m in each.outputs or ()])
-        takers = _takers(look, row)
-        for each in whole:
-            block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
-            for told, id in _what_came(look, each, takers):
-                leaf("→", told, shown.get(id, id))
-        rest(len(found), len(whole), "input", "Nothing has come in yet." if not (status or search) else "None.")
+        else:
+            _print_inputs(look, row, whole)
+        remark(found, more, "Nothing has come in yet." if not (status or search) else "None.", as_json)
+
+
+def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
+    shown = short([each.id for each in found] + [m.id for each in found for m in each.outputs or ()])
+    takers = _takers(look, workflow)
+    for each in found:
+        block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
+        for told, id in _what_came(look, each, takers):
+            leaf("→", told, shown.get(id, id))
 
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@_LAST
+@with_paging
 @with_json
 @with_watch
 @with_session
-def outputs(session: Session, workflow: str | None, last: int, as_json: bool) -> None:
+def outputs(session: Session, workflow: str | None, part: Part, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
+    from .. import lists
+
     with session.look() as look:
-        found = look.views.outputs(names.workflow(look, workflow)["id"])
+        workflow_id = names.workflow(look, workflow)["id"]
+        sent, more = part.of(
+            look, "mutation", lambda limit, after: look.views.mutations(workflow_id, limit, after),
+            lambda wanted, rows: lists.outputs(look.read, workflow_id, wanted, rows), "output",
+        )
+        found = list(look.views.with_inputs(sent))
         if as_json:
-            echo_json([each.to_json() for each in found[-last:]])
-            return
-        _print_outputs(look, found[-last:])
-        rest(len(found), min(last, len(found)), "output", "Nothing has gone out yet.")
+            echo_json([each.to_json() for each in found])
+        else:
+            _print_outputs(look, found)
+        remark(found, more, "Nothing has gone out yet.", as_json)
 
 
 def _print_outputs(look: Look, found: list[Output]) -> None:
@@ -80,22 +94,27 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
               help="Only these.")
-@_LAST
+@with_paging
 @with_json
 @with_watch
 @with_session
-def items(session: Session, workflow: str | None, status: str | None, last: int, as_json: bool) -> None:
+def items(session: Session, workflow: str | None, status: str | None, part: Part, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
+    from .. import lists
+
     with session.look() as look:
-        every = look.views.items(names.workflow(look, workflow)["id"])
-        found = [each for each in every if status in (None, each.status.value)]
+        workflow_id = names.workflow(look, workflow)["id"]
+        found, more = part.of(
+            look, "item", lambda limit, after: look.views.items(workflow_id, limit, after, status),
+            lambda wanted, rows: lists.items(look.read, workflow_id, wanted, rows), "item",
+            status=status,
+        )
         if as_json:
             echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
-                       for each in found[-last:]])
-            return
-        print_items(look, found[-last:])
-        rest(len(found), min(last, len(found)), "item",
-             "None." if status else "No routine has worked on anything yet.")
+                       for each in found])
+        else:
+            print_items(look, found)
+        remark(found, more, "None." if status else "No routine has worked on anything yet.", as_json)
 
 
 def print_items(look: Look, found: Sequence[Item]) -> None:
@@ -122,28 +141,36 @@ def _needs_you(look: Look, item: Item) -> bool:
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@_LAST
+@with_paging
 @with_json
 @with_watch
 @with_session
-def runs(session: Session, workflow: str | None, last: int, as_json: bool) -> None:
+def runs(session: Session, workflow: str | None, part: Part, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
+    from .. import lists
+
     with session.look() as look:
-        found = look.views.runs(names.workflow(look, workflow)["id"], last)
+        workflow_id = names.workflow(look, workflow)["id"]
+        found, more = part.of(
+            look, "run", lambda limit, after: look.views.runs(workflow_id, limit, after),
+            lambda wanted, rows: lists.runs(look.read, workflow_id, wanted, rows=rows), "run",
+        )
         worked = {each.id: _worked_on(look, each) for each in found}
         if as_json:
             echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
-            return
-        shown = short(each.id for each in found)
-        header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
-        rows = [
-            (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown, worked[r.id]))
-            for r in found
-        ]
-        if rows:
-            echo(*table(header, rows, 5))
-        else:
-            say("Nothing has run yet.")
+        elif found:
+            _print_runs(look, found, worked)
+        remark(found, more, "Nothing has run yet.", as_json)
+
+
+def _print_runs(look: Look, found: Sequence[Run], worked: Mapping[str, list[Row]]) -> None:
+    shown = short(each.id for each in found)
+    header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
+    rows = [
+        (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown, worked[r.id]))
+        for r in found
+    ]
+    echo(*table(header, rows, 5))
 
 
 def _worked_on(look: Look, run: Run) -> list[Row]:
@@ -249,11 +276,3 @@ def _held(look: Look, run_id: str) -> tuple[str, str]:
     run = look.views.run(run_id)
     why = f": {run.error.message}" if run.error else ""
     return f"{run.handler} is {run.status}{why}", run.id
-
-
-def rest(total: int, shown: int, noun: str, none: str) -> None:
-    """What a list leaves out, as a remark."""
-    if not total:
-        say(none)
-    elif total > shown:
-        say(f"… and {count(total - shown, f'earlier {noun}')}: --last {total} shows all.")

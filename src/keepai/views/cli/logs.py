@@ -30,13 +30,13 @@ def logs(session: Session, workflow: str | None, follow: bool, last: int, as_jso
     """What a workflow's runs did, line by line."""
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]
-        entries = look.views.logs(workflow_id)
+        entries = look.views.newest_logs(workflow_id, last)
         if as_json and not follow:
-            echo_json([_data(*entry) for entry in entries[-last:]])
+            echo_json([_data(*entry) for entry in entries])
             return
-        _print(entries[-last:], as_json)
+        _print(entries, as_json)
         if not entries and not follow:
-            ran = look.views.runs(workflow_id, 1)
+            ran = look.views.newest_runs(workflow_id, 1)
             say("Nothing that its runs did is on record any more." if ran else "Nothing has run yet.")
         if follow:
             _follow(look, workflow_id, entries[-1][0] if entries else (0, 0), as_json)
@@ -49,9 +49,9 @@ def _follow(look: Look, workflow_id: str, place: tuple[int, int], as_json: bool)
             change = look.change()
             if change != seen:
                 seen = change
-                entries = look.views.logs(workflow_id, place)
-                _print(entries, as_json)
-                place = entries[-1][0] if entries else place
+                while entries := look.views.logs(workflow_id, place):
+                    _print(entries, as_json)
+                    place = entries[-1][0]
             time.sleep(POLL_S)
     except KeyboardInterrupt:
         return

@@ -25,8 +25,9 @@ KINDS = {
 LISTING_PARAMS: dict[str, dict[str, object]] = {
     "look_inputs": {"search": None}, "look_events": {"topic": None, "status": None},
 }
-ROWS_MAX = 100_000
+FOUND_MAX = 100  #: ids with one beginning that are counted
 LISTED_MAX = 5
+_LAST_LETTER = "\U0010ffff"
 
 
 def workflow(look: Look, typed: str | None) -> Row:
@@ -62,14 +63,16 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
     if prefix not in wanted:
         shown, meant = " or ".join(f"{p}…" for p in wanted), _a(entry[0] for entry in wanted.values())
         raise NotFound(f"{typed!r} is not the id of {meant}, which begins with {shown}.")
-    kind, by_id, parameter, listing = wanted[prefix]
+    kind, by_id, parameter, _ = wanted[prefix]
     if look.read.one(by_id, **{parameter: typed}) is not None:
         return kind, typed
-    found = _beginning_with(look, typed, listing)
+    rows = look.read.all("look_ids_beginning", first=typed, past=typed + _LAST_LETTER, limit=FOUND_MAX + 1)
+    found = [str(row["id"]) for row in rows]
     if len(found) == 1:
         return kind, found[0]
     if found:
-        raise NotFound(f"{typed!r} could be {len(found)} {kind}s: {_listed(found)}. Write more of it.")
+        number = f"more than {FOUND_MAX}" if len(found) > FOUND_MAX else str(len(found))
+        raise NotFound(f"{typed!r} could be {number} {kind}s: {_listed(found)}. Write more of it.")
     raise NotFound(f"There is no {kind} {typed}. `{_LISTS[kind]}` lists them.")
 
 
@@ -78,15 +81,6 @@ _LISTS = {
     "item": "keep items WORKFLOW",
     "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
 }
-
-
-def _beginning_with(look: Look, typed: str, listing: str) -> list[str]:
-    more = LISTING_PARAMS.get(listing, {})
-    found = []
-    for row in look.read.all("workflow_all"):
-        rows = look.read.all(listing, workflow_id=row["id"], limit=ROWS_MAX, **more)
-        found += [str(r["id"]) for r in rows if str(r["id"]).startswith(typed)]
-    return found
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:

@@ -85,10 +85,10 @@ class Narrator:
     def _changed(self, look: Look, workflow_id: str, known: _Known) -> list[Run]:
         """New runs and unfinished ones, oldest first."""
         old = [look.views.run(run_id) for run_id in known.runs]
-        limit, new = _BATCH, look.views.runs(workflow_id, _BATCH)
+        limit, new = _BATCH, look.views.newest_runs(workflow_id, _BATCH)
         while len(new) == limit and new[0].seq > known.seq + 1:
             limit *= 4
-            new = look.views.runs(workflow_id, limit)
+            new = look.views.newest_runs(workflow_id, limit)
         fresh = [run for run in new if run.seq > known.seq]
         known.seq = max((run.seq for run in fresh), default=known.seq)
         return old + fresh
