@@ -32,6 +32,9 @@ CLASSES = {
     "precondition": (PreconditionFailed("the mailbox is gone"), "paused:approval", "precondition"),
     "rejected": (Rejected("no such folder"), "failed:logic", "rejected"),
     "unknown": (OutcomeUnknown("lost"), "paused:transient", "transient"),  # a read has no outcome to doubt
+    "a timeout of its own": (TimeoutError("slow"), "paused:transient", "transient"),
+    "a connection that broke": (ConnectionResetError("reset by peer"), "paused:transient", "transient"),
+    "the operating system": (OSError(113, "no route to host"), "paused:transient", "transient"),
     "a bug": (ZeroDivisionError("division by zero"), "failed:internal", "connector_broke"),
     "a bug that says it is transient": (RuntimeError("Transient: try later"), "failed:internal", "connector_broke"),
 }
@@ -512,3 +515,85 @@ async def test_two_people_who_retry_the_same_run_start_one(tmp_path: Path) -> No
             await story.keep.retry(run.id)
         await story.run()
         assert len(story.world.effects) == 1
+
+
+# -- chains of events --------------------------------------------------------------------------------
+
+FEED_ITSELF = 'await ctx.publish("in", { messageId: `${prepared.data.messageId}+`, payload: 1 });'
+NEVER_TAKES = {
+    "a new event": 'await ctx.publish("in", { messageId: `own${prepared.data}`, payload: 1 });',
+    "the same event": 'await ctx.publish("in", { messageId: "own", payload: prepared.data });',
+}
+
+
+async def test_a_consumer_that_feeds_its_own_topic_is_stopped_as_a_fault_of_the_script(tmp_path: Path) -> None:
+    # R324: it never ends by itself, and every turn sends something
+    async with Story(tmp_path, policy=Policy(chain_max=5)) as story:
+        story.feed.put("a")
+        wf = await story.deploy(workflow(producers={"poll": producer(interval="7d")}, consumers={
+            "loop": consumer(publishes=None, mutate=SEND, next=FEED_ITSELF)}))
+        await story.run()
+        runs = await story.runs(wf, "loop")
+        assert [run.status for run in runs] == ["committed"] * 5 + ["failed:logic"]
+        error = runs[-1].error
+        assert error is not None
+        assert (error.code, error.step) == ("limit_exceeded", "next")
+        assert "loop → in → loop" in error.message
+        assert "chain_max" in error.message
+        assert len(story.world.effects) == 6
+        assert [each.kind for each in await story.keep.needs_you(wf)] == ["logic"]
+        await story.keep.finish(runs[-1].id)
+        await story.run(days=1)
+        assert len(await story.runs(wf, "loop")) == 6, "the chain has ended"
+
+
+async def test_a_circle_of_several_consumers_is_named_whole(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(chain_max=7)) as story:
+        story.feed.put("a")
+        pass_on = 'await ctx.publish("{}", {{ messageId: `${{prepared.data.messageId}}+`, payload: 1 }});'
+        wf = await story.deploy(workflow(
+            topics=("start", "one", "two", "three"),
+            producers={"poll": producer(POLL.replace('"in"', '"start"'), publishes=["start"], interval="7d")},
+            consumers={
+                "enter": consumer(subscribe=["start"], publishes=None, next=pass_on.format("one")),
+                "a": consumer(subscribe=["one"], publishes=["two"], next=pass_on.format("two")),
+                "b": consumer(subscribe=["two"], publishes=["three"], next=pass_on.format("three")),
+                "c": consumer(subscribe=["three"], publishes=None, next=pass_on.format("one")),
+            }))
+        await story.run()
+        run = await story.last(wf)
+        assert (run.handler, run.status) == ("a", "failed:logic")
+        assert run.error is not None
+        assert "a → two → b → three → c → one → a" in run.error.message
+        assert "enter" not in run.error.message
+
+
+@pytest.mark.parametrize("what", NEVER_TAKES)
+async def test_a_consumer_that_publishes_to_itself_without_taking_anything_is_stopped_too(
+    tmp_path: Path, what: str,
+) -> None:
+    async with Story(tmp_path, policy=Policy(chain_max=5)) as story:
+        story.feed.put("a")
+        count = 'const n = (state ?? 0) + 1; return { reservations: [], data: n + (await ctx.peek("in")).length };'
+        wf = await story.deploy(workflow(producers={"poll": producer(interval="7d")}, consumers={
+            "loop": consumer(count, publishes=None, next=NEVER_TAKES[what] + "return (ctx.state ?? 0) + 1;")}))
+        await story.run()
+        runs = await story.runs(wf, "loop")
+        assert [run.status for run in runs] == ["committed"] * 5 + ["failed:logic"]
+        assert runs[-1].error is not None
+        assert "loop → in → loop" in runs[-1].error.message
+
+
+async def test_a_chain_that_ends_is_no_fault_however_many_events_it_handles(tmp_path: Path) -> None:
+    # the bound is on depth: a hundred events through three consumers are chains of three
+    async with Story(tmp_path, policy=Policy(chain_max=2)) as story:
+        for number in range(20):
+            story.feed.put(f"i{number}")
+        pass_on = 'await ctx.publish("{}", {{ messageId: prepared.data.messageId, payload: 1 }});'
+        wf = await story.deploy(workflow(topics=("in", "mid", "end"), producers={"poll": producer()}, consumers={
+            "one": consumer(publishes=["mid"], next=pass_on.format("mid")),
+            "two": consumer(subscribe=["mid"], publishes=["end"], next=pass_on.format("end")),
+        }))
+        await story.run()
+        assert len(await story.ids(wf, "end")) == 20
+        assert await story.keep.needs_you(wf) == []

@@ -16,7 +16,7 @@ from ..model.operations import Step
 from ..model.records import Run, Traced
 from ..model.states import Phase, Status
 from ..runtime.base import Operation
-from . import approval, mutation, prepare_result
+from . import approval, chain, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE
 from .producer_run import kept_state
@@ -142,8 +142,9 @@ async def _next(stepper: Stepper) -> Run | None:
         state = kept_state(parts, ended.value, stepper.handler.name)
     wake_at = _wake_at(stepper)
     end = ConsumerEnd(
-        publications=publications, revisions_max=parts.policy.revisions_max, state=state, wake_at=wake_at,
-        recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
+        publications=publications, depth=chain.depth(stepper, publications) if publications else 0,
+        revisions_max=parts.policy.revisions_max, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
+        trace=stepper.trace.take(),
     )
     await stepper.start_prepare(state, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)

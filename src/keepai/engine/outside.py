@@ -1,6 +1,7 @@
 """The only place where connectors are called, and where what they raise gets its meaning.
 
-A read that fails in any undeclared way is a fault of the connector. A mutation that fails in any way other
+A read that cannot reach the outside system is tried again later; one that fails in any other undeclared way is a fault
+of the connector. A mutation that fails in any way other
 than the four definite ones has an unknown outcome: the request may have left, and only the outside
 system, or a person, can tell.
 """
@@ -99,6 +100,8 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
         raise Transient(f"{name}: {error.message}") from error
     if isinstance(error, _PASSED_ON):
         raise error
+    if isinstance(error, OSError):  # timeouts and broken connections are OSErrors too
+        raise Transient(f"{name} could not reach the outside system: {in_words(error)}.") from error
     if error is not None:
         raise as_fault(error, name) from error
     answer = task.result()

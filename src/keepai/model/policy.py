@@ -29,6 +29,7 @@ class Policy:
     revisions_max: int = _setting(10, "How many payloads that came too late for an event are kept of it.")  # type: ignore[assignment]
     events_bytes_per_run_max: int = _setting(256 << 20, "How large all payloads that one run publishes may be.")  # type: ignore[assignment]
     items_per_run_max: int = _setting(100_000, "How many items one run of a routine may begin.")  # type: ignore[assignment]
+    chain_max: int = _setting(100, "How many consumers in a row may pass on what follows from one event.")  # type: ignore[assignment]
     reservations_max: int = _setting(1_000, "How many events one run may reserve.")  # type: ignore[assignment]
     peek_default: int = _setting(100, "How many events ctx.peek returns when no limit is given.")  # type: ignore[assignment]
     peek_max: int = _setting(1_000, "How many events ctx.peek returns at most.")  # type: ignore[assignment]

@@ -9,7 +9,7 @@ from .calls import Call, Followed
 from .declaration import Declaration
 from .findings import listed, quote, suggest
 from .reading import Reading
-from .topic_rules import undeclared
+from .topic_rules import literal_topics, undeclared
 from .tree import Node
 
 _ON_CONNECTORS = frozenset({Kind.READ, Kind.READ_BY_ID, Kind.MUTATION})
@@ -161,12 +161,3 @@ def _check_topics(reading: Reading, declaration: Declaration, call: Call) -> Non
         if known and permitted is not None and name not in permitted:
             reading.add(code, node, f"{quote(name)} is not in the handler's `{key}`.",
                         suggest(name, permitted, f"Add {quote(name)} to `{key}`."))
-
-
-def literal_topics(reading: Reading, argument: Node) -> list[tuple[str, Node]]:
-    """The topics named by an argument, as far as they can be read."""
-    resolved = reading.literals.resolve(argument)
-    if resolved.kind == "array":
-        return [(text, node) for text, node in reading.literals.texts(resolved) if text is not None]
-    text = reading.literals.text(argument)
-    return [] if text is None else [(text, argument)]

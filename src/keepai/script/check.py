@@ -30,7 +30,7 @@ from .promise_rules import check_promises
 from .reading import Reading
 from .scope import Scopes
 from .syntax import check_dialect, check_syntax
-from .topic_rules import check_topics
+from .topic_rules import check_cycles, check_topics
 from .tree import DEPTH_MAX, build, parse, place
 from .volatile_ids import check_volatile_ids
 
@@ -101,6 +101,7 @@ def _check_module(
     readable = not reading.report.failed
     check_topics(reading, declaration)
     calls = _check_steps(reading, declaration, surface, mutate_reads)
+    check_cycles(reading, declaration, calls)
     check_dialect_of_handlers(reading, declaration, calls)
     manifest = declaration.to_manifest(capabilities(calls, surface)) if readable else None
     return manifest, message_ids(reading, calls)

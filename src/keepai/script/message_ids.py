@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..model.operations import Step
-from .call_rules import literal_topics
 from .calls import Call
 from .reading import Reading
+from .topic_rules import literal_topics
 from .tree import Node
 
 _PATHS = frozenset({"identifier", "member_expression", "subscript_expression"})

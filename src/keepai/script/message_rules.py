@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ..model.operations import SYSTEM_INPUTS, Step, Surface
-from .call_rules import literal_topics
 from .calls import Call
 from .declaration import Declaration
 from .findings import listed, quote, suggest
 from .literals import Entry
 from .manifest import HandlerKind
 from .reading import Reading
+from .topic_rules import literal_topics
 from .tree import Node
 
 #: A field that an event is often given by mistake → the one that is meant.

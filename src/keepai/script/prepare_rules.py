@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..model.operations import Step
-from .call_rules import literal_topics
 from .declaration import Declared
 from .literals import Entry
 from .message_rules import fields_of
 from .reading import Reading
+from .topic_rules import literal_topics
 from .tree import Node, walk
 
 RESULT_FIELDS = ("reservations", "data", "ui", "wakeAt")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from .calls import Call
 from .declaration import Declaration, Declared, Topics
 from .findings import listed, quote, suggest
 from .graph import find_cycles
@@ -20,7 +22,6 @@ def check_topics(reading: Reading, declaration: Declaration) -> None:
     handlers = declaration.handlers
     _one_each(reading, "two-publishers", "publishes to", ((h, h.publishes) for h in handlers))
     _one_each(reading, "two-subscribers", "subscribes to", ((h, h.subscribe) for h in handlers))
-    _cycles(reading, declaration)
 
 
 def undeclared(reading: Reading, topics: Topics | None, name: str, node: Node) -> bool:
@@ -30,6 +31,15 @@ def undeclared(reading: Reading, topics: Topics | None, name: str, node: Node) -
     fix = suggest(name, topics, f"Add {quote(name)} to `topics`.")
     reading.add("undeclared-topic", node, f"The topic {quote(name)} is not declared in `topics`.", fix)
     return True
+
+
+def literal_topics(reading: Reading, argument: Node) -> list[tuple[str, Node]]:
+    """The topics named by an argument, as far as they can be read."""
+    resolved = reading.literals.resolve(argument)
+    if resolved.kind == "array":
+        return [(text, node) for text, node in reading.literals.texts(resolved) if text is not None]
+    text = reading.literals.text(argument)
+    return [] if text is None else [(text, argument)]
 
 
 def _one_each(reading: Reading, code: str, verb: str, uses: Iterable[tuple[Declared, Topics | None]]) -> None:
@@ -42,11 +52,21 @@ def _one_each(reading: Reading, code: str, verb: str, uses: Iterable[tuple[Decla
                             "Give each of the two a topic of its own.")
 
 
-def _cycles(reading: Reading, declaration: Declaration) -> None:
-    by_name = {handler.name: handler for handler in declaration.handlers}
-    for circle in find_cycles([handler.to_handler() for handler in declaration.handlers]):
-        handler, topic = by_name[circle[0]], circle[1]
-        at = (handler.publishes or {}).get(topic, handler.at)
+def check_cycles(reading: Reading, declaration: Declaration, calls: Iterable[Call]) -> None:
+    """Report circles of topics. A handler that does not say what it publishes is judged by its calls."""
+    called: dict[str, dict[str, Node]] = {}
+    for call in calls:
+        if call.name == "publish" and call.args:
+            anything = [(topic, call.args[0]) for topic in declaration.topics or ()]  # if it cannot be read
+            for topic, node in literal_topics(reading, call.args[0]) or anything:
+                called.setdefault(call.handler.name, {}).setdefault(topic, node)
+    publishes = {
+        handler.name: called.get(handler.name, {}) if handler.publishes is None else handler.publishes
+        for handler in declaration.handlers
+    }
+    handlers = [replace(h.to_handler(), publishes=tuple(publishes[h.name])) for h in declaration.handlers]
+    for circle in find_cycles(handlers):
+        topic = circle[1]
         way = " → ".join([*circle[:12], *(["…"] if len(circle) > 12 else []), circle[0]])
-        reading.add("topic-cycle", at, f"Events can go round in a circle: {way}.",
+        reading.add("topic-cycle", publishes[circle[0]][topic], f"Events can go round in a circle: {way}.",
                     f"Make sure that it ends, or publish to another topic than {listed([topic])}.")

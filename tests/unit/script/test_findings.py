@@ -809,3 +809,18 @@ def test_every_code_is_tested_and_explained() -> None:
     assert {case.code for case in CASES} | ELSEWHERE == set(CODES)
     assert all(meaning.sentence.endswith(".") for meaning in CODES.values())
     assert all(code == code.lower() and " " not in code for code in CODES)
+
+
+@pytest.mark.parametrize(("topic", "circles"), [
+    ('"mail.in"', ["work → mail.in → work"]), ('["row.out", "mail.in"]', ["work → mail.in → work"]),
+    ("prepared.data.topic", ["work → mail.in → work"]), ('"row.out"', []), ("", []),
+])
+def test_a_circle_is_found_also_where_a_consumer_does_not_say_what_it_publishes(topic: str, circles: list[str]) -> None:
+    publish = f'await ctx.publish({topic}, {{ messageId: "1", payload: 1 }});' if topic else ""
+    silent = CLEAN.replace('publishes: ["row.out"],', "").replace("// NEXT", publish)
+    assert silent.count("publishes") == CLEAN.count("publishes") - 1
+    found = [each for each in check(silent, SURFACE).findings if each.code == "topic-cycle"]
+    assert [each.message for each in found] == [f"Events can go round in a circle: {way}." for way in circles]
+    lines = silent.splitlines()
+    last = topic.strip("[]").split(", ")[-1]
+    assert [lines[each.line - 1][each.column - 1 :].startswith(last) for each in found] == [True] * len(circles)

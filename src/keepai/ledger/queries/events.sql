@@ -43,13 +43,14 @@ select * from event where id = :event_id;
 
 -- name: event_insert
 -- A new event, unless there is one of that address.
-insert into event (workflow_id, seq, id, topic, message_id, payload, status, created_by, created_at, updated_at)
-values (:workflow_id, :seq, :event_id, :topic, :message_id, :payload, :status, :run_id, :now, :now)
+insert into event (workflow_id, seq, id, topic, message_id, payload, status, created_by, depth, created_at, updated_at)
+values (:workflow_id, :seq, :event_id, :topic, :message_id, :payload, :status, :run_id, :depth, :now, :now)
 on conflict (workflow_id, topic, message_id) do nothing;
 
 -- name: event_revise
 -- Last write wins while nobody has taken the event.
-update event set payload = :payload, revision = newest + 1, newest = newest + 1, updated_at = :now
+update event set payload = :payload, revision = newest + 1, newest = newest + 1, updated_at = :now,
+  depth = case when depth < :depth then :depth else depth end
 where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: event_revision_latest
@@ -125,9 +126,20 @@ order by seq limit :limit;
 
 -- name: event_waiting
 -- An event by its address, if it waits.
-select id as event_id, topic, message_id, attempt, revision, payload from event
+select id as event_id, topic, message_id, attempt, revision, payload, depth from event
 where workflow_id = :workflow_id and topic = :topic and message_id = :message_id
   and status = 'pending' and reserved_by is null;
+
+-- name: event_waiting_deepest
+-- The waiting event of a topic that is furthest from the producer that began its chain.
+select id as event_id, depth from event
+where workflow_id = :workflow_id and topic = :topic and status = 'pending' and reserved_by is null
+order by depth desc, seq desc limit 1;
+
+-- name: event_source
+-- Who published an event, and where.
+select e.workflow_id, e.topic, r.id as run_id, r.handler from event e join run r on r.id = e.created_by
+where e.id = :event_id;
 
 -- name: event_reserve
 -- Pin an event for a run; only one that waits can be pinned.
@@ -147,8 +159,9 @@ values (:workflow_id, :run_id, :position, :event_id, :topic, :message_id, :attem
 
 -- name: reservation_of_run
 -- What a run pinned, in its own order.
-select event_id, topic, message_id, attempt, revision, payload from reservation
-where workflow_id = :workflow_id and run_id = :run_id order by position;
+select r.event_id, r.topic, r.message_id, r.attempt, r.revision, r.payload, e.depth
+from reservation r join event e on e.id = r.event_id
+where r.workflow_id = :workflow_id and r.run_id = :run_id order by r.position;
 
 -- name: reservation_copy
 -- A retry pins the same events in the same form.

@@ -125,6 +125,7 @@ create table event (
     status = 'pending' or status = 'consumed' or status = 'skipped'),
   reserved_by text references run (id),
   created_by text not null,
+  depth integer not null default 0,
   attempt integer not null default 1,
   created_at integer not null,
   updated_at integer not null,

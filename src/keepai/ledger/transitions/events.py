@@ -23,6 +23,7 @@ class Publication:
     message_id: str
     payload: str
     causes: tuple[str, ...] = ()
+    depth: int = 0  # how many consumers lie between it and the producer that began its chain
 
 
 @light
@@ -86,7 +87,7 @@ def _put(
     event_id = tx.new_id("evt")
     if tx.run(
         "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
-        message_id=entry.message_id, payload=entry.payload, run_id=run_id, now=tx.now,
+        message_id=entry.message_id, payload=entry.payload, run_id=run_id, depth=entry.depth, now=tx.now,
         status=EventStatus.SKIPPED if skip else EventStatus.PENDING,
     ):
         _tie(tx, workflow_id, event_id, entry.causes, attempt=1, revision=1)
@@ -115,7 +116,10 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> bool:
     joined = _tie(tx, workflow_id, event_id, entry.causes, event["attempt"], event["newest"] + 1)
     differs = not same(event["payload"], entry.payload)
     if joined or differs:
-        tx.expect("event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, now=tx.now)
+        tx.expect(
+            "event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, depth=entry.depth,
+            now=tx.now,
+        )
     return differs
 
 

@@ -75,6 +75,7 @@ class ConsumerEnd:
     """What a consumer's committed run leaves behind."""
 
     publications: tuple[Publication, ...] = ()
+    depth: int = 0  # of what it publishes, in its chain of events
     revisions_max: int = Policy.revisions_max  # how many payloads that came too late are kept of one event
     state: str | None = None
     wake_at: int | None = None
@@ -281,7 +282,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
     if end.publications:
         found = tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
         causes = tuple(dict.fromkeys([str(row["input_id"]) for row in found]))  # several events may share one
-        publications = [Publication(p.topic, p.message_id, p.payload, causes) for p in end.publications]
+        publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
     ended = tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
