@@ -117,7 +117,13 @@ class OperationSpec:
         verdict = await self.reconciler(self._typed(params), call)
         if not isinstance(verdict, Verdict):
             raise ConnectorBroke(f"The reconcile method of {self.full_name} returned no Verdict.")
-        return Verdict.applied(self._found(verdict.result)) if verdict.status == "applied" else verdict
+        if verdict.status != "applied":
+            return verdict
+        try:
+            return Verdict.applied(self.result.dump(verdict.result))
+        except (Misfit, BadValue) as error:
+            why = f"it is there, but the look-up of {self.full_name} returned a result that it did not declare: {error}"
+            return Verdict("retry", result=_evidence(verdict.result), why=why, found=True)
 
     def preview(self, params: Json) -> str:
         """The host's words for the call, made from the params that will be sent; never shortened."""
@@ -194,12 +200,16 @@ class OperationSpec:
         assert isinstance(fields, dict)
         return Page(items, **fields)
 
-    def _found(self, result: object) -> Json:
-        """A found result as JSON. Its type is a wish: that it was found at all must not be lost."""
-        try:
-            return self.result.dump(result)
-        except Misfit:
-            return Shape(None, "").dump(result)
+
+def _evidence(result: object) -> Json:
+    """A result that cannot be used, as a person may see it."""
+    try:
+        return Shape(None, "").dump(result)
+    except BadValue:
+        return repr(result)[:_EVIDENCE_MAX]
+
+
+_EVIDENCE_MAX = 4_000
 
 
 def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:

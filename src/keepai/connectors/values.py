@@ -73,6 +73,7 @@ class Verdict:
     result: object = None
     after: float | None = None  # seconds until it is worth asking again
     why: str = ""
+    found: bool = False  # set by the host: it is there, but `result` is not what was declared
 
     def __post_init__(self) -> None:
         if self.status not in ("applied", "failed", "retry", "unknown") or not isinstance(self.why, str):

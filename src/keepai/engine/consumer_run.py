@@ -18,8 +18,9 @@ from ..model.states import Phase, Status
 from ..runtime.base import Operation
 from . import approval, chain, mutation, prepare_result
 from .mutation import Unit
-from .outcome import NONE
+from .outcome import NONE, check_fits
 from .producer_run import kept_state
+from .relaunch import last_mutation
 from .stepping import Stepper, fixed_by
 
 
@@ -137,6 +138,7 @@ async def _next(stepper: Stepper) -> Run | None:
     publications: tuple[Publication, ...] = ()
     state: str | None = None
     if stepper.handler.has_next:
+        _check_result(stepper)
         ended, gate = await stepper.step(Step.NEXT, (run.prepare_result, run.outcome), state=stepper.state())
         publications = tuple(gate.gathered.publications.values())
         state = kept_state(parts, ended.value, stepper.handler.name)
@@ -148,6 +150,16 @@ async def _next(stepper: Stepper) -> Run | None:
     )
     await stepper.start_prepare(state, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
+
+
+def _check_result(stepper: Stepper) -> None:
+    """The result of the mutation must fit into the step that is given it."""
+    run, bytes_max = stepper.run, stepper.parts.policy.message_bytes_max
+    if len(run.outcome or "") * 4 <= bytes_max:  # it fits, whatever its characters are
+        return
+    sent = last_mutation(stepper.parts, run)
+    if sent is not None and run.outcome is not None:
+        check_fits(run.outcome, f"{sent.connector}.{sent.operation}", bytes_max)
 
 
 def _wake_at(stepper: Stepper) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..model.codec import encode
+from ..model.errors import ConnectorBroke
 from ..model.records import Run
 from ..model.states import Phase
 
@@ -16,6 +17,16 @@ SKIPPED = encode({"status": "skipped"})
 def outcome_of(run: Run, result: str) -> str | None:
     """What `next` is told of an applied mutation; a routine's run has no `next`."""
     return None if run.phase is Phase.EXECUTING else applied(result)
+
+
+def check_fits(result: str, name: str, bytes_max: int) -> None:
+    """Refuse to hand a script a result that is too large for it. No script can mend that."""
+    size = len(result.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise ConnectorBroke(
+            f"{name} happened, but its result has {size:,} bytes; a script can be given {bytes_max:,} (policy "
+            "message_bytes_max). The result is kept. The connector must return less."
+        )
 
 
 def applied(result: str) -> str:

@@ -8,6 +8,8 @@ cannot be found out becomes a question to a person.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..connectors.base import OperationSpec, Verdict
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
@@ -20,6 +22,7 @@ from . import failure, outside, signs
 from .closures import Closures
 from .outcome import outcome_of
 from .parts import Parts
+from .trace import Trace
 
 _NO_CONNECTOR = "no connector is configured for the account that it was sent with"
 
@@ -50,6 +53,9 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     """Record what a verdict means; `left` are the milliseconds for which the request might still have arrived."""
     if verdict.status == "applied":
         return await _found(parts, run, mutation, verdict.result)
+    if verdict.status == "failed" and signs.was_found(mutation):
+        await _ask_person(parts, run, mutation, "the outside system found it before, and does not find it now")
+        return None
     if verdict.status == "failed" and left == 0:
         await _absent(parts, run, mutation)
         return None
@@ -60,7 +66,8 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
         await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
         return None
     after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
-    await _again(parts, run, mutation, after, verdict.why or "The outside system could not tell yet")
+    why = verdict.why or "The outside system could not tell yet"
+    await _again(parts, run, mutation, after, why, signs.of_found(verdict) if verdict.found else None)
     return None
 
 
@@ -90,26 +97,46 @@ async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
     parts.closures.forget(mutation.id)
 
 
-async def _again(parts: Parts, run: Run, mutation: Mutation, after_ms: int | None, why: str) -> None:
+async def _again(
+    parts: Parts, run: Run, mutation: Mutation, after_ms: int | None, why: str, found: str | None = None,
+) -> None:
+    """Ask later, or a person if it was asked often enough; what was `found` without a usable result is kept."""
     policy, now = parts.policy, parts.clock.now_ms()
     attempts = mutation.reconcile_attempts + 1
     begun = mutation.doubted_at or now
     if attempts >= policy.reconciles_max or now - begun >= policy.reconcile_total_s * 1000:
-        await _ask_person(parts, run, mutation, f"{why}; it was asked {attempts} times", attempts)
+        await _ask_person(parts, run, mutation, f"{why}; it was asked {attempts} times", attempts, found)
         return
     wait = int(min(policy.reconcile_first_s * 2 ** (attempts - 1), policy.reconcile_longest_s) * 1000)
     wait -= int(wait * _JITTER * _spread(mutation.id, attempts))
     stop = failure.stop(OutcomeUnknown(f"{why}."), run, Step.MUTATE, policy, now)
-    doubt = Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, now + (after_ms or wait)), attempts=attempts)
-    await parts.ledger.write(mutations.still_doubt, run, mutation, doubt)
+    await _keep_doubt(parts, run, mutation, Doubt(
+        MutationStatus.NEEDS_RECONCILE, failure.until(stop, now + (after_ms or wait)), attempts=attempts,
+        evidence=found,
+    ), why, barrier=found is not None)
 
 
-async def _ask_person(parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0) -> None:
+async def _keep_doubt(parts: Parts, run: Run, mutation: Mutation, doubt: Doubt, why: str, *, barrier: bool) -> None:
+    """Record that nothing is known yet; what was found without a usable result is kept once, with a warning."""
+    if doubt.evidence is None or doubt.evidence in (mutation.evidence or ""):
+        await parts.ledger.write(mutations.still_doubt, run, mutation, replace(doubt, evidence=None), barrier=barrier)
+        return
+    last = parts.ledger.read().one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
+    trace = Trace(
+        run.id, parts.clock, parts.policy.trace_bytes_max, int(last["position"]) if last else 0, parts.redactor,
+    )
+    trace.warning(Step.MUTATE, f"{mutation.id}: {why}. What it returned is kept as evidence, and is not used.")
+    await parts.ledger.write(mutations.still_doubt, run, mutation, doubt, trace.take(), barrier=barrier)
+
+
+async def _ask_person(
+    parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0, found: str | None = None,
+) -> None:
     unknown = OutcomeUnknown(f"Nobody can tell whether “{mutation.preview}” happened: {why.rstrip('.')}.")
     stop = failure.stop(unknown, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     attempts = attempts or mutation.reconcile_attempts + 1
-    doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts)
-    await parts.ledger.write(mutations.still_doubt, run, mutation, doubt, barrier=True)
+    doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts, evidence=found)
+    await _keep_doubt(parts, run, mutation, doubt, why, barrier=True)
 
 
 #: By how much of the wait a question may come sooner, so that many of them do not come at once.

@@ -22,6 +22,7 @@ from ..runtime.base import Fixed, Operation, Reply
 from . import approval, mutation
 from .gate import check_title
 from .mutation import Unit
+from .outcome import check_fits
 from .producer_run import kept_state, next_run_at
 from .stepping import Stepper
 
@@ -106,7 +107,9 @@ class Items:
                 "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
-        return Reply(await _to_its_end(self._perform(operation, unit)))
+        result = await _to_its_end(self._perform(operation, unit))
+        check_fits(result, operation.name, self._stepper.parts.policy.message_bytes_max)
+        return Reply(result)
 
     async def _perform(self, operation: Operation, unit: Unit) -> str:
         result = await mutation.perform(self._stepper, operation, unit)

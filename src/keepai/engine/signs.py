@@ -53,6 +53,19 @@ async def hear(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bo
         parts.wake(mutation.workflow_id)
 
 
+def of_found(verdict: Verdict) -> str:
+    """What a look-up found that cannot be used as a result, as it is kept."""
+    return encode({_FOUND: sound(verdict.why), "result": verdict.result})
+
+
+def was_found(mutation: Mutation) -> bool:
+    """Whether a look-up has found it before, without a result that can be used."""
+    return f'"{_FOUND}":' in (mutation.evidence or "")
+
+
+_FOUND = "found_unusable"
+
+
 def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> Sign:
     """What a call says that ended late."""
     said = encode({"at": iso(parts.clock.now_ms()), "ended_late": sound(outside.said_late(ended))})
@@ -66,6 +79,8 @@ def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> Sign:
 
 def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> Sign | None:
     """What a late answer says; that it is not there says something only if nothing could arrive any more."""
+    if verdict.found:
+        return Sign(of_found(verdict), happened=True)
     words = {"applied": "it is there", "failed": "it is not there"}.get(verdict.status)
     if words is None:
         return None

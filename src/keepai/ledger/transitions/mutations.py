@@ -44,6 +44,7 @@ class Doubt:
     why: Stop
     closed: bool = False
     attempts: int = 0  # how often the outside system has been asked
+    evidence: str | None = None  # what it said that cannot be used as a result, as JSON
 
 
 #: Outcome on record → what a sign must say of `happened` to contradict it.
@@ -131,10 +132,13 @@ def doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Sequence[Tr
     runs.stop(tx, run, doubt.why, trace)
 
 
-def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt) -> None:
+def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Sequence[Traced] = ()) -> None:
     """The outside system was asked and could not tell."""
     _doubt(tx, mutation, doubt)
+    if doubt.evidence is not None:
+        tx.run("mutation_evidence", mutation_id=mutation.id, evidence=doubt.evidence, contradicts=0, now=tx.now)
     runs.rest(tx, run, doubt.why)
+    runs.keep_trace(tx, run.workflow_id, trace)
 
 
 def _doubt(tx: Tx, mutation: Mutation, doubt: Doubt) -> None:
