@@ -11,6 +11,7 @@ from .connectors import logs
 from .connectors.base import Connector, surface
 from .connectors.redacted import redacted, redactor_of
 from .engine import reconcile, retention
+from .engine.closures import Closures
 from .engine.commands import Commands
 from .engine.deploy import Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
@@ -60,6 +61,7 @@ class Keep:
             ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=Ids(self._clock), repair=self._repair, redactor=redactor,
+            closures=Closures(self._clock.steady_ms()),
         )
         if redactor is not None:
             logs.cover(redactor)

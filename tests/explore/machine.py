@@ -31,6 +31,7 @@ from keepai import (
 from keepai.connectors.base import surface
 from keepai.engine import mutation as sending
 from keepai.engine import outside, runner, signs
+from keepai.engine.closures import Closures
 from keepai.engine.host import Host
 from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
@@ -109,6 +110,7 @@ class Moment:
     alive: bool = True
     at: str = "idle"  # "run": between two commits of a run; "call": the request is recorded, its answer is not
     live: frozenset[str] = frozenset()  # calls that were given up and have not ended
+    started_ms: int = 0  # when this process started, by the steady clock
     seen: tuple[tuple[str, int], ...] = ()  # since when this process knows that a call has ended
 
 
@@ -304,6 +306,7 @@ class Machine:
         self.parts = Parts(
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
+            closures=Closures(self.clock.steady_ms()),
         )
         self.host = Host(self.parts, Teller(self.parts, (), None))  # nobody is told
         self.keep = Keep(":memory:", connectors=[self.connector], policy=POLICY, clock=self.clock)
@@ -336,7 +339,7 @@ class Machine:
         rows = tuple(tuple(execute(f"select * from {table}").fetchall()) for table in TABLES)
         return Moment(
             rows, self.clock.now_ms(), self.clock.steady_ms(), self.ledger.host, self.ledger.epoch, self.alive, self.at,
-            self.live, tuple(sorted(self.parts.closures.seen_ms.items())),
+            self.live, self.parts.closures.started_ms, tuple(sorted(self.parts.closures.seen_ms.items())),
         )
 
     def load(self, moment: Moment) -> None:
@@ -350,8 +353,7 @@ class Machine:
         self.alive, self.at, self.live = moment.alive, moment.at, moment.live
         self._be(moment.host, moment.epoch)
         self._set_clock(moment.now_ms, moment.steady_ms)
-        self.parts.closures.seen_ms.clear()
-        self.parts.closures.seen_ms.update(moment.seen)
+        self.parts.closures = Closures(moment.started_ms, dict(moment.seen))
 
     @contextmanager
     def attempt(self, moment: Moment) -> Iterator[None]:
@@ -364,8 +366,7 @@ class Machine:
             self.alive, self.at, self.live = moment.alive, moment.at, moment.live
             self._be(moment.host, moment.epoch)
             self._set_clock(moment.now_ms, moment.steady_ms)
-            self.parts.closures.seen_ms.clear()
-            self.parts.closures.seen_ms.update(moment.seen)
+            self.parts.closures = Closures(moment.started_ms, dict(moment.seen))
             self.ledger.overtake = None
 
     def _set_clock(self, now_ms: int, steady_ms: int) -> None:
@@ -381,7 +382,7 @@ class Machine:
         row = self.tx.one("host_insert", id=host, machine="m", pid=1, now=self.clock.now_ms())
         assert row is not None
         self._be(host, int(row["epoch"]))
-        self.parts.closures.seen_ms.clear()
+        self.parts.closures = Closures(self.clock.steady_ms())
 
     def _pass_time(self) -> None:
         self.clock.advance(seconds=UNIT_S)

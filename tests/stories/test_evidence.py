@@ -254,7 +254,7 @@ async def test_what_reconcile_found_is_not_lost_if_somebody_was_quicker(tmp_path
         await story.keep.resolve(row.id, "did_not_happen")
         story.line.verdict = Verdict.applied({"id": "found"})
         with pytest.raises(Exception, match="no longer"):
-            await reconcile.attempt(story.keep.parts, story.keep.parts.closures, run, row)
+            await reconcile.attempt(story.keep.parts, run, row)
         await story.run()
         after = await story.mutation(row.id)
         assert (after.status, after.contradicted_at is not None) == ("failed", True)

@@ -9,8 +9,12 @@ from ..model.records import Mutation
 
 @dataclass
 class Closures:
-    """Readings of the steady clock by mutation; a new process starts anew, which only makes it wait longer."""
+    """Readings of the steady clock by mutation, of calls whose end this process saw.
 
+    A call that an earlier process closed had ended before this one started, for this one has its lock. How long before,
+    no clock tells that a restart of the machine does not set back: so its time runs from the start of this process."""
+
+    started_ms: int
     seen_ms: dict[str, int] = field(default_factory=dict)
 
     def seen(self, mutation_id: str, steady_ms: int) -> None:
@@ -25,5 +29,5 @@ class Closures:
         """Milliseconds until "not found" is a proof; None while the call may still be under way."""
         if mutation.closed_at is None:
             return None
-        self.seen(mutation.id, steady_ms)
-        return max(0, self.seen_ms[mutation.id] + int(settle_s * 1000) - steady_ms)
+        ended = self.seen_ms.get(mutation.id, self.started_ms)
+        return max(0, ended + int(settle_s * 1000) - steady_ms)

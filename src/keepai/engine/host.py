@@ -73,7 +73,6 @@ class Host:
         self._lanes: dict[str, asyncio.Task[None]] = {}
         self._room = asyncio.Semaphore(parts.policy.runs_at_once_max)
         self._woken = asyncio.Event()
-        self._closures = parts.closures
         self._agenda = Agenda()
         self._touched: set[str] = set()  # workflows in which something changed while their lane was there
         self._overtaken: Counter[str] = Counter()
@@ -164,7 +163,7 @@ class Host:
         """How long a request may still arrive; None while its call has not ended."""
         spec = reconcile.spec_of(self._parts, mutation)
         settle_s = reconcile.settle_s(self._parts, spec) if spec else self._parts.policy.settle_s
-        return self._closures.settled(mutation, settle_s, self._parts.clock.steady_ms())
+        return self._parts.closures.settled(mutation, settle_s, self._parts.clock.steady_ms())
 
     def check_settled(self, mutation: Mutation) -> None:
         """Refuse "it did not happen" while the request may still arrive."""
@@ -346,7 +345,7 @@ class Host:
         return await self._parts.ledger.write(runs.carry_on, run, how)
 
     async def _reconcile(self, run: Run, mutation: Mutation) -> Run | None:
-        found = await reconcile.attempt(self._parts, self._closures, run, mutation)
+        found = await reconcile.attempt(self._parts, run, mutation)
         return await self._under_active_version(self._now(run.workflow_id), found) if found else None
 
     async def _bring_near(self, now: Now, far: Iterable[scheduler.Nearer]) -> None:

@@ -46,12 +46,12 @@ class Parts:
     policy: Policy
     clock: Clock
     ids: Ids
+    closures: Closures
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     left: set[asyncio.Future[Ended]] = field(default_factory=set)  # steps that nobody waits for any more
-    closures: Closures = field(default_factory=Closures)
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy

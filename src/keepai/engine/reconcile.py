@@ -19,7 +19,6 @@ from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
 from . import failure, outside, signs
-from .closures import Closures
 from .outcome import outcome_of
 from .parts import Parts
 from .trace import Trace
@@ -36,11 +35,11 @@ def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed:
     return Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, parts.clock.now_ms()), closed)
 
 
-async def attempt(parts: Parts, closures: Closures, run: Run, mutation: Mutation) -> Run | None:
+async def attempt(parts: Parts, run: Run, mutation: Mutation) -> Run | None:
     """Ask the outside system once; gives the run if it may go on now."""
     spec = spec_of(parts, mutation)
     # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
-    left = closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
+    left = parts.closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
     verdict = await _ask(parts, run, spec, mutation, left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
     try:
         return await _believe(parts, run, mutation, verdict, left)
