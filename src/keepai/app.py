@@ -68,8 +68,9 @@ class Keep:
         letters = Letters(ledger.read(), self._views, self._path, lambda: self.page)
         self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
         try:
-            if self._accept_older:
+            if ledger.accepted:
                 await self.commands.accept_older(self._actor)
+            self._parts.put_back = {row["workflow_id"]: row for row in ledger.read().all("put_back_all")}
             await recover(self._parts)
         except BaseException:
             await self.close()

@@ -147,6 +147,9 @@ class Memory:
     def read(self) -> Transaction:
         return self.tx
 
+    def check(self) -> None:
+        return None
+
     def stopped(self) -> None:
         return None
 

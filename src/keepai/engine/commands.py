@@ -57,8 +57,8 @@ class Commands:
         self._parts, self._host = parts, host
 
     async def accept_older(self, actor: str) -> None:
-        """A person says that the ledger, which is older than it was, is the one to go on with."""
-        await self._parts.ledger.write(workflows.accept_older, actor, barrier=True)
+        """A person says that the ledger, which is older than it was, or another, is the one to go on with."""
+        await self._parts.ledger.write(workflows.accept_older, actor, self._parts.ledger.behind, barrier=True)
 
     @_once
     async def pause(self, workflow: str, actor: str, shown: int | None = None) -> None:

@@ -121,8 +121,10 @@ async def _called(stepper: Stepper) -> Operation | None:
 
 
 def _unit(stepper: Stepper) -> Unit:
-    """What a consumer's one mutation is for: the events that it reserved, in their attempts."""
-    events = sorted((str(r["event_id"]), int(r["attempt"])) for r in stepper.reserved)
+    """What a consumer's one mutation is for: the events that it reserved, in their attempts.
+
+    By the script's own names for them, so that a ledger that was put back finds the same key for the same thing."""
+    events = sorted((str(r["topic"]), str(r["message_id"]), int(r["attempt"])) for r in stepper.reserved)
     return Unit(Step.MUTATE, canonical([list(event) for event in events]), stepper.wishes.title)
 
 

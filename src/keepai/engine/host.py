@@ -23,6 +23,8 @@ from .parts import Parts
 from .relaunch import carry, last_mutation
 from .telling import Teller
 
+#: How often a host that serves looks whether it still has its ledger.
+WATCH_S = 0.5
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
 
@@ -82,6 +84,7 @@ class Host:
         """Run all that is due now and what it causes; never waits for time or people.
 
         Raises `LedgerStopped` if the ledger cannot be written any more."""
+        self._parts.ledger.check()
         while due := [w for w in self._workflow_ids() if self._is_due(w)]:
             for workflow_id in due:
                 self._start(workflow_id)
@@ -95,8 +98,10 @@ class Host:
     async def serve(self) -> None:
         """Run what becomes due, for ever; between that, sleep.
 
-        Beside it, content that is old enough is thrown away, and people are told what waits for them."""
-        tending = [asyncio.ensure_future(each) for each in (retention.tend(self._parts), self._teller.tend())]
+        Beside it, content that is old enough is thrown away, people are told what waits for them, and the ledger is
+        looked after: a host that has lost it stops."""
+        beside = (retention.tend(self._parts), self._teller.tend(), self._watch_ledger())
+        tending = [asyncio.ensure_future(each) for each in beside]
         try:
             await self._serve()
         finally:
@@ -120,6 +125,15 @@ class Host:
                     await self._woken.wait()
             except TimeoutError:
                 continue
+
+    async def _watch_ledger(self) -> None:
+        """Notice within a second if the ledger was removed or replaced, or if another host has opened it."""
+        while self._parts.ledger.stopped() is None:
+            await asyncio.sleep(WATCH_S)
+            try:
+                self._parts.ledger.check()
+            except LedgerStopped:
+                self._woken.set()
 
     def wake(self, workflow_id: str | None = None) -> None:
         """Something changed in a workflow, or anywhere: look again."""

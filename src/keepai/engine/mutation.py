@@ -24,7 +24,7 @@ from ..model.permissions import Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
-from . import approval, failure, outside, reconcile, signs
+from . import approval, failure, outside, put_back, reconcile, signs
 from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
@@ -87,8 +87,12 @@ def _count(stepper: Stepper, operation: Operation) -> None:
 
 async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | None:
     """Send what is on record, and record what came of it."""
-    spec = stepper.parts.connectors[mutation.connector].operations[mutation.operation]
-    return await _record(stepper, mutation, await _call(stepper, spec, mutation, step))
+    parts = stepper.parts
+    spec = parts.connectors[mutation.connector].operations[mutation.operation]
+    known = None
+    if mutation.workflow_id in parts.put_back:
+        known = await put_back.look_up(parts, stepper.run, spec, mutation)
+    return await _record(stepper, mutation, known or await _call(stepper, spec, mutation, step))
 
 
 def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]], Unit]) -> Straight | None:
@@ -243,6 +247,7 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
     points.reach("before:call")
     if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
+    parts.ledger.check()  # another host may have declared this one dead
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: signs.watch_call(parts, mutation, pending),
     )

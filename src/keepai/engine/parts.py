@@ -9,7 +9,7 @@ from typing import Any
 
 from ..connectors.base import Connector
 from ..connectors.redaction import Redactor
-from ..ledger.base import Ledger, Reader
+from ..ledger.base import Ledger, Reader, Row
 from ..ledger.rows import script_record
 from ..model.clock import Clock, Ids
 from ..model.errors import NotFound
@@ -52,6 +52,7 @@ class Parts:
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
     left: set[asyncio.Future[Ended]] = field(default_factory=set)  # steps that nobody waits for any more
+    put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows that may lack what they sent: put_back.py
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy

@@ -40,7 +40,7 @@ async def attempt(parts: Parts, run: Run, mutation: Mutation) -> Run | None:
     spec = spec_of(parts, mutation)
     # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
     left = parts.closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
-    verdict = await _ask(parts, run, spec, mutation, left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
+    verdict = await ask(parts, run, spec, mutation, proves=left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
     try:
         return await _believe(parts, run, mutation, verdict, left)
     except Conflict:  # somebody was quicker: what was found out must not be lost
@@ -70,11 +70,12 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     return None
 
 
-async def _ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, proves: bool) -> Verdict:
-    seconds = parts.policy.reconcile_s
+async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *, proves: bool) -> Verdict:
+    """What the outside system says. In a ledger that was put back, it may have been sent before the record says."""
+    seconds, back = parts.policy.reconcile_s, parts.put_back.get(mutation.workflow_id)
     call = outside.call_of(
         run, seconds, lambda text: None, attempt=mutation.attempts, idempotency_key=mutation.idempotency_key,
-        since_ms=mutation.first_sent_at,
+        since_ms=min(mutation.first_sent_at, back["since_at"]) if back else mutation.first_sent_at,
     )
     return await outside.reconcile(
         spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,

@@ -106,7 +106,7 @@ class Items:
                 f"ctx.{operation.name}: the item {shown(item['external_id'])} is {item['status']}; a mutation on it "
                 "would do its work again. Begin its function with `if (ctx.item.isDone) return;`."
             )
-        unit = Unit(Step.ROUTINE, encode(["item", item["id"], item["attempt"]]), item["title"], item["id"])
+        unit = Unit(Step.ROUTINE, encode(["item", item["external_id"], item["attempt"]]), item["title"], item["id"])
         result = await _to_its_end(self._perform(operation, unit))
         check_fits(result, operation.name, self._stepper.parts.policy.message_bytes_max)
         return Reply(result)

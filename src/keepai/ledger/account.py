@@ -48,9 +48,8 @@ def newest(read: Reader) -> Seal:
     return Seal(row["last"], row["chain"]) if row else Seal(0, _NONE)
 
 
-def seal(tx: Tx) -> Seal:
-    """Put the seal behind what this transaction has appended, and give the newest."""
-    before = newest(tx)  # as the ledger has it now: one that was remembered has been stale
+def seal(tx: Tx, before: Seal) -> Seal:
+    """Put the seal behind what this transaction has appended, and give the newest; `before` was it until now."""
     rows = tx.values("seal_rows", last=before.last)
     if not rows:
         return before

@@ -8,10 +8,19 @@ is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Behind:
+    """How a ledger that a person accepted was behind what it had been: what it sent in between is not in it."""
+
+    since_at: int  # when its newest row was written
+    until_at: int  # when it was last known to be further
 
 
 class Reader(Protocol):
@@ -73,6 +82,8 @@ class Ledger(Protocol):
     host: str
     epoch: int
     lock_fd: int | None  # holds the host's lock in every process that has it
+    accepted: bool  # a person accepted it although it is older than it was, or another
+    behind: Behind | None  # if it is older
     crew: int  # how many runs are under way, so how many may join a group commit
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
@@ -89,6 +100,10 @@ class Ledger(Protocol):
 
     def counted(self, workflow_id: str) -> int | None:
         """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
+        ...
+
+    def check(self) -> None:
+        """Stop, and raise `LedgerStopped`, if this host has lost the ledger: it is not at its place, or another's."""
         ...
 
     def stopped(self) -> str | None:

@@ -45,6 +45,7 @@ RULES: Mapping[str, tuple[str, str]] = {
     "approval_used_twice": ("I29", "an approval that was used and whose call is not on record"),
     "done_in_doubt": ("I16", "an item that ended while a mutation of it was not known to have happened or not"),
     "pruned_unfinished": ("I17", "an event that waits and whose payload was pruned"),
+    "two_hosts_at_once": ("I23", "a run of a host that worked on after a later one had begun: two hosts had the file"),
     "open_run_of_no_host": ("I23", "an active run of a host that the ledger does not know"),
 }
 

@@ -298,7 +298,7 @@ def _all_settled(self: app.Keep, mutation_: Any) -> Any:
 
 
 def _unlocked(self: HostLock, ledger: Any) -> None:
-    self.path = ledger.with_name(ledger.name + ".lock")
+    self._ledger, self.path = ledger, ledger.with_name(ledger.name + ".lock")
     self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

@@ -97,6 +97,7 @@ class Memory:
             (store, "close_untouched", lambda connection: None),
             (store.SqliteLedger, "_let_go", lambda ledger: None),
             (store.SqliteLedger, "_begin", self._beginning(store.SqliteLedger._begin)),
+            (store.SqliteLedger, "_take_file", lambda ledger, lock, accept_older: None),
             (Log, "sync", lambda log: self._sync()),
         ]
 

@@ -372,6 +372,7 @@ def patched(world: World) -> Iterator[None]:
         (Manifest, "to_text", _to_text),
         (agenda, "LONGEST_SLEEP_S", 1200.0),
         (host, "LONGEST_SLEEP_S", 1200.0),
+        (host, "WATCH_S", 1e9),
         *world.memory.patches(),
     ]
     points.listen(world.at_point)

@@ -21,6 +21,11 @@ where seq >= :first order by seq limit :limit;
 -- The newest seal of the account.
 select last, chain from seal order by last desc limit 1;
 
+-- name: account_head
+-- The newest host and the newest seal: whoever writes, and whose own these are not, has lost the ledger to another.
+select h.epoch, s.last, s.chain from host h left join seal s on s.last = (select max(last) from seal)
+order by h.epoch desc limit 1;
+
 -- name: seal_rows
 -- What was appended to the account after a seal.
 select seq, workflow_id, machine, subject, source, target, at, why, actor from transition

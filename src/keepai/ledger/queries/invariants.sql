@@ -183,6 +183,12 @@ select id from event where status = 'pending' and payload = '';
 select r.id, r.host from run r where r.status = 'active'
 and not exists (select 1 from host h where h.id = r.host and h.epoch = r.epoch);
 
+-- name: never_two_hosts_at_once
+-- A run of a host that worked on although a later one had worked on the same workflow before.
+select r.id, r.host from (
+  select id, host, epoch, max(epoch) over (partition by workflow_id order by seq) as newest from run) r
+where r.epoch < r.newest;
+
 -- name: history_moves
 -- Every move of every machine, in order.
 select machine, subject, source, target from transition order by seq;

@@ -199,9 +199,54 @@ values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :no
 select (select id from host order by epoch limit 1) as ledger, (select coalesce(max(epoch), 0) from host) as epoch,
   (select coalesce(max(seq), 0) from transition) as moves;
 
+-- name: put_back_insert
+-- A person goes on with a ledger that is older than it was: what a workflow sent from `since_at` to `until_at` is not in it.
+insert into put_back (workflow_id, seq, accepted_at, since_at, until_at)
+values (:workflow_id, :seq, :now, :since_at, :until_at);
+
+-- name: put_back_all
+-- When each workflow was put back last, and from when on it may lack what it sent.
+select b.workflow_id, b.seq, b.accepted_at, b.until_at,
+  (select min(o.since_at) from put_back o where o.workflow_id = b.workflow_id) as since_at from put_back b
+where b.seq = (select max(o.seq) from put_back o where o.workflow_id = b.workflow_id);
+
+-- name: put_back_passed
+-- The first run of a producer or routine since its workflow was put back that brought nothing new, or that came so much
+-- later: by then it had brought again what was lost. The very first counts only if it brought nothing.
+select r.seq from run r
+where r.workflow_id = :workflow_id and r.handler = :handler and r.status = 'committed' and r.seq > :seq
+  and ((not exists (select 1 from event e where e.workflow_id = r.workflow_id and e.seq > r.seq and e.created_by = r.id)
+        and not exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.seq > :seq
+          and m.lineage = r.lineage))
+    or (r.created_at >= :later and exists (select 1 from run f where f.workflow_id = r.workflow_id
+          and f.handler = r.handler and f.status = 'committed' and f.seq > :seq and f.seq < r.seq)))
+order by r.seq limit 1;
+
+-- name: put_back_work
+-- Whether a run works on something from before a number of its workflow's sequence: events that it reserved, those that
+-- they came from, or in a routine the run that began it.
+with recursive earlier (event_id) as (
+  select v.event_id from reservation v where v.workflow_id = :workflow_id and v.run_id = :run_id
+  union
+  select v.event_id from earlier x join event e on e.id = x.event_id
+    join reservation v on v.workflow_id = :workflow_id and v.run_id = e.created_by)
+select 1 from earlier x join event e on e.id = x.event_id where e.seq <= :number
+union all
+select 1 from run r where r.id = :lineage and r.kind = 'routine' and r.seq <= :number
+limit 1;
+
+-- name: put_back_known
+-- Whether it is known since then that a thing was not sent: looked up, or said by a person.
+select 1 from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key and seq > :seq
+  and status = 'failed' limit 1;
+
 -- name: host_end
 -- A host let go of everything in order: what it left active was not interrupted.
 update host set ended_at = :now where epoch = :epoch;
+
+-- name: host_newest
+-- The host that opened this ledger last.
+select * from host order by epoch desc limit 1;
 
 -- name: host_get
 -- One host.

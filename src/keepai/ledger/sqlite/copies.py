@@ -73,6 +73,7 @@ def vacuum(path: Path) -> tuple[int, int]:
     """Write a ledger that no host has anew without its gaps; gives its bytes before and after."""
     lock = HostLock(path)
     try:
+        lock.take_file()
         before = _bytes(path)
         connection = open_file(path)
         try:

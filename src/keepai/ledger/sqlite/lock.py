@@ -1,7 +1,10 @@
-"""One host per file: an OS lock that the kernel lets go of when the process is dead, and not before.
+"""One host per file: OS locks that the kernel lets go of when the process is dead, and not before.
+
+There are two. One is on a file beside the ledger, which a connector's child process may hold too. The other, on Linux,
+is on the ledger's own file: it holds also if somebody removes the lock's file.
 
 The lock's own file also tells how far the ledger had come when it was last synced. It stands beside the ledger and not
-in it, so a ledger that was put back from a backup, or whose log is gone, is noticed.
+in it, so a ledger that was put back from a backup, that vanished, or whose log is gone, is noticed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,8 @@ import fcntl
 import json
 import os
 import socket
+import struct
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -19,6 +24,9 @@ from ...model.errors import LedgerUnusable
 
 _BYTES = 1024
 _MACHINE = socket.gethostname()
+
+#: The byte of the ledger's file that is locked: far behind those that SQLite locks, and behind any content.
+_BYTE = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -33,10 +41,24 @@ class Mark:
 
 _told = json.JSONEncoder().encode
 
+#: Files, by device and inode, that a host of this process has. Another descriptor of such a file must not be opened
+#: and closed: with it the kernel would drop the locks of SQLite.
+_held: set[tuple[int, int]] = set()
+
 
 @lru_cache(maxsize=1)
 def _holder(pid: int, host: str, since: str) -> str:
     return _told({"pid": pid, "machine": _MACHINE, "host": host, "since": since})
+
+
+def mark_beside(ledger: Path) -> Mark | None:
+    """How far a ledger had come, as the file beside it says; None if it says nothing that can be read.
+
+    Read it before the ledger: a host at work writes it after what it is about."""
+    try:
+        return _mark(_lock_path(ledger).read_bytes()[:_BYTES])
+    except OSError:
+        return None
 
 
 class HostLock:
@@ -44,8 +66,11 @@ class HostLock:
 
     A connector's child process that is given `fd` holds it too: the lock is free only when all of them are dead."""
 
+    _file: int | None = None  # the ledger's own file, if it is locked too
+    _names: tuple[tuple[Path, tuple[int, int]], ...] = ()  # what must stand at each path
+
     def __init__(self, ledger: Path) -> None:
-        self.path = ledger.with_name(ledger.name + ".lock")
+        self._ledger, self.path = ledger, _lock_path(ledger)
         try:
             self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
@@ -55,21 +80,70 @@ class HostLock:
             ) from None
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = self._holder()
+        except OSError as error:
+            taken = isinstance(error, BlockingIOError)
+            refused = self._taken() if taken else LedgerUnusable(
+                f"The lock file {self.path} cannot be locked: its file system has no locks ({error.strerror}). Without "
+                "them two hosts could send the same thing. Put the ledger on a local disk."
+            )
             os.close(self.fd)
-            raise LedgerUnusable(
-                f"The ledger {ledger} is in use by {holder}. "
-                "One file serves one host: stop that one first, or talk to it with the keep command."
-            ) from None
+            raise refused from None
+
+    def take_file(self) -> None:
+        """Lock the ledger's own file, and make it if it is not there: it is its owner's alone then."""
+        try:
+            found = os.stat(self._ledger)
+            if found.st_nlink > 1:
+                raise LedgerUnusable(
+                    f"{self._ledger} has {found.st_nlink} names (hard links). Its lock and its log go by the name, so "
+                    "two hosts could work on it at once. Remove the other names, or use a copy of the file."
+                )
+            if _id(found) in _held:
+                raise self._taken()
+        except OSError:
+            pass  # it is not there yet, or opening it as a ledger says what is wrong
+        if sys.platform != "linux":
+            return
+        try:
+            file = os.open(self._ledger, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return
+        try:
+            fcntl.fcntl(file, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, _BYTE, 1, 0))
+        except OSError as error:
+            os.close(file)
+            if isinstance(error, (BlockingIOError, PermissionError)):
+                raise self._taken() from None
+            return  # a file system that has no such lock: the one beside it is held
+        self._file = file
+        _held.add(_id(os.fstat(file)))
+
+    def watch(self) -> None:
+        """From now on the files that are at their paths must stay there: the ledger, its log, and the lock's own."""
+        names = [(self.path, _id(os.fstat(self.fd)))]
+        if self._file is not None:
+            names.append((self._ledger, _id(os.fstat(self._file))))
+        for path in (self._ledger, self._ledger.with_name(self._ledger.name + "-wal")):
+            try:
+                names.append((path, _id(os.stat(path))))
+            except OSError:
+                continue  # a ledger that lies somewhere else than in a file
+        self._names = tuple(dict.fromkeys(names))
+
+    def lost(self) -> str | None:
+        """Why what is at its path is no longer what this host holds, if so."""
+        for path, held in self._names:
+            try:
+                found = os.stat(path)
+            except OSError as error:
+                return f"{path} was removed while a host worked with it ({error.strerror})."
+            if _id(found) != held:
+                return f"{path} was replaced by another file while a host worked with it."
+        return None
 
     def left(self) -> Mark | None:
         """How far the last holder had come; None if it left nothing that can be read."""
-        try:
-            mark = self._entry()["mark"]
-            return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["moves"]), str(mark["at"]))
-        except (ValueError, KeyError, TypeError):
-            return None
+        return _mark(os.pread(self.fd, _BYTES, 0))
 
     def tell(self, host: str, since: str, mark: Mark) -> None:
         """Write who holds the lock, for the sentence that a second host gets, and how far the ledger has come."""
@@ -77,15 +151,35 @@ class HostLock:
         os.pwrite(self.fd, entry.encode().ljust(_BYTES), 0)  # as long each time: there is nothing to cut
 
     def release(self) -> None:
-        """Let go."""
+        """Let go; every connection of this host is closed by then."""
+        if self._file is not None:
+            _held.discard(_id(os.fstat(self._file)))
+            os.close(self._file)
         os.close(self.fd)
 
-    def _holder(self) -> str:
+    def _taken(self) -> LedgerUnusable:
         try:
-            entry = self._entry()
-            return f"process {entry['pid']} on {entry['machine']} (host {entry['host']}, since {entry['since']})"
+            entry = json.loads(os.pread(self.fd, _BYTES, 0))
+            holder = f"process {entry['pid']} on {entry['machine']} (host {entry['host']}, since {entry['since']})"
         except (ValueError, KeyError, TypeError):
-            return "another process"
+            holder = "another process"
+        return LedgerUnusable(
+            f"The ledger {self._ledger} is in use by {holder}. "
+            "One file serves one host: stop that one first, or talk to it with the keep command."
+        )
 
-    def _entry(self) -> Any:
-        return json.loads(os.pread(self.fd, _BYTES, 0))
+
+def _lock_path(ledger: Path) -> Path:
+    return ledger.with_name(ledger.name + ".lock")
+
+
+def _mark(text: bytes) -> Mark | None:
+    try:
+        mark: Any = json.loads(text)["mark"]
+        return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["moves"]), str(mark["at"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _id(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

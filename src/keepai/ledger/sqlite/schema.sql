@@ -23,6 +23,9 @@
 -- model/states.py and compared with it by a test; the triggers are derived when the file is opened. In tables that
 -- every run writes they compare: for a list of more than two SQLite would fill a table of its own at every check.
 
+-- A ledger that is older than it was may have sent things that it does not know of: put_back says, for each workflow, that a
+-- person went on with it all the same.
+
 create table host (
   epoch integer not null primary key,
   id text not null unique,
@@ -42,6 +45,15 @@ create table workflow (
   created_at integer not null,
   updated_at integer not null
 );
+
+create table put_back (
+  workflow_id text not null references workflow (id),
+  seq integer not null,
+  accepted_at integer not null,
+  since_at integer not null,
+  until_at integer not null,
+  primary key (workflow_id, seq)
+) without rowid;
 
 create table script (
   workflow_id text not null references workflow (id),

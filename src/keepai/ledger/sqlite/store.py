@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import apsw
 
-from ...model.clock import Clock, Ids, SystemClock, iso
+from ...model.clock import Clock, Ids, SystemClock, iso, parse_iso
 from ...model.errors import LedgerOlder, LedgerStopped
-from ..base import Reader, Row
+from ..base import Behind, Reader, Row
 from ..queries import reading
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
 from .lock import HostLock, Mark
 from .migrate import migrate
-from .writer import Work, Writer
+from .writer import Work, Writer, taken_over
 
 T = TypeVar("T")
 
@@ -36,8 +36,12 @@ class SqliteLedger:
         self._clock = clock or SystemClock()
         self._ids = Ids(self._clock)
         self.host = self._ids.new("hst")
+        self.accepted = False
+        self.behind: Behind | None = None
         self._lock = None if in_memory else HostLock(self.path)
         try:
+            if self._lock and vfs is None:
+                self._take_file(self._lock, accept_older)
             self._connection = open_file(self.path, vfs=vfs)
             try:
                 self.epoch = self._begin(accept_older)
@@ -49,6 +53,8 @@ class SqliteLedger:
             if self._lock:
                 self._lock.release()
             raise
+        if self._lock:
+            self._lock.watch()
         self.lock_fd = self._lock.fd if self._lock else None
         self._tx = Transaction(self._connection, self._ids, self.host, self.epoch)
         self._writer = Writer(self._connection, self._tx, self._clock, self.path, self._acknowledge)
@@ -82,6 +88,28 @@ class SqliteLedger:
         """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
         return self._tx.counted.get(workflow_id)
 
+    def check(self) -> None:
+        """Stop, and raise `LedgerStopped`, if the file at its path is no longer ours, or another host has opened it."""
+        if self._writer.stopped is None:
+            try:
+                self._writer.stopped = self._lost()
+            except apsw.Error as error:
+                self._writer.stop(error)
+        if self._writer.stopped:
+            raise self._writer.stopped
+
+    def _lost(self) -> LedgerStopped | None:
+        why = self._lock.lost() if self._lock else None
+        if why:
+            return LedgerStopped(
+                f"{why} The host has stopped: it writes nothing and sends nothing any more. Put the file back, or look "
+                "at the outside systems for what was sent; then start again."
+            )
+        newest = self._reads.one("host_newest")
+        if newest is None or newest["epoch"] != self.epoch:
+            return taken_over(self._reads, self.path)
+        return None
+
     def stopped(self) -> str | None:
         """Why nothing can be written any more, if so."""
         return self._writer.stopped.message if self._writer.stopped else None
@@ -107,22 +135,45 @@ class SqliteLedger:
         else:
             self._connection.close()
 
+    def _take_file(self, lock: HostLock, accept_older: bool) -> None:
+        """Lock the ledger's own file. One that has vanished is refused before a new one is made in its place."""
+        refused = refusal(self.path, lock.left(), None) if not has_content(self.path) else None
+        if refused and not accept_older:
+            raise refused
+        lock.take_file()
+
     def _begin(self, accept_older: bool) -> int:
         try:
             migrate(self._connection, self.path)
             statements = Statements(self._connection)
-            if self._lock and not accept_older:
-                _refuse_older(self.path, self._lock.left(), statements)
+            if self._lock:
+                self._accept(statements, self._lock.left(), accept_older)
             now = self._clock.now_ms()
             row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
             self._since, reached = iso(now), statements.one("ledger_reached")
             assert reached is not None
             self._origin = {name: reached[name] for name in ("ledger", "epoch")}
-            self._acknowledge(reached["moves"])
+            if not self.accepted:  # that a person accepted it is on record first: the commit of that writes the mark
+                self._acknowledge(reached["moves"])
         except apsw.Error as error:
             raise unusable(error, self.path) from None
         assert row is not None
         return int(row["epoch"])
+
+    def _accept(self, statements: Statements, left: Mark | None, accept_older: bool) -> None:
+        """Refuse a ledger that is older than it was, or another, unless a person accepts it."""
+        reached = statements.one("ledger_reached")
+        assert reached is not None
+        refused = refusal(self.path, left, reached)
+        if refused is None:
+            return
+        if not accept_older:
+            raise refused
+        assert left is not None
+        self.accepted = True
+        newest = statements.one("account_newest")
+        if left.ledger == reached["ledger"] and newest is not None:
+            self.behind = Behind(newest["at"], parse_iso(left.at))
 
     def _acknowledge(self, moves: int) -> None:
         """What is synced now, so many rows of the account, must still be there when the file is opened again."""
@@ -145,15 +196,35 @@ class Looks(Statements):
         return super().all(query, **params)
 
 
-def _refuse_older(path: Path, left: Mark | None, statements: Statements) -> None:
-    """A ledger that was put back does not know what was sent since: going on would send it again."""
-    reached = statements.one("ledger_reached")
-    assert reached is not None
-    if left is None or left.ledger != reached["ledger"]:
-        return
-    if (left.epoch, left.moves) > (reached["epoch"], reached["moves"]):
-        raise LedgerOlder(
-            f"{path} is older than it was: it ends with move {reached['moves']:,}, and on {left.at} it had come to "
-            f"{left.moves:,}. What was sent since is not on record in it and would be sent again. Put the newer file "
-            "back (with its -wal); or look at the outside systems for what was sent, and say `keep db accept-older`."
+def has_content(path: Path) -> bool:
+    """Whether there is a ledger's file at all."""
+    try:
+        return path.stat().st_size > 0
+    except OSError as error:
+        return not isinstance(error, FileNotFoundError)  # opening it says what is wrong
+
+
+def refusal(path: Path, left: Mark | None, reached: Row | None) -> LedgerOlder | None:
+    """Why no host goes on with a ledger that has come so far (None: there is no file), after one `left` this mark.
+
+    A ledger that was put back, and a new one in the place of another, do not know what was sent: they would send it
+    again."""
+    if left is None:
+        return None
+    if reached is None or reached["ledger"] != left.ledger:
+        if not left.moves:
+            return None
+        what = (f"There is no ledger at {path} any more, and a new one is refused" if reached is None else
+                f"{path} is refused: it is not the ledger that was here")
+        return LedgerOlder(
+            f"{what}: on {left.at} that one had come to move {left.moves:,}. Nothing that it sent is on record now, "
+            "and it would be sent again. Put the file back (with its -wal); or look at the outside systems for what "
+            "was sent, and say `keep db accept-older` to go on without it."
         )
+    if (left.epoch, left.moves) <= (reached["epoch"], reached["moves"]):
+        return None
+    return LedgerOlder(
+        f"{path} is refused: it is older than it was. It ends with move {reached['moves']:,}, and on {left.at} it had "
+        f"come to {left.moves:,}. What was sent since is not on record in it and would be sent again. Put the newer "
+        "file back (with its -wal); or look at the outside systems for what was sent, and say `keep db accept-older`."
+    )

@@ -114,8 +114,8 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
 _HOST = "(select id from host order by epoch desc limit 1)"
 
 _NEVER_DELETED = ("workflow", "script", "input", "event", "event_cause", "run", "reservation", "item", "item_run",
-                  "mutation", "approval", "repair", "transition", "seal", "action")
-_NEVER_CHANGED = ("transition", "seal", "action", "script")
+                  "mutation", "approval", "repair", "transition", "seal", "action", "put_back")
+_NEVER_CHANGED = ("transition", "seal", "action", "script", "put_back")
 
 
 def statements() -> dict[str, str]:

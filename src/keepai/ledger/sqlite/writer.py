@@ -28,6 +28,7 @@ from ...model.clock import Clock
 from ...model.errors import Conflict, LedgerStopped
 from ...model.states import IllegalMove
 from .. import account
+from ..base import Reader
 from .connection import Transaction, unusable
 from .log import Log
 
@@ -76,6 +77,13 @@ class Writer:
         self._log = Log(connection)
         connection.set_wal_hook(self._count_pages)
         connection.execute("pragma synchronous = normal")  # the log is synced here, not inside a commit
+
+    def stop(self, error: apsw.Error | LedgerStopped) -> None:
+        """Write nothing any more; the first reason is the one that counts."""
+        if self.stopped is None:
+            reason = error if isinstance(error, LedgerStopped) else LedgerStopped(
+                f"{unusable(error, self._path).message} Until then nothing starts and nothing is sent.")
+            self.stopped = reason
 
     @property
     def at_rest(self) -> bool:
@@ -252,9 +260,8 @@ class Writer:
             return
         try:
             act(batch)
-        except apsw.Error as error:
-            reason = unusable(error, self._path).message
-            self.stopped = LedgerStopped(f"{reason} Until then nothing starts and nothing is sent.")
+        except (apsw.Error, LedgerStopped) as error:
+            self.stop(error)
             _roll_back(self._connection)
             for work in batch:
                 work.error = self.stopped
@@ -267,7 +274,7 @@ class Writer:
 
     def _transact(self, batch: list[Work]) -> None:
         """Run the verbs and commit what they did."""
-        self._connection.execute("begin immediate")
+        self._begin()
         self._tx.now, before = self._clock.now_ms(), self._connection.total_changes()
         if not all(map(self._attempt, batch)) and len(batch) > 1:
             self._attempt_each(batch)  # hardly ever is one refused: only then is there a mark between them
@@ -275,12 +282,24 @@ class Writer:
         if not done:
             self._connection.execute("rollback")
             return
-        seal = account.seal(self._tx)
+        seal = account.seal(self._tx, self._seal)
         _reach("before", done)
         self._connection.execute("commit")
         self._seal = seal
         self._commits += self._connection.total_changes() > before
         _reach("after", [work for work in done if not work.barrier])
+
+    def _begin(self) -> None:
+        """Begin a transaction, unless another host has opened the file or anybody has written to it since our last."""
+        self._connection.execute("begin immediate")
+        [(epoch, last, chain)] = self._tx.values("account_head")
+        if epoch != self._tx.epoch:
+            raise taken_over(self._tx, self._path)
+        if (last or 0, chain or "") != (self._seal.last, self._seal.chain):
+            raise LedgerStopped(
+                f"Something else has written to the account of {self._path}: it ends with row {last or 0:,}, and this "
+                f"host left it at {self._seal.last:,}. {_UNTIL_CHECKED}"
+            )
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
@@ -315,7 +334,7 @@ class Writer:
     def _attempt_each(self, batch: list[Work]) -> None:
         """Run the verbs of a group again from the start, each so that it can be undone alone."""
         self._connection.execute("rollback")
-        self._connection.execute("begin immediate")
+        self._begin()
         for work in batch:
             self._connection.execute("savepoint verb")
             if not self._attempt(work):
@@ -331,6 +350,19 @@ class Writer:
         if self._dirty and not self.stopped and not self._closing:
             task = asyncio.get_running_loop().create_task(self.flush())
             task.add_done_callback(lambda t: t.cancelled() or t.exception())
+
+
+_UNTIL_CHECKED = "It has stopped, and sends nothing any more. `keep db check` says whether the ledger is whole."
+
+
+def taken_over(read: Reader, path: Path) -> LedgerStopped:
+    """Another host has opened the file."""
+    other = read.one("host_newest")
+    assert other is not None
+    return LedgerStopped(
+        f"Another host ({other['id']}, process {other['pid']} on {other['machine']}) has opened {path} while this one "
+        f"worked with it: somebody removed its lock. {_UNTIL_CHECKED} Let only one host run."
+    )
 
 
 def _reach(side: str, batch: list[Work]) -> None:

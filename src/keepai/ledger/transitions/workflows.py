@@ -21,7 +21,7 @@ from ...model.states import (
     WorkflowStatus,
     check,
 )
-from ..base import Row, Tx
+from ..base import Behind, Row, Tx
 from . import approvals, events, items, mutations, runs
 from .mutations import Doubt
 from .runs import Carry, Stop
@@ -291,10 +291,15 @@ def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, de
     )
 
 
-def accept_older(tx: Tx, actor: str) -> None:
-    """A person goes on with a ledger that was put back; every workflow's account says so."""
-    for row in tx.all("workflow_all"):
+def accept_older(tx: Tx, actor: str, behind: Behind | None) -> None:
+    """A person goes on with a ledger that was put back, or with another; every workflow's account says so."""
+    rows = tx.all("workflow_all")
+    for row in rows:
         note(tx, row["id"], "accept_older", row["id"], actor, None)
+        if behind is not None:
+            tx.run("put_back_insert", workflow_id=row["id"], seq=tx.tick(row["id"]), now=tx.now, **vars(behind))
+    if not rows:
+        note(tx, None, "accept_older", tx.host, actor, None)
 
 
 def end_host(tx: Tx) -> None:

@@ -88,12 +88,15 @@ def vacuum(session: Session, as_json: bool) -> None:
 @with_json
 @with_session
 def accept_older(session: Session, as_json: bool) -> None:
-    """Go on with a ledger that is older than it was.
+    """Go on with a ledger that is older than it was, or with another.
 
     Keep refuses a ledger that was put back from a backup, or that lost its log: what was sent since is not on record in
-    it and would be sent again. Put the newer file back if there is one. Otherwise look at the outside systems for what
-    was sent; after this command, and before a host runs, pause the workflows and skip what must not happen once more.
-    Every workflow's account keeps who accepted it.
+    it and would be sent again. Put the newer file back if there is one. After this command each thing is looked up
+    outside before it is sent, until the workflow has caught up; where that cannot tell, a person is asked.
+
+    Keep also refuses a new or other ledger in the place of one that has worked. It knows nothing of what that one sent,
+    so nothing can be looked up: see yourself, and skip what must not happen once more. Every workflow's account
+    keeps who accepted it.
     """
     import asyncio
 

@@ -221,6 +221,9 @@ def _ledger(settings: Settings) -> list[Found]:
 def _content(look: Look) -> Iterator[Found]:
     from ...ledger.checks import check
 
+    if look.refused:
+        yield Found("ledger", FAIL, plain(look.refused))
+        return
     bytes_ = look.path.stat().st_size
     workflows = count(len(look.read.all("workflow_all")), "workflow")
     said = f"{look.path}: {workflows}, {size(bytes_)}"

@@ -37,6 +37,7 @@ class Look:
     views: Views
     read: Reader
     now_ms: int
+    refused: str | None  # why no host starts with it, although it can be read
     change: Callable[[], int]  # a number that changes whenever somebody commits
     steady: Callable[[], int]  # milliseconds on a clock that only grows
 
@@ -59,15 +60,18 @@ class Session:
         return entrust(load(self.config, self.db, os.environ, make, make_channel))
 
     @contextmanager
-    def look(self) -> Iterator[Look]:
-        """The ledger, to be read."""
+    def look(self, *, tells: bool = False) -> Iterator[Look]:
+        """The ledger, to be read. That hosts refuse it is said here, unless the command `tells` it itself."""
         import apsw
 
         from ...ledger.sqlite.connection import unusable
+        from .text import plain, say
 
         settings = self.settings()
         try:
             with open_look(settings) as look:
+                if look.refused and not tells:
+                    say(plain(look.refused))
                 yield look
         except apsw.Error as error:
             raise unusable(error, settings.path) from None
@@ -141,23 +145,27 @@ def _actor() -> str:
 def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
     """A read-only look at the ledger of these settings; it creates nothing. `knows` is what a host here tells."""
     from ...ledger.sqlite.connection import Statements, open_reader
+    from ...ledger.sqlite.lock import mark_beside
+    from ...ledger.sqlite.store import refusal
     from ...model.clock import SystemClock
     from ..read import Views
 
-    _check_file(settings.path)
+    mark = mark_beside(settings.path.resolve())  # before the ledger, which is never behind it
+    _check_file(settings.path, refusal(settings.path, mark, None))
     connection = open_reader(settings.path)
     try:
         _check_schema(connection, settings.path)
         read = Statements(connection)
         views = Views(read, settings.policy, knows)
-        clock = SystemClock()
+        clock, older = SystemClock(), refusal(settings.path, mark, read.one("ledger_reached"))
+        refused = older.message if older else None
         changed = lambda: int(connection.pragma("data_version"))  # noqa: E731
-        yield Look(settings.path, views, read, clock.now_ms(), changed, clock.steady_ms)
+        yield Look(settings.path, views, read, clock.now_ms(), refused, changed, clock.steady_ms)
     finally:
         connection.close()
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, refused: KeepError | None) -> None:
     if path.is_dir():
         raise LedgerUnusable(f"{path} is a folder. Name the ledger's file with --db or in keep.toml.")
     try:
@@ -167,7 +175,8 @@ def _check_file(path: Path) -> None:
     except OSError as error:
         raise LedgerUnusable(f"{path} cannot be opened: {error.strerror}.") from None
     if not size:
-        raise NotFound(f"There is no ledger at {path} yet. `keep deploy FILE` makes one; --db names another.")
+        none = NotFound(f"There is no ledger at {path} yet. `keep deploy FILE` makes one; --db names another.")
+        raise refused or none
 
 
 def _check_schema(connection: Any, path: Path) -> None:

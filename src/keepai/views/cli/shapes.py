@@ -113,7 +113,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "secrets delete": {"": {"connection": TEXT, "deleted": [TEXT]}},
     "dev": {"a line for each happening": _TOLD},
     "serve": {"a line for each happening, on stderr": _NOTE},
-    "status": {"": {"host": YES, "shown": NUMBER, "workflows": [
+    "status": {"": {"host": YES, "refused": "text?", "shown": NUMBER, "workflows": [
         {**of(records.Workflow), "blocked": _BLOCKED, "needs_you": [TEXT]}]}},
     "todo": {"": [{**of(records.Escalation), "commands": [TEXT]}]},
     "digest": {"": of(Digest)},

@@ -23,20 +23,21 @@ if TYPE_CHECKING:
 @with_watch
 @with_session
 def status(session: Session, as_json: bool) -> None:
-    """How every workflow stands. Exit code 4 if one waits for a person."""
+    """How every workflow stands. Exit code 4 if one waits for a person, or if no host starts with this ledger."""
     from ..control import is_running
 
-    with session.look() as look:
+    with session.look(tells=True) as look:
         shown = look.views.version()
         asked = questions(session, look)
         entries = [(w, stopped(look, w.id, w.name, asked), [q for q in asked if q.workflow_id == w.id])
                    for w in look.views.workflows(look.now_ms)]
         running = is_running(look.path)
         if as_json:
-            echo_json({"host": running, "shown": shown, "workflows": [_data(*entry) for entry in entries]})
+            workflows = [_data(*entry) for entry in entries]
+            echo_json({"host": running, "refused": look.refused, "shown": shown, "workflows": workflows})
         else:
             _print(look, entries, running)
-    sys.exit(4 if asked else 0)
+    sys.exit(4 if asked or look.refused else 0)
 
 
 def _data(workflow: Workflow, stop: Stopped | None, asked: list[Escalation]) -> dict[str, Any]:
@@ -51,7 +52,10 @@ def _print(look: Look, entries: list[_Entry], running: bool) -> None:
             echo(f"  {label:<10} {line(text, max(20, room - 13) if room else None)}")
     if not entries:
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
-    echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
+    if look.refused:
+        echo(plain(look.refused))
+    else:
+        echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
 
 
 def _facts(
