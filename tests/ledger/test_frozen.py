@@ -8,6 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
+from keepai.ledger.base import Behind
 from keepai.ledger.sqlite import triggers
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, workflows
@@ -19,7 +20,7 @@ from tests.ledger.rows import raw, scalar
 
 KEPT = [
     "workflow", "script", "input", "event", "event_cause", "run", "reservation", "item_run", "mutation", "transition",
-    "seal", "action",
+    "seal", "action", "put_back",
 ]
 #: Kept as well; here filled with anything that fits.
 MORE = {name: sorted(MACHINES[name].initial)[0] for name in MACHINES if name in ("item", "approval", "repair")}
@@ -35,6 +36,7 @@ async def full(path: Path) -> Path:
     mutation = await ledger.write(rows.send, run)
     run = await ledger.write(mutations.apply, run, mutation, '{"rowId":1}', '{"status":"applied"}', [])
     await ledger.write(rows.finish, run, "o1")
+    await ledger.write(workflows.accept_older, "ann", Behind(1, 2))
     await ledger.close()
     return path
 
@@ -76,7 +78,7 @@ def test_no_row_can_be_deleted(file: apsw.Connection, table: str) -> None:
     assert scalar(file, f"select count(*) from {table}") == count
 
 
-@pytest.mark.parametrize("table", ["transition", "seal", "action", "reservation", "script"])
+@pytest.mark.parametrize("table", ["transition", "seal", "action", "reservation", "script", "put_back"])
 def test_rows_that_tell_what_happened_never_change(file: apsw.Connection, table: str) -> None:
     for column in [row[1] for row in file.execute(f"pragma table_info({table})")]:
         with pytest.raises(apsw.ConstraintError, match=f"{table} is never changed"):

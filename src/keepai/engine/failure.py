@@ -11,10 +11,12 @@ from ..model.codec import encode, sound
 from ..model.errors import (
     OUTCOMES,
     ConnectorBroke,
+    ConnectorMissing,
     Consequence,
     HostFault,
     KeepError,
     NeedsAttention,
+    NoLookUp,
     NotGranted,
     Transient,
     in_words,
@@ -79,7 +81,7 @@ def inputs_of(read: Reader, run: Run) -> list[Row]:
 
 
 def _evidence(error: KeepError) -> object:
-    if isinstance(error, NotGranted):
+    if isinstance(error, ConnectorMissing | NoLookUp | NotGranted):
         return sound(error.capability)
     if isinstance(error, NeedsAttention):
         return error.differs

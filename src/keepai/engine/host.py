@@ -313,6 +313,8 @@ class Host:
             return "retry"
         if permission.granted_meanwhile(self._parts, run):
             return "granted"
+        if permission.connected_meanwhile(self._parts, run):
+            return "connected"
         mendable = run.reason is not Reason.INTERNAL
         if mendable and run.number != now.active:
             return "new_version"

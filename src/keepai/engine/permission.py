@@ -1,4 +1,4 @@
-"""Judges every call of a run by the workflow's grants, and counts what was used."""
+"""Judges every call of a run by the workflow's grants, counts what was used, and says what a host lacks for it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from functools import cached_property
 
 from ..ledger.base import Reader
 from ..model.codec import Json
+from ..model.errors import ConnectorMissing, KeepError, RuleBroken
 from ..model.operations import Kind
 from ..model.permissions import INPUTS, Grant, Judged, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
 from ..model.states import Phase, Status
+from ..script.manifest import Manifest
 from .parts import Parts
 
 _DAY_MS = 86_400_000
@@ -79,3 +81,24 @@ def granted_meanwhile(parts: Parts, run: Run) -> bool:
     enough = (Mode.ALLOW, Mode.ASK) if may_ask else (Mode.ALLOW,)
     grants = parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
     return any(g["capability"] == capability and g["seq"] > run.seq and g["mode"] in enough for g in grants)
+
+
+def lacking(parts: Parts, manifest: Manifest, error: KeepError) -> ConnectorMissing | None:
+    """What an error is really about, if a rule was broken only because a connector of the script is not configured."""
+    for capability in manifest.capabilities if isinstance(error, RuleBroken) else ():
+        connector, _, operation = capability.partition(".")
+        name = operation if connector in parts.surface.operations else connector
+        if parts.surface.kind(capability) is None and repr(name) in error.message:
+            there = name == operation
+            lacks = f"{connector!r} has no {name!r}" if there else f"no connector {connector!r} is configured"
+            return ConnectorMissing(
+                f"ctx.{capability} cannot be called: {lacks}, though the script was deployed with it. Configure it and "
+                "start the host again; then the run goes on by itself.", capability, at=error.at,
+            )
+    return None
+
+
+def connected_meanwhile(parts: Parts, run: Run) -> bool:
+    """Whether a run stopped because a connector was missing, and it is there now."""
+    capability = run.error.evidence if run.error and run.error.code == ConnectorMissing.code else None
+    return capability is not None and run.state is Status.PAUSED and parts.surface.kind(str(capability)) is not None

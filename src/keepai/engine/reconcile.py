@@ -11,10 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..connectors.base import OperationSpec, Verdict
+from ..ledger.rows import mutation_record, run_record
 from ..ledger.transitions import mutations
 from ..ledger.transitions.mutations import Doubt
 from ..model.codec import digest, encode
-from ..model.errors import Conflict, KeepError, OutcomeUnknown, Transient
+from ..model.errors import Conflict, KeepError, NoLookUp, OutcomeUnknown, Transient
 from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
@@ -26,9 +27,26 @@ from .trace import Trace
 _NO_CONNECTOR = "no connector is configured for the account that it was sent with"
 
 
+async def withdraw(parts: Parts) -> None:
+    """Look up what is in question only because a connector was missing, if that is there now."""
+    for row in parts.ledger.read().all("mutation_in_question"):
+        mutation = mutation_record(row)
+        lacked = mutation.error is not None and mutation.error.evidence is not None
+        spec = spec_of(parts, mutation) if lacked else None
+        if spec is not None and spec.can_reconcile:
+            found = parts.ledger.read().one("run_by_id", run_id=mutation.run_id)
+            assert found is not None, f"{mutation.run_id} is never deleted"
+            run, name = run_record(found), f"{mutation.connector}.{mutation.operation}"
+            back = OutcomeUnknown(f"{name} is configured again, and is asked what became of “{mutation.preview}”.")
+            again = doubt(parts, run, mutation, back, closed=False)
+            await parts.ledger.write(mutations.still_doubt, run, mutation, again)
+
+
 def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed: bool) -> Doubt:
     """What an unknown outcome becomes: to be reconciled at once, or a question to a person."""
     spec = spec_of(parts, mutation)
+    if spec is None:
+        why = NoLookUp(f"{why.message.rstrip('.')}; {_NO_CONNECTOR}.", f"{mutation.connector}.{mutation.operation}")
     stop = failure.stop(_as_unknown(why), run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     if spec is None or not spec.can_reconcile:
         return Doubt(MutationStatus.INDETERMINATE, stop, closed)
@@ -132,7 +150,9 @@ async def _keep_doubt(parts: Parts, run: Run, mutation: Mutation, doubt: Doubt, 
 async def _ask_person(
     parts: Parts, run: Run, mutation: Mutation, why: str, attempts: int = 0, found: str | None = None,
 ) -> None:
-    unknown = OutcomeUnknown(f"Nobody can tell whether “{mutation.preview}” happened: {why.rstrip('.')}.")
+    told = f"Nobody can tell whether “{mutation.preview}” happened: {why.rstrip('.')}."
+    name, lacks = f"{mutation.connector}.{mutation.operation}", spec_of(parts, mutation) is None
+    unknown = NoLookUp(told, name) if lacks else OutcomeUnknown(told)
     stop = failure.stop(unknown, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     attempts = attempts or mutation.reconcile_attempts + 1
     doubt = Doubt(MutationStatus.INDETERMINATE, stop, attempts=attempts, evidence=found)

@@ -28,6 +28,7 @@ async def recover(parts: Parts) -> int:
         run = run_record(row)
         if run.epoch != parts.ledger.epoch:
             await _take_over(parts, run)
+    await reconcile.withdraw(parts)
     return len(rows)
 
 

@@ -9,7 +9,7 @@ from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, Outcom
 from ..model.records import Mutation, Run
 from ..model.states import AFTER_APPLIED, Status
 from ..script.manifest import HandlerKind
-from . import consumer_run, failure, producer_run, reconcile, routine_run
+from . import consumer_run, failure, permission, producer_run, reconcile, routine_run
 from .parts import Parts
 from .stepping import Before, Stepper
 
@@ -45,7 +45,7 @@ async def _execute(parts: Parts, run: Run, follow: Follow, before: Before | None
     except (LedgerStopped, Conflict):
         raise  # nothing can be kept, or somebody was quicker: the lane looks again
     except KeepError as error:
-        await _stop(parts, stepper.run, stepper, error)
+        await _stop(parts, stepper.run, stepper, permission.lacking(parts, loaded.manifest, error) or error)
     except Exception as error:
         fault = HostFault(f"The host failed in {run.handler!r}: {in_words(error)}. The evidence is kept.")
         fault.__cause__ = error

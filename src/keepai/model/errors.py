@@ -13,8 +13,10 @@ KeepError                   what happened, to what, why, what to do
 │ │ ├ NotGranted            nobody allowed this capability to the workflow
 │ │ └ VaultClosed           the secrets cannot be read or stored; says what to do
 │ ├ PreconditionFailed      it did not happen; a person must mend the world      → person
+│ │ └ ConnectorMissing      the host lacks a connector that the script was deployed with
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
+│   └ NoLookUp              the host lacks the connector that could be asked
 ├ HostFault                 the host or a connector is wrong                     → stop
 │ ├ ConnectorBroke          an exception that the connector did not declare
 │ └ WorkerDied              the script's process is gone; its step is run again
@@ -191,6 +193,14 @@ class PreconditionFailed(ConnectorError):
     consequence = Consequence.PERSON
 
 
+class ConnectorMissing(PreconditionFailed):
+    """The host has no such connector, though the script was deployed with it."""
+
+    def __init__(self, message: str, capability: str, *, at: Location | None = None) -> None:
+        super().__init__(message, at=at)
+        self.capability = capability
+
+
 class Rejected(ConnectorError):
     """It did not happen; the outside system refuses this request as it is."""
 
@@ -203,6 +213,14 @@ class OutcomeUnknown(ConnectorError):
 
     code = "outcome_unknown"
     consequence = Consequence.RECONCILE
+
+
+class NoLookUp(OutcomeUnknown):
+    """It may have happened; the connector that could be asked is not configured."""
+
+    def __init__(self, message: str, capability: str) -> None:
+        super().__init__(message)
+        self.capability = capability
 
 
 class HostFault(KeepError):

@@ -158,6 +158,10 @@ where id = :mutation_id and status = :source;
 -- The call has ended: nothing more of it can leave this host.
 update mutation set closed_at = :now where id = :mutation_id and closed_at is null;
 
+-- name: mutation_in_question
+-- What only a person can tell about so far.
+select * from mutation where status = 'indeterminate' order by workflow_id;
+
 -- name: mutation_unclosed
 -- A call of a dead host that is not known to have ended.
 select id from mutation
