@@ -25,6 +25,8 @@ from .telling import Teller
 
 #: How often a host that serves looks whether it still has its ledger.
 WATCH_S = 0.5
+#: How long runs and calls that are cut off have to end.
+_CUT_S = 0.5
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
 
@@ -78,7 +80,7 @@ class Host:
         self._agenda = Agenda()
         self._touched: set[str] = set()  # workflows in which something changed while their lane was there
         self._overtaken: Counter[str] = Counter()
-        self._closing = False
+        self._closing, self._end_by = False, 0.0  # by when it has ended, on the loop's clock
 
     async def run_until_idle(self) -> None:
         """Run all that is due now and what it causes; never waits for time or people.
@@ -153,25 +155,43 @@ class Host:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
 
-    async def close(self) -> None:
-        """Let the runs that are under way end; what does not end in time is cut off, as by a crash."""
-        policy = self._parts.policy
+    async def close(self, within_s: float | None = None) -> bool:
+        """Let the runs that are under way end; what does not end in time is cut off. True if something was.
+
+        What became of a call that was cut off is unknown, as after a kill. Other runs go on with the next host."""
+        policy, loop = self._parts.policy, asyncio.get_running_loop()
         seconds = 2 * policy.call_s + 3 * policy.script_s  # a read, a mutation, and three steps
+        self._end_by = self._end_by or loop.time() + (seconds if within_s is None else within_s)
         self._closing = True
         self.wake()
-        late: set[asyncio.Task[None]] = set()
         if self._lanes:
-            _, late = await asyncio.wait(self._lanes.values(), timeout=seconds)
-            for lane in late:
-                lane.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.wait(self._lanes.values(), timeout=max(0.0, self._end_by - loop.time()))
+        late = dict(self._lanes)
+        for lane in late.values():
+            lane.cancel()
+        if late:
+            _, stuck = await asyncio.wait(late.values(), timeout=_CUT_S)
+            self._parts.calls.update(stuck)  # each is in a call that does not end
         for question in self._parts.questions:
             question.cancel()
         for given_up in (self._parts.calls, self._parts.left):
             if given_up:
-                await asyncio.wait(given_up, timeout=seconds)
-        if not late and self._parts.ledger.stopped() is None:
+                await asyncio.wait(given_up, timeout=max(_CUT_S, self._end_by - loop.time()))
+        if not self._lanes and self._parts.ledger.stopped() is None:
+            for workflow_id in late:
+                await self._hand_over(workflow_id)
             await self._parts.ledger.write(workflows.end_host)
+        return bool(late or self._parts.calls)
+
+    async def _hand_over(self, workflow_id: str) -> None:
+        """Have a run that was cut off ready to go on, unless its call is on record: the outcome of that is unknown."""
+        await self._parts.ledger.barrier()  # what it had asked to be written is written
+        run = self._now(workflow_id).run
+        if run is None or run.state is not Status.ACTIVE or runner.in_flight(self._parts, run) is not None:
+            return
+        how = carry(self._parts, run, run.number, Status.SUPERSEDED, "ended", run.failures)
+        assert how is not None, "nothing of this run is in flight"
+        await self._parts.ledger.write(runs.carry_on, run, how)
 
     def settles_in_ms(self, mutation: Mutation) -> int | None:
         """How long a request may still arrive; None while its call has not ended."""

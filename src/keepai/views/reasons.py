@@ -18,6 +18,7 @@ TRIGGERS = {
     "retry": "it was time to try again", "granted": "what it lacked was granted",
     "connected": "the connector that it lacked is configured",
     "new_version": "a new version is active", "person": "a person asked for it", "recovery": "its host had died",
+    "ended": "its host was told to end while it ran",
 }
 
 _PHASES = {

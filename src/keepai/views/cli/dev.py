@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .session import Look, Session, host, open_look, with_json, with_session
-from .signals import on_signals
+from .signals import FINISH_S, leave, on_signals
 from .text import clock, count, cut, echo, echo_json_line, line, say, width
 
 if TYPE_CHECKING:
@@ -89,10 +89,12 @@ async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) 
                     await _take_webhooks(shown, settings)
                 if page:
                     await _show(shown, keep, settings, page)
-                await _work(keep, look, narrator, told_to_end, once, as_json)
+                was_cut = await _work(keep, look, narrator, told_to_end, once, as_json)
             _tell(narrator.news(look), as_json)
             needs_you = _waits_for_a_person(look)
     say("Nothing more is due now." if once else "Ended.")
+    if was_cut:
+        leave(4 if once and needs_you else 0)
     return needs_you
 
 
@@ -141,13 +143,13 @@ def _on_enter(shown: AsyncExitStack, web: Web) -> str:
 
 async def _work(
     keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, once: bool, as_json: bool,
-) -> None:
-    """Let the host work, telling what it does; end when it is idle, or at the first signal."""
+) -> bool:
+    """Let the host work, telling what it does; end when it is idle, or at the first signal. True if calls were cut."""
     import asyncio
 
     work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
     ending = asyncio.ensure_future(told_to_end.wait())
-    warned = False
+    warned = was_cut = False
     while not work.done() and not ending.done():
         _tell(narrator.news(look), as_json)
         why = keep.parts.ledger.stopped()
@@ -156,10 +158,11 @@ async def _work(
             warned = True
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if ending.done():
-        say("Ending: runs under way may finish first; once more Ctrl-C ends at once, and loses nothing.")
-        await keep.host.close()
+        say("Ending: runs under way have three seconds; once more Ctrl-C ends at once, and loses nothing.")
+        was_cut = await keep.host.close(FINISH_S)
     ending.cancel()
     await work
+    return was_cut
 
 
 def _take_as_told(settings: Settings, narrator: Narrator) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .session import Look, Session, host, open_look, with_json, with_session
-from .signals import on_signals
+from .signals import FINISH_S, leave, on_signals
 from .text import count, line, say
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def serve(session: Session, as_json: bool) -> None:
     """Run the workflows here for a service manager.
 
     It prints nothing; on stderr it says one line per happening, with --json as JSON. It ends at SIGTERM or SIGINT: at
-    the first, runs under way may finish; at the second it ends at once, and loses nothing. Exit code 1 if the ledger
-    cannot be written any more.
+    the first, runs under way have three seconds to finish; at the second it ends at once. Nothing is lost by either:
+    the next host asks what became of a call that was cut off. Exit code 1 if the ledger cannot be written any more.
     """
     import asyncio
 
@@ -84,15 +84,19 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
             if hooks.origin:
                 log.note("host", f"takes webhooks at {hooks.origin}{{{','.join(hooks.inboxes)}}}")
-            why = await _work(keep, look, narrator, told_to_end, log)
+            why, was_cut = await _work(keep, look, narrator, told_to_end, log)
     log.note("host", "ended")
+    if was_cut:
+        leave(1 if why else 0)
     return why
 
 
 async def _work(
     keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
-) -> str | None:
-    """Let the host work until it is told to end, or cannot write any more: then a service manager starts it anew."""
+) -> tuple[str | None, bool]:
+    """Let the host work until it is told to end, or cannot write any more: then a service manager starts it anew.
+
+    Gives why it cannot, and whether calls were cut off."""
     import asyncio
 
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
@@ -104,7 +108,7 @@ async def _work(
     if why:
         log.note("host", why)
     ending.cancel()
-    await keep.host.close()
+    was_cut = await keep.host.close(FINISH_S)
     await work
     log.news(narrator.news(look))
-    return why
+    return why, was_cut
