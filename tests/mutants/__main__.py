@@ -133,7 +133,7 @@ def judge(copy: Path, area: str, mutant: Mutant, tests: list[str]) -> Verdict:
         return Verdict(area, mutant, told, "hung")
     finally:
         path.write_text(text)
-    failed = next((line.split()[1] for line in said.splitlines() if line.startswith(("FAILED ", "ERROR "))), "")
+    failed = next((line.split()[1] for line in said.splitlines() if line.startswith(("FAILED tests", "ERROR tests"))), "")
     return Verdict(area, mutant, told, {0: "", 1: "failed"}.get(running.returncode, "broke"), failed)
 
 

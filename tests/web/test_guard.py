@@ -188,6 +188,14 @@ async def test_our_own_names_are_accepted(standing: Served, host: str) -> None:
     assert (await standing.ask("GET", "/", headers={"Host": host.format(port=standing.web.port)})).status == 200
 
 
+@pytest.mark.parametrize(("given", "port", "ours"), [
+    ("[::1]", 80, True), ("[::1]:80", 80, True), ("[::1]", 8000, False), ("[::1]:8000", 8000, True),
+    ("127.0.0.1", 80, True), ("localhost", 80, True), ("localhost:", 80, False), ("localhost:80x", 80, False),
+])
+async def test_a_host_without_a_port_means_port_80(given: str, port: int, ours: bool) -> None:
+    assert Names("::1", port).fit(given) is ours
+
+
 async def test_on_the_network_addresses_are_ours_and_names_are_not() -> None:
     names = Names("0.0.0.0", 7777)
     assert names.fit("192.0.2.1:7777")
