@@ -51,7 +51,8 @@ def test_what_is_listed_as_equivalent_is_still_a_fault_that_can_be_made() -> Non
 def test_the_table_counts_what_was_found_and_names_the_rest() -> None:
     [first, second, third, *_] = list(of_python(Path("x.py"), SOURCE))
     told = table([Verdict("engine", first, "one", "failed"), Verdict("engine", second, "two", ""),
-                  Verdict("vault", third, "three", "hung")])
+                  Verdict("vault", third, "three", "broke"), Verdict("vault", third, "four", "undecided")])
     assert told.splitlines() == [
         "area          mutants   found   score", "engine              2       1     50%",
-        "vault               1       1    100%", "all                 3       2     67%", "  survived: two"]
+        "vault               1       1    100%", "all                 3       2     67%", "  survived: two",
+        "  undecided: four"]
