@@ -150,11 +150,11 @@ REFUSED = {
     "an item in another": (
         """await ctx.withItem("a", "A", async (ctx) => {
              await ctx.withItem("b", "B", async (ctx) => { await ctx.gmail.send({ to: "x" }); });
-           });""", "'b' was begun while 'a' is at work"),
+           });""", '"b" was begun while "a" is at work'),
     "an item in itself": (
         """await ctx.withItem("a", "A", async (ctx) => {
              await ctx.withItem("a", "A", async (ctx) => { await ctx.gmail.send({ to: "x" }); });
-           });""", "'a' was begun in itself"),
+           });""", '"a" was begun in itself'),
     "items side by side": (
         """await Promise.all(["a", "b"].map((id) => ctx.withItem(id, id, async (ctx) => {
              await ctx.feed.list({}); await ctx.gmail.send({ to: id });
@@ -162,7 +162,7 @@ REFUSED = {
     "an item that nobody waits for": (
         """ctx.withItem("a", "A", async (ctx) => { await ctx.feed.list({}); });
            await ctx.withItem("b", "B", async (ctx) => { await ctx.gmail.send({ to: "x" }); });""",
-        "'b' was begun while 'a' is at work"),
+        '"b" was begun while "a" is at work'),
     "an empty id": ('await ctx.withItem("", "A", async () => {});', "withItem: id"),
     "a number as id": ('await ctx.withItem(1, "A", async () => {});', "withItem: id"),
     "no id": ('await ctx.withItem(undefined, "A", async () => {});', "withItem: id"),
