@@ -146,17 +146,10 @@ def a_replay_draws_other_numbers(patch: Patch) -> None:
         real(stepper, item), seed=stepper.run.id.encode()))
 
 
-def an_item_that_a_later_lineage_finishes_draws_other_numbers(patch: Patch) -> None:
-    real = routine_run._fixed_by_item
-    patch.setattr(routine_run, "_fixed_by_item", lambda stepper, item: replace(
-        real(stepper, item), seed=stepper.run.lineage.encode()))
-
-
 FAULTS: tuple[Callable[[Patch], None], ...] = (
     replay_ignores_the_ledger, the_key_knows_no_attempt, the_key_is_the_runs, results_are_not_kept,
     recovery_guesses_that_it_did_not_happen, another_content_is_sent_as_well, an_item_that_stopped_is_done,
     what_was_left_is_forgotten, a_replay_sees_another_time, a_replay_draws_other_numbers,
-    an_item_that_a_later_lineage_finishes_draws_other_numbers,
 )
 
 
