@@ -218,7 +218,7 @@ class Script:
         if self.throw:
             raise ScriptThrew("The script threw.")
         if job.step is Step.PREPARE:
-            free = self._tx.one("event_peek", workflow_id=WF, topic="in", limit=1)
+            free = self._tx.one("event_peek", workflow_id=WF, topic="in", after=0, limit=1)
             reserved = '{"topic":"in","ids":["a"]}' if free else ""
             ahead = CALLED if free and self._foreseen else None
             return Ended(f'{{"reservations":[{reserved}],"data":{{}},"ui":{{"title":"t"}}}}', ahead=ahead)
