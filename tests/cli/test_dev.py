@@ -80,7 +80,7 @@ def test_a_killed_host_is_taken_over_and_told(place: Place, hosts: Hosts) -> Non
 def test_a_host_without_any_ledger_makes_one_and_waits(place: Place, hosts: Hosts) -> None:
     host = hosts()
     assert host.poll() is None
-    assert place.json("status") == {"host": True, "shown": 0, "workflows": []}
+    assert place.json("status") == {"host": True, "refused": None, "shown": 0, "workflows": []}
 
 
 # The page

@@ -122,7 +122,7 @@ async def test_wrong_params_are_all_listed_before_anything_is_read(tmp_path: Pat
     with pytest.raises(RuleBroken) as caught:
         await search(tmp_path / "nowhere", after=5, limt=3)
     assert "params.after must be string or null, not 5" in caught.value.message
-    assert "params.limt is unknown: did you mean 'limit'?" in caught.value.message
+    assert "params.limt is unknown: did you mean \"limit\"?" in caught.value.message
 
 
 steps = st.lists(

@@ -628,7 +628,7 @@ def test_payloads_are_compared_by_what_a_reader_would_notice() -> None:
 
 def test_unknown_params_are_the_mistake_of_the_script() -> None:
     right = {"address": "me@example.com", "imap_host": "imap.example.com", "smtp_host": "smtp.example.com"}
-    with pytest.raises(RuleBroken, match="did you mean 'subject'"):
+    with pytest.raises(RuleBroken, match='did you mean "subject"'):
         make("mail", "gmail", right).operations["send"].parse({**HELLO, "subjekt": "x"})
 
 

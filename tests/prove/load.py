@@ -173,7 +173,7 @@ async def _restarted(desk: Desk, judged: Judged, what: str) -> None:
         while not any(
             run.trigger != "deploy" and run.created_at >= desk.clock.now_ms() and run.status == "committed"
             for wf in list(before)[:1]
-            for run in keep.views.runs(wf, last=1)
+            for run in keep.views.newest_runs(wf, last=1)
         ):
             await asyncio.sleep(0.002)
             if time.perf_counter() - began > 120:

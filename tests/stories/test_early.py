@@ -857,7 +857,7 @@ async def test_a_run_that_is_cut_off_when_its_host_closes_asks_for_nothing_more(
         await asyncio.gather(running, return_exceptions=True)
         assert set(reading.lanes) == {1}
         await story.open()
-        assert [run.status for run in await story.runs(wf, "act")][:3] == ["committed", "committed", "crashed"]
+        assert [run.status for run in await story.runs(wf, "act")][:3] == ["committed", "committed", "superseded"]
 
 
 # -- what a prepare may have only when its run is there ---------------------------------------------------------------

@@ -117,7 +117,7 @@ async def sandbox(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     real = JavaScriptRuntime(workers_max=2)
 
     class Lasting:
-        run = staticmethod(real.run)
+        run, load = staticmethod(real.run), staticmethod(real.load)
 
         async def close(self) -> None:
             """It outlives its host."""

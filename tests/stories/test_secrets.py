@@ -36,7 +36,7 @@ from keepai.model.errors import KeepError, Refused
 from keepai.vault.keys import Places
 from keepai.vault.store import Vault as Secrets
 from keepai.views.cli.main import keep as command
-from keepai.views.rehearsal import Muted
+from keepai.views.rehearsal import Muted, Stage
 from keepai.views.web.server import Web
 from tests.harness import Story, consumer, producer, workflow
 from tests.web.conftest import Served
@@ -507,7 +507,7 @@ async def test_the_card_of_a_call_says_no_secret_and_what_is_approved_is_sent(tm
 async def test_checks_and_comparisons_that_fail_say_no_secret(tmp_path: Path, wrapped: bool) -> None:
     leaky = Leaky(tmp_path)
     leaky.error, leaky.fails_in = caused, {"check", "same"}
-    one = Muted(leaky) if wrapped else leaky  # a rehearsal's connectors are the same to it
+    one = Muted(leaky, Stage()) if wrapped else leaky  # a rehearsal's connectors are the same to it
     walled = redacted(one, redactor_of([one]))
     if not wrapped:
         with pytest.raises(RuntimeError) as caught:

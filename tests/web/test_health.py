@@ -59,7 +59,7 @@ async def test_a_close_look_shows_how_far_it_is_and_what_it_found(served: Served
     await expect(tab.page.get_by_role("button", name="Look again")).to_be_visible(timeout=30_000)
     found = tab.page.locator("#examined li")
     await expect(found.filter(has_text="ledger:")).to_have_count(4)
-    await expect(found.filter(has_text="ctx.sheets")).to_contain_text("answers")
+    await expect(found.filter(has_text="ctx.sheets")).to_contain_text("was not tried")
     await expect(found.filter(has_text="sandbox").first).to_contain_text("protections of the system")
     await expect(found.filter(has_text="invariants")).to_contain_text("Nothing is found that must never be")
 

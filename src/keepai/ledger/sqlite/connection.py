@@ -100,10 +100,14 @@ def open_reader(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         connection = apsw.Connection(
             str(path), flags=apsw.SQLITE_OPEN_READWRITE, vfs=vfs, statementcachesize=_PREPARED_MAX,
         )
+    except apsw.Error as error:
+        raise unusable(error, path) from None
+    try:
         settle(connection)
         connection.execute("pragma query_only = on")
         _pragma(connection, "schema_version")  # so that its files are open now, and not when it is first needed
     except apsw.Error as error:
+        close_untouched(connection)
         raise unusable(error, path) from None
     return connection
 

@@ -88,7 +88,7 @@ def vacuum(session: Session, as_json: bool) -> None:
 @with_json
 @with_session
 def accept_older(session: Session, as_json: bool) -> None:
-    """Go on with a ledger that is older than it was, or with another.
+    """Go on with a ledger that is older, or another one.
 
     Keep refuses a ledger that was put back from a backup, or that lost its log: what was sent since is not on record in
     it and would be sent again. Put the newer file back if there is one. After this command each thing is looked up
