@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from keepai import Keep, ScriptInvalid
-from keepai.engine.repair import Evidence, Fix
+from keepai.engine.repair import Evidence, Fix, by_command
 from keepai.model.errors import Refused
 from keepai.model.policy import Policy
 from keepai.testing import ManualClock, World
@@ -299,3 +300,15 @@ async def test_an_unknown_outcome_is_never_handed_to_repair(tmp_path: Path) -> N
         await scene.let_in()
         assert [q.kind for q in await scene.keep.needs_you()] == ["unknown_outcome"]
         assert len(hook.shown) == 1
+
+
+async def test_a_program_that_repairs_gets_none_of_the_hosts_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("KEEP_PASSPHRASE", "AWS_SECRET_ACCESS_KEY", "SOME_TOKEN"):
+        monkeypatch.setenv(name, "secret")
+    program = "import json, os, sys; sys.stdin.read(); print(json.dumps({'source': '', 'note': ' '.join(os.environ)}))"
+    known = Evidence("wf", "w", "run", "h", "1.0", "", None, (), (), 1)
+    offered = await by_command([sys.executable, "-c", program])(known)
+    assert isinstance(offered, Fix)
+    assert set(offered.note.split()) <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"}

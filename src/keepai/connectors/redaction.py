@@ -139,10 +139,11 @@ def _counts(line: str) -> bool:
 
 def _spellings(value: str) -> set[str]:
     data = value.encode("utf-8", "surrogatepass")
-    urls = {quote(data), quote(data, safe=""), quote_plus(data)}
+    whole = "".join(f"%{byte:02X}" for byte in data)  # some programs encode every byte
+    urls = {quote(data), quote(data, safe=""), quote_plus(data), whole}
     return {
         value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1],
-        ascii(value)[1:-1], repr(data)[2:-1], html.escape(value), data.hex(),
+        ascii(value)[1:-1], repr(data)[2:-1], html.escape(value), data.hex(), data.hex().upper(),
         *urls, *(re.sub("%..", lambda match: match[0].lower(), url) for url in urls),
         *(form.translate(to) for form in _base64(data) for to in ({}, _URL_SAFE)),
     }

@@ -65,7 +65,7 @@ def by_command(command: Sequence[str]) -> RepairHook:
     async def hook(known: Evidence) -> Fix | None:
         program = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name not in _OURS},
+            env={name: value for name, value in os.environ.items() if name in _PASSED_ON},
         )
         try:
             said, _ = await program.communicate(encode(known.to_json()).encode())
@@ -80,8 +80,9 @@ def by_command(command: Sequence[str]) -> RepairHook:
     return hook
 
 
-#: What opens the secrets and the page: not for a program that reads what came from outside.
-_OURS = ("KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE", "KEEP_PASSWORD")
+#: What a program needs to run at all. The rest of the host's environment may hold keys, and the program reads what
+#: strangers wrote.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
 def wanted(parts: Parts, run: Run) -> bool:

@@ -55,6 +55,9 @@ FORMS = {
     "Python's plain spelling": ascii(CANARY),
     "Python's bytes": repr(CANARY.encode()),
     "hex": CANARY.encode().hex(),
+    "hex in capitals": CANARY.encode().hex().upper(),
+    "in an address, every byte": "".join(f"%{byte:02X}" for byte in CANARY.encode()),
+    "in an address, every byte in small letters": "".join(f"%{byte:02x}" for byte in CANARY.encode()),
 }
 
 
