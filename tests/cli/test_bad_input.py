@@ -188,3 +188,23 @@ def test_paths_in_keep_toml_are_relative_to_it(place: Place) -> None:
     assert (place.folder / "elsewhere" / "there.db").exists()
     assert (place.folder / "elsewhere" / "mail" / "new").is_dir()
     assert not (place.folder / "mail").exists()
+
+
+@pytest.mark.parametrize(("kind", "path", "holds"), [
+    ("files", ".", "keep.db"), ("files", "..", "keep.db"), ("files", "linked", "keep.db"),
+    ("local.mail", ".", "keep.db"), ("sql", "keep.db", "keep.db"),
+])
+def test_a_connector_may_not_have_files_of_keep_itself(place: Place, kind: str, path: str, holds: str) -> None:
+    # a workflow could read the ledger, or change another's script, which `keep dev` would deploy
+    (place.folder / "linked").symlink_to(place.folder, target_is_directory=True)
+    tables = 'tables = ["run"]\n' if kind == "sql" else ""
+    (place.folder / "keep.toml").write_text(f'[connectors.own]\ntype = "{kind}"\npath = "{path}"\n{tables}')
+    told = place.type("doctor", code=None)
+    refused = place.type("deploy", str(EXAMPLE), code=1).stderr
+    assert f"holds files of Keep itself ({holds})" in refused
+    assert "Name a folder of its own" in told.stdout + told.stderr
+
+
+def test_a_folder_beside_keeps_own_files_is_a_connectors_to_have(place: Place) -> None:
+    (place.folder / "keep.toml").write_text('[connectors.own]\ntype = "files"\npath = "out"\ncreate = true\n')
+    place.type("types")

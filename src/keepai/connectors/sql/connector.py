@@ -121,10 +121,10 @@ class Sql(Connector):
             self.account = _checked(url)
             self._database = PostgresDatabase(self.name, url, timeout, self._password)
         else:
-            file = Path(path).expanduser().absolute()
-            self.account = str(file)
+            self.path = Path(path).expanduser().absolute()
+            self.account = str(self.path)
             self.secrets = MappingProxyType({})  # type: ignore[misc]
-            self._database = SqliteDatabase(file, timeout)
+            self._database = SqliteDatabase(self.path, timeout)
         self._rules = Rules(self._database.dialect, tuple(tables), marker, receipts)
 
     @cached_property

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import connectors, notices
 from ...engine.digests import daily
-from ...model.errors import VaultClosed
+from ...model.errors import ConfigError, VaultClosed
 from .text import plain
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def connections(settings: Settings) -> dict[str, Connector | Channel]:
 
 def entrust(settings: Settings) -> Settings:
     """Give each connector and channel its own secrets; nothing is opened before one of them is used."""
+    _check_apart(settings)
     keepers = {name: each for name, each in connections(settings).items() if each.secrets}
     if not keepers:
         return settings
@@ -51,6 +52,25 @@ def entrust(settings: Settings) -> Settings:
     for name, each in keepers.items():
         each.entrust(vault.view(name))
     return replace(settings, vault=vault)
+
+
+def _check_apart(settings: Settings) -> None:
+    """Refuse a connector whose files are Keep's own: a workflow could read the ledger, or change another's script.
+
+    `keep dev` would deploy that script."""
+    from ...vault.store import path_beside
+
+    own = [settings.path, path_beside(settings.path), settings.key_file, settings.file]
+    if settings.file is not None:
+        own += sorted(settings.file.parent.glob("*.js"))
+    for each in settings.connectors:
+        root = getattr(each, "path", None)
+        inside = [file for file in own if file and root and file.resolve().is_relative_to(root.resolve())]
+        if inside:
+            raise ConfigError(
+                f"[connectors.{each.name}]: its path {root} holds files of Keep itself ({inside[0].name}). A workflow "
+                "could read the ledger or change another workflow's script there. Name a folder of its own."
+            )
 
 
 def unlock(settings: Settings) -> str | None:
