@@ -276,6 +276,29 @@ time.sleep(60)
         await until(lambda: not any(map(_lives, pids)))
 
 
+async def test_a_program_that_is_cut_off_while_it_starts_is_ended_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = asyncio.create_subprocess_exec
+    begun, pids = asyncio.Event(), list[int]()
+
+    async def slow(*words: str, **more: Any) -> Any:
+        process = await made(*words, **more)
+        pids.append(process.pid)
+        begun.set()
+        await asyncio.sleep(0.05)  # the program runs already, and its start is not over for us
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow)
+    sending = asyncio.ensure_future(channel("command", tmp_path, command=["sleep", "60"]).send(MESSAGE))
+    await begun.wait()
+    sending.cancel()
+    async with asyncio.timeout(20):
+        await asyncio.wait({sending})
+        await until(lambda: not any(map(_lives, pids)))
+    assert sending.cancelled()
+
+
 async def until(holds: Callable[[], bool]) -> None:
     """Another process is waited for: nothing tells when it is there."""
     while not holds():  # noqa: ASYNC110

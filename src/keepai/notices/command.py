@@ -29,12 +29,15 @@ class Command(Channel):
 
     async def send(self, message: Message) -> None:
         """Run it to its end; if it is cut off, it is ended with everything that it started."""
-        program = await self._started()
+        starting = asyncio.ensure_future(self._started())
         try:
+            program = await asyncio.shield(starting)
             await program.communicate(encode(message.to_json()).encode())
         except BaseException:
-            with suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
+            started = (await asyncio.wait({starting}))[0].pop()  # it may be cut off while the program starts
+            if started.exception() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(started.result().pid, signal.SIGKILL)
             raise
         if program.returncode:
             raise Undelivered(f"{self._command[0]} ended with code {program.returncode}.")
