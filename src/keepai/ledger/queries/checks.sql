@@ -22,7 +22,7 @@ where seq >= :first order by seq limit :limit;
 select last, chain from seal order by last desc limit 1;
 
 -- name: account_head
--- The newest host and the newest seal: whoever writes, and whose own these are not, has lost the ledger to another.
+-- The newest host and the newest seal. A host for which these are not its own has lost the ledger to another host.
 select h.epoch, s.last, s.chain from host h left join seal s on s.last = (select max(last) from seal)
 order by h.epoch desc limit 1;
 
