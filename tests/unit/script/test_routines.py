@@ -278,6 +278,7 @@ def test_an_item_that_is_not_waited_for_is_found(body: str) -> None:
         f"await ctx.withItem('1', 't', {NOTHING}).then(() => 1);",
         f"await (state && ctx.withItem('1', 't', {NOTHING}));",
         f"const one = (x) => ctx.withItem(x, 't', {NOTHING}); for (const x of state) await one(x);",
+        f"const ended = async (p) => await p; await ended(ctx.withItem('1', 't', {NOTHING}));",
         f"const works = state.map((x) => () => ctx.withItem(x, 't', {NOTHING})); for (const w of works) await w();",
         f"await state.reduce(async (before, x) => {{ await before; await ctx.withItem(x, 't', {NOTHING}); }}, null);",
     ],
