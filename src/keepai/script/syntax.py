@@ -6,6 +6,8 @@ mismatch is told alone.
 
 from __future__ import annotations
 
+import re
+from bisect import bisect
 from typing import TYPE_CHECKING
 
 from .findings import At, Report, quote
@@ -30,6 +32,7 @@ def check_syntax(tree: tree_sitter.Tree, source: bytes, report: Report) -> None:
         return
     skip_below: int | None = None
     lines: set[int] = set()
+    line_ends = [found.start() for found in re.finditer(rb"\n", source)]
     for cursor, depth in raw_nodes(tree):
         if skip_below is not None and depth > skip_below:
             continue
@@ -37,7 +40,9 @@ def check_syntax(tree: tree_sitter.Tree, source: bytes, report: Report) -> None:
         node = cursor.node
         if node is not None and (node.is_error or node.is_missing):
             skip_below = depth
-            line = node.start_point.row
+            # Not `node.start_point.row`: in tree-sitter 0.26 that frees an integer which is still in use, and a script
+            # with an error behind its line 256 crashes the process.
+            line = bisect(line_ends, node.start_byte)
             if line not in lines:  # a second error in the line is nearly always the first one's echo
                 lines.add(line)
                 _unexpected(node, source, report)

@@ -431,3 +431,10 @@ def test_what_follows_a_caught_mutation_may_still_run() -> None:
 def test_the_system_is_a_source_whatever_the_connectors_are() -> None:
     source = in_slot("PRODUCER", "ctx.registerInput({ source: 'system', type: 'random', id: 1, title: '' });")
     assert codes(source, Surface({}, {})) == []
+
+
+def test_an_error_far_down_in_a_script_is_found_again_and_again() -> None:
+    # tree-sitter's own number of a line is freed too often once it is above 256, and that ended the whole process
+    source = "\n" * 4_000 + "const a = ;\n" + "\n" * 4_000 + "const b = ;\n"
+    for _ in range(300):
+        assert [each.line for each in check(source).findings if each.code == "syntax"] == [4_001, 8_002]
