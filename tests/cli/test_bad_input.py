@@ -200,7 +200,7 @@ def test_a_connector_may_not_have_files_of_keep_itself(place: Place, kind: str, 
     tables = 'tables = ["run"]\n' if kind == "sql" else ""
     (place.folder / "keep.toml").write_text(f'[connectors.own]\ntype = "{kind}"\npath = "{path}"\n{tables}')
     told = place.type("doctor", code=None)
-    refused = place.type("deploy", str(EXAMPLE), code=1).stderr
+    refused = place.type("deploy", str(EXAMPLE), code=2).stderr
     assert f"holds files of Keep itself ({holds})" in refused
     assert "Name a folder of its own" in told.stdout + told.stderr
 

@@ -65,7 +65,9 @@ def _check_apart(settings: Settings) -> None:
         own += sorted(settings.file.parent.glob("*.js"))
     for each in settings.connectors:
         root = getattr(each, "path", None)
-        inside = [file for file in own if file and root and file.resolve().is_relative_to(root.resolve())]
+        if not isinstance(root, Path):  # a connector of the owner's may mean something else by that name
+            continue
+        inside = [file for file in own if file and file.resolve().is_relative_to(root.resolve())]
         if inside:
             raise ConfigError(
                 f"[connectors.{each.name}]: its path {root} holds files of Keep itself ({inside[0].name}). A workflow "
