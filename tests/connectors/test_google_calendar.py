@@ -172,3 +172,8 @@ def test_people_see_the_whole_event_and_who_is_told(diary: Diary) -> None:
     assert "title: Meeting" in told
     assert "attendees: a@b.c" in told
     assert told.endswith("Invitations are sent.")
+
+
+async def test_an_attendee_may_have_a_name(diary: Diary) -> None:
+    made = await diary("create", **{**MEETING, "attendees": ["Ann <ann@Example.com>"]})
+    assert made["attendees"] == ["ann@example.com"]

@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 from ...model.clock import parse_iso
 from ...model.errors import Rejected
+from ..kit import addresses
 from ..kit.message import clean
 
 UPDATES_MAX = 16  #: updates that an event remembers
@@ -74,7 +75,7 @@ def fields(params: Mapping[str, Any]) -> dict[str, Any]:
         if params.get(name) is not None:
             found[name] = _time(params[name], params.get("timeZone"), name)
     if params.get("attendees") is not None:
-        found["attendees"] = [{"email": _address(each)} for each in params["attendees"]]
+        found["attendees"] = [{"email": each.mailbox} for each in addresses.read("attendees", params["attendees"])]
     if len({"date" in found[name] for name in ("start", "end") if name in found}) > 1:
         raise Rejected("start and end must both be days, or both be moments.")
     return found
@@ -100,12 +101,6 @@ def _time(said: str, zone: str | None, name: str) -> dict[str, str]:
     if parsed.tzinfo is None and not zone:
         raise Rejected(f"{name} lacks its offset: write 2026-01-05T09:00:00+01:00, or give timeZone.")
     return {"dateTime": said, **({"timeZone": zone} if zone else {})}
-
-
-def _address(said: str) -> str:
-    if said.count("@") != 1 or not said.isprintable() or " " in said:
-        raise Rejected(f"{said[:60]!r} is no address of an attendee.")
-    return said
 
 
 def _when(time: Any) -> str:
