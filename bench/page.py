@@ -99,7 +99,7 @@ class Client:
     """A browser's requests, without the browser."""
 
     def __init__(self, web: Web) -> None:
-        self._port = web.port
+        self._port, self._host = web.port, web.origin.removeprefix("http://")
         answer, _ = self._ask(web.address().removeprefix(web.origin), "")
         self._cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
 
@@ -112,7 +112,7 @@ class Client:
     def _ask(self, path: str, cookie: str) -> tuple[http.client.HTTPResponse, float]:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         began = time.perf_counter()
-        connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
+        connection.request("GET", path, headers={"Host": self._host, **({"Cookie": cookie} if cookie else {})})
         answer = connection.getresponse()
         answer.read()
         connection.close()

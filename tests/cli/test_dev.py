@@ -86,13 +86,13 @@ def test_a_host_without_any_ledger_makes_one_and_waits(place: Place, hosts: Host
 # The page
 
 
-def address(host: subprocess.Popen[str]) -> tuple[int, str]:
-    """The port and the path of the address that a host prints."""
+def address(host: subprocess.Popen[str]) -> tuple[str, int, str]:
+    """The name, the port and the path of the address that a host prints."""
     assert host.stderr is not None
     for line in host.stderr:
-        found = re.search(r"Open http://127\.0\.0\.1:(\d+)(/\S*)", line)
+        found = re.search(r"Open http://(\w+\.localhost|127\.0\.0\.1):(\d+)(/\S*)", line)
         if found:
-            return int(found[1]), found[2]
+            return found[1], int(found[2]), found[3]
     raise AssertionError("no address was printed")
 
 
@@ -100,12 +100,15 @@ def test_the_printed_address_opens_the_page_and_an_open_page_does_not_hold_up_th
     worked: Place, hosts: Hosts,
 ) -> None:
     host = hosts()
-    port, path = address(host)
-    page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    page.request("GET", path)
+    name, port, path = address(host)
+    assert host.stderr is not None
+    assert "works once" in host.stderr.readline()
+    assert "If the browser does not find that address, end this and add --host 127.0.0.1." in host.stderr.readline()
+    page, ours = http.client.HTTPConnection("127.0.0.1", port, timeout=10), {"Host": f"{name}:{port}"}
+    page.request("GET", path, headers=ours)
     entered = page.getresponse()
-    assert (entered.status, entered.read()) == (303, b"")
-    cookie = {"Cookie": str(entered.getheader("set-cookie")).partition(";")[0]}
+    assert (entered.status, b"You are signed in" in entered.read()) == (200, True)
+    cookie = {**ours, "Cookie": str(entered.getheader("set-cookie")).partition(";")[0]}
     page.request("GET", "/", headers=cookie)
     assert b"email-to-sheets" in page.getresponse().read()
     page.request("GET", "/live", headers=cookie)
@@ -116,6 +119,22 @@ def test_the_printed_address_opens_the_page_and_an_open_page_does_not_hold_up_th
     assert host.returncode == 0, err
     assert "Traceback" not in err
     page.close()
+
+
+def test_a_plain_address_can_be_asked_for_and_its_weakness_is_said(place: Place) -> None:
+    host = place.spawn("dev", "--port", "0", "--host", "127.0.0.1")
+    name, port, path = address(host)
+    assert name == "127.0.0.1"
+    page = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    page.request("GET", path)
+    assert page.getresponse().status == 200
+    page.close()
+    assert host.stderr is not None
+    assert "works once" in host.stderr.readline()
+    assert "it can look at the page with that, but not act" in host.stderr.readline()
+    host.send_signal(signal.SIGINT)
+    _, err = host.communicate(timeout=20)
+    assert "does not find" not in err
 
 
 def test_a_saved_script_is_the_new_version_a_broken_one_is_not_and_a_new_one_waits(place: Place, hosts: Hosts) -> None:

@@ -54,13 +54,14 @@ class Served:
         signed_in: bool = True,
     ) -> Answer:
         """One request, exactly as it is written; `Host` may be given, and is ours otherwise."""
-        given = {**({"Cookie": self.cookie} if signed_in and self.cookie else {}), **(headers or {})}
+        ours = {"Host": self.web.origin.removeprefix("http://")}
+        given = {**ours, **({"Cookie": self.cookie} if signed_in and self.cookie else {}), **(headers or {})}
         return await asyncio.to_thread(self._ask, method, path, given, body)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
         connection = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=10)
         try:
-            connection.putrequest(method, path, skip_host="Host" in headers)
+            connection.putrequest(method, path, skip_host=True)
             for name, value in headers.items():
                 connection.putheader(name, value)
             if body is not None and "Content-Length" not in headers:
@@ -84,7 +85,7 @@ class Served:
     async def sign_in(self) -> None:
         """Come in with a token, as a person does with the address that is printed."""
         answer = await self.get(self.web.address().removeprefix(self.web.origin), signed_in=False)
-        assert answer.status == 303, answer.body
+        assert answer.status == 200, answer.body
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
 
     @property
@@ -94,10 +95,12 @@ class Served:
         return session.csrf if session else self.web.door.csrf
 
 
-async def serve(folder: Path, password: str | None = None, **options: Any) -> AsyncIterator[Served]:
+async def serve(
+    folder: Path, password: str | None = None, address: str | None = None, **options: Any,
+) -> AsyncIterator[Served]:
     """A host on `folder` with its page, to be used in a fixture; `options` are those of the story."""
     settings = Settings(path=folder / "keep.db", password=password)
-    async with Story(folder, **options) as story, Web(story.keep, settings, port=0) as web:
+    async with Story(folder, **options) as story, Web(story.keep, settings, address, port=0) as web:
         yield Served(story, web)
 
 

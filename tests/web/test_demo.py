@@ -126,8 +126,10 @@ async def test_the_buttons_are_for_whoever_was_let_in_and_no_host_outlives_its_p
 
 def ask(origin: str, method: str, path: str) -> int:
     """What a program without a session is answered."""
-    connection = http.client.HTTPConnection(origin.removeprefix("http://"), timeout=10)
-    connection.request(method, path, "", {"Origin": origin, "Content-Type": "application/x-www-form-urlencoded"})
+    host = origin.removeprefix("http://")
+    connection = http.client.HTTPConnection("127.0.0.1", int(host.rpartition(":")[2]), timeout=10)
+    headers = {"Host": host, "Origin": origin, "Content-Type": "application/x-www-form-urlencoded"}
+    connection.request(method, path, "", headers)
     answer = connection.getresponse()
     connection.close()
     return answer.status

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from keepai.model.errors import ConfigError
 from keepai.views.web.app import app_routes
 from keepai.views.web.door import SESSIONS_MAX, WRONG_MAX, Door
 from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
-from keepai.views.web.server import Web
+from keepai.views.web.server import Web, bind
 from tests.harness import Story
 
 from .conftest import Served, Settings, serve
@@ -38,7 +41,7 @@ def filled(path: str) -> str:
 
 async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first() -> None:
     # a proxy and we might each believe another one
-    names, asked = Names("127.0.0.1", 8000), list[int]()
+    names, asked = Names("127.0.0.1", 8000, is_private=True), list[int]()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("the guard let it in")
@@ -53,7 +56,7 @@ async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first(
     async def send(message: Message) -> None:
         pass
 
-    guard = Guard(app, Door(None, lambda: 0.0), names, refuse)
+    guard = Guard(app, Door(None, lambda: 0.0), names, refuse, lambda session: Response())
     ours, other = (b"host", b"127.0.0.1:8000"), (b"host", b"evil.example")
     for headers, status in (([ours], 401), ([ours, other], 421), ([other, ours], 421), ([ours, ours], 421), ([], 421)):
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers,
@@ -89,9 +92,10 @@ async def test_what_is_public_is_style_and_the_way_in() -> None:
 async def test_a_token_works_once_and_leaves_the_address(served: Served) -> None:
     path = served.web.address().removeprefix(served.web.origin)
     first = await served.ask("GET", path, signed_in=False)
-    assert (first.status, first.headers["location"]) == (303, "/")
-    cookie = first.headers["set-cookie"]
-    assert re.fullmatch(rf"keep_session_{served.web.port}=[\w-]{{40,}}; HttpOnly; Path=/; SameSite=strict", cookie)
+    assert first.status == 200
+    cookie, name = first.headers["set-cookie"], f"keep_{served.web.port}_{served.web.door.label}"
+    assert re.fullmatch(rf"{name}=[\w-]{{40,}}; HttpOnly; Path=/; SameSite=strict", cookie)
+    assert first.headers["cache-control"] == "no-store"
     again = await served.ask("GET", path, signed_in=False)
     assert again.status == 401
     assert "set-cookie" not in again.headers
@@ -101,7 +105,7 @@ async def test_a_token_works_once_and_leaves_the_address(served: Served) -> None
 async def test_a_new_address_ends_the_one_before(served: Served) -> None:
     old, new = served.web.address(), served.web.address()
     assert (await served.get(old.removeprefix(served.web.origin), signed_in=False)).status == 401
-    assert (await served.get(new.removeprefix(served.web.origin), signed_in=False)).status == 303
+    assert (await served.get(new.removeprefix(served.web.origin), signed_in=False)).status == 200
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "keep_session_1=abc", "{own}=", "{own}=abc", "{own}=ä"])
@@ -144,9 +148,47 @@ async def test_a_password_opens_a_session_and_a_wrong_one_does_not(locked: Serve
     wrong = await locked.post("/sign-in", password="correct hors")
     assert (wrong.status, "set-cookie" in wrong.headers) == (401, False)
     right = await locked.post("/sign-in", password="correct horse")
-    assert right.status == 303
+    assert right.status == 200
     locked.cookie = right.headers["set-cookie"].partition(";")[0]
     assert (await locked.get("/")).status == 200
+
+
+async def test_whoever_lost_the_token_of_a_session_signs_in_again(locked: Served) -> None:
+    right = await locked.post("/sign-in", password="correct horse")
+    locked.cookie = right.headers["set-cookie"].partition(";")[0]
+    refused = await locked.post("/act", csrf="")
+    assert refused.status == 403
+    [form] = re.findall(r'name="csrf" value="([^"]+)"', refused.body)
+    again = await locked.post("/sign-in", csrf=form, password="correct horse")
+    assert again.status == 200
+    assert "set-cookie" in again.headers
+
+
+async def test_a_new_address_opens_a_new_session_where_one_was_already(served: Served) -> None:
+    first, path = served.cookie, served.web.address().removeprefix(served.web.origin)
+    again = await served.get(path)
+    assert again.status == 200
+    assert not again.headers["set-cookie"].startswith(first)
+    assert (await served.get(path)).headers["location"] == "/"  # loaded once more: it was used, and a session is there
+
+
+async def test_cookies_of_earlier_hosts_on_the_same_port_are_taken_back(served: Served) -> None:
+    port, path = served.web.port, served.web.address().removeprefix(served.web.origin)
+    mine = served.cookie.partition("=")[0]
+    headers = {"Cookie": f"{served.cookie}; keep_{port}_old=x; keep_1_other=y; theirs=z"}
+    answer = await asyncio.to_thread(raw, port, path, {"Host": served.web.origin.removeprefix("http://"), **headers})
+    gone = [each.partition("=")[0] for each in answer if "Max-Age=0" in each]
+    assert gone == [f"keep_{port}_old"]
+    assert mine in [each.partition("=")[0] for each in answer]
+
+
+def raw(port: int, path: str, headers: dict[str, str]) -> list[str]:
+    """Every cookie that an answer sets."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path, headers=headers)
+    found = connection.getresponse().headers.get_all("set-cookie") or []
+    connection.close()
+    return found
 
 
 async def test_with_a_password_there_is_no_token(locked: Served) -> None:
@@ -183,23 +225,47 @@ async def test_a_host_header_that_is_not_ours_is_refused(standing: Served, host:
     assert "lines" not in answer.body
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
-async def test_our_own_names_are_accepted(standing: Served, host: str) -> None:
-    assert (await standing.ask("GET", "/", headers={"Host": host.format(port=standing.web.port)})).status == 200
+async def test_the_name_that_is_printed_is_ours_in_any_case(standing: Served) -> None:
+    host = standing.web.origin.removeprefix("http://")
+    for each in (host, host.upper()):
+        assert (await standing.ask("GET", "/", headers={"Host": each})).status == 200
 
 
 @pytest.mark.parametrize(("given", "port", "ours"), [
     ("[::1]", 80, True), ("[::1]:80", 80, True), ("[::1]", 8000, False), ("[::1]:8000", 8000, True),
-    ("127.0.0.1", 80, True), ("localhost", 80, True), ("localhost:", 80, False), ("localhost:80x", 80, False),
+    ("127.0.0.1", 80, False), ("localhost", 80, False), ("[::1]:", 80, False), ("[::1]:80x", 80, False),
 ])
 async def test_a_host_without_a_port_means_port_80(given: str, port: int, ours: bool) -> None:
-    assert Names("::1", port).fit(given) is ours
+    assert Names("::1", port, is_private=True).fit(given) is ours
 
 
 async def test_on_the_network_addresses_are_ours_and_names_are_not() -> None:
-    names = Names("0.0.0.0", 7777)
+    names = Names("0.0.0.0", 7777, is_private=False)
     assert names.fit("192.0.2.1:7777")
+    assert names.fit("localhost:7777")
     assert not names.fit("evil.example:7777")
+
+
+async def test_the_page_has_both_loopback_addresses_or_another_port() -> None:
+    # a browser tries ::1 first: another program there would be handed the address with its token
+    try:
+        taken = socket.create_server(("::1", 0), family=socket.AF_INET6)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with taken, pytest.raises(ConfigError, match="Address already in use"):
+        bind(None, taken.getsockname()[1])
+    listeners = bind(None, 0)
+    assert {each.getsockname()[0] for each in listeners} == {"127.0.0.1", "::1"}
+    assert len({each.getsockname()[1] for each in listeners}) == 1
+    for each in listeners:
+        each.close()
+
+
+async def test_a_machine_without_ipv6_has_the_page_at_its_one_loopback_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("keepai.views.web.server.LOOPBACK", ("127.0.0.1", "2001:db8::1"))  # which this machine lacks
+    [listener] = bind(None, 0)
+    assert listener.getsockname()[0] == "127.0.0.1"
+    listener.close()
 
 
 @pytest.mark.parametrize("headers", [
@@ -220,7 +286,7 @@ async def test_a_form_without_its_token_is_refused_everywhere(standing: Served, 
     for csrf in ("", "wrong", standing.csrf[:-1]):
         answer = await standing.post(filled(path), csrf=csrf)
         assert answer.status == 403
-        assert "earlier visit" in answer.body
+        assert "lacks the token of this visit" in answer.body
 
 
 async def test_a_form_that_says_nothing_of_its_origin_is_refused(standing: Served) -> None:

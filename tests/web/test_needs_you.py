@@ -37,6 +37,7 @@ async def opened(served: Served, tab: Tab, wf: str) -> None:
     """The questions of a workflow, in a browser that is signed in already."""
     name, _, value = served.cookie.partition("=")
     await tab.page.context.add_cookies([{"name": name, "value": value, "url": served.web.origin}])
+    await tab.page.add_init_script(f"localStorage.setItem('keep.token', '{served.csrf}')")
     await tab.page.goto(f"{served.web.origin}/workflows/{wf}/needs-you")
 
 

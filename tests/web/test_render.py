@@ -61,4 +61,4 @@ def test_a_template_has_nothing_that_escaping_or_the_policy_cannot_see(path: Pat
     assert not re.search(r"\{[{%][^}]*~[^}]*[}%]\}", text), "what ~ joins is not made visible"
     assert not re.search(r"\sstyle=|\son\w+=|<style|javascript:|hx-on|hx-vals=.js:", text)
     assert not re.search(r"https?://", text)
-    assert not re.search(r"<form(?![^>]*role=\"search\")(?:(?!</form>).)*</form>", text, re.S) or 'name="csrf"' in text
+    assert "csrf" not in text or path.name in ("outside.html", "entered.html"), "no page has the token of a session"

@@ -17,8 +17,10 @@ from .text import echo, echo_json
 @click.option("--keep", "folder", metavar="DIR", help="Do it in this new folder, and leave it there to look at.")
 @click.option("--ui", is_flag=True, help="On a page, with buttons: send an e-mail, pull the plug, lose the answer.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
+@click.option("--host", "address", type=click.Choice(["127.0.0.1", "::1", "localhost"]), metavar="ADDRESS",
+              help="The page's address, such as 127.0.0.1; without it a name of its own.")
 @with_json
-def demo(folder: str | None, ui: bool, port: int | None, as_json: bool) -> None:
+def demo(folder: str | None, ui: bool, port: int | None, address: str | None, as_json: bool) -> None:
     """Kill a host in mid-mutation, and see nothing lost or doubled.
 
     In the terminal it plays by itself and ends. With --ui it prints the address of a page, on which you send the
@@ -32,7 +34,7 @@ def demo(folder: str | None, ui: bool, port: int | None, as_json: bool) -> None:
         if ui:
             from .stage import stage
 
-            stage(place, port)
+            stage(place, address, port)
             ok = True
         else:
             result = Play(place, quiet=as_json).play()

@@ -30,11 +30,12 @@ POLL_S = 0.2
 @click.option("--once", is_flag=True, help="Run what is due now and what it causes, then end; without the page.")
 @click.option("--no-ui", is_flag=True, help="Only the host: no page, and no script is deployed by itself.")
 @click.option("--port", type=click.IntRange(0, 65535), help="The page's port; without it 7777, or the next free one.")
-@click.option("--host", "address", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="The page's address; one that others can reach needs a password in KEEP_PASSWORD.")
+@click.option("--host", "address", metavar="ADDRESS",
+              help="The page's address; without it a name of its own, on this machine. One that others can reach "
+                   "needs a password in KEEP_PASSWORD.")
 @with_json
 @with_session
-def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: str, as_json: bool) -> None:
+def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: str | None, as_json: bool) -> None:
     """Run the workflows here, with a page to look at, until Ctrl-C.
 
     The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the
@@ -60,7 +61,7 @@ def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: st
 class Page:
     """Where the page shall be."""
 
-    address: str = "127.0.0.1"
+    address: str | None = None  # none: a name of its own
     port: int | None = None
     demo: Demo | None = None
 
@@ -120,6 +121,11 @@ async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Pag
             " Others on the network can read what they overhear: the page is not encrypted."))
     else:
         say("The address works once, in one browser." + _on_enter(shown, web))
+    if web.has_own_name:
+        say("If the browser does not find that address, end this and add --host 127.0.0.1.")
+    elif web.is_private:
+        say("A server of another program on this machine gets the cookie of this page, if you open it in the same "
+            "browser: it can look at the page with that, but not act. Without --host it gets none.")
 
 
 def _on_enter(shown: AsyncExitStack, web: Web) -> str:

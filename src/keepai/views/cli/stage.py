@@ -1,6 +1,6 @@
 """`keep demo --ui`: a parent that keeps a host with its page alive, however often that is killed.
 
-The parent owns the page's port and its session, and hands both to each host it starts: a listener cannot be taken by
+The parent owns the page's port, name and session, and hands them to each host it starts: a listener cannot be taken by
 others meanwhile, and an open page goes on by itself. `python -m keepai.views.cli.stage` is the host.
 """
 
@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -25,22 +26,23 @@ from .text import say
 if TYPE_CHECKING:
     from ...testing.forgetful import ForgetfulSheets
 
-SESSION, LISTENER = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENER"
+SESSION, LISTENERS, ADDRESS = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENERS", "KEEP_DEMO_ADDRESS"
 LIVES_MAX = 1_000
 ENDING_S = 0.5  #: in which a host ends by itself after Ctrl-C
 
 
-def stage(folder: Path, port: int | None) -> None:
+def stage(folder: Path, address: str | None, port: int | None) -> None:
     """Show the living example in `folder` until Ctrl-C."""
     from ..web.door import Handed
-    from ..web.server import HOST, bind
+    from ..web.server import bind
 
     furnish(folder)
     _deploy(folder)
     signal.signal(signal.SIGTERM, _interrupt)
-    handed = Handed.new()
-    with bind(HOST, port) as listener, suppress(KeyboardInterrupt):  # the host says that it ends
-        _keep_alive(folder, listener, handed.text)
+    listeners = bind(address, port)
+    handed = {SESSION: Handed.new().text, ADDRESS: address or ""}
+    with ExitStack() as opened, suppress(KeyboardInterrupt):  # the host says that it ends
+        _keep_alive(folder, [opened.enter_context(each).fileno() for each in listeners], handed)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -56,13 +58,12 @@ def _deploy(folder: Path) -> None:
         raise KeepError(f"The example could not be deployed:\n{done.stderr}")
 
 
-def _keep_alive(folder: Path, listener: socket.socket, session: str) -> None:
+def _keep_alive(folder: Path, numbers: list[int], handed: Mapping[str, str]) -> None:
     """Start a host, and another one each time it was killed."""
-    number = listener.fileno()
-    env = {**environment(), SESSION: session, LISTENER: str(number)}
+    env = {**environment(), **handed, LISTENERS: " ".join(map(str, numbers))}
     command = [sys.executable, "-m", __name__]
     for _ in range(LIVES_MAX):
-        host = subprocess.Popen(command, cwd=folder, env=env, pass_fds=[number], stdin=subprocess.DEVNULL)
+        host = subprocess.Popen(command, cwd=folder, env=env, pass_fds=numbers, stdin=subprocess.DEVNULL)
         try:
             code = host.wait()
         finally:
@@ -99,9 +100,10 @@ def main() -> None:
     if sys.platform == "linux":
         linux.die_with_parent()
     settings, sheets = _settings()
-    listener = socket.socket(fileno=int(os.environ.pop(LISTENER)))
-    demo = Demo(Path.cwd(), sheets, listener, Handed.of(os.environ.pop(SESSION)))
-    asyncio.run(run(settings, Page(demo=demo), once=False, as_json=False))
+    listeners = [socket.socket(fileno=int(number)) for number in os.environ.pop(LISTENERS).split()]
+    demo = Demo(Path.cwd(), sheets, listeners, Handed.of(os.environ.pop(SESSION)))
+    page = Page(os.environ.pop(ADDRESS) or None, demo=demo)
+    asyncio.run(run(settings, page, once=False, as_json=False))
 
 
 def _settings() -> tuple[Settings, ForgetfulSheets]:

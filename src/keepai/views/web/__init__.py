@@ -35,7 +35,7 @@ themselves. A module has
 
 `_read` runs in a thread, with a connection that can only read and one moment of the ledger for all its statements;
 `look.now_ms` is the host's clock. It must not touch the host. What it gives is the template's context, with `shown`
-(the version that the page shows, for acts), `links`, `asked` (the number of questions) and `csrf` added. Under
+(the version that the page shows, for acts), `links` and `asked` (the number of questions) added. Under
 `wf` it gives the row of the workflow that the page is about, if it is about one: then that workflow's navigation is
 shown. What it looks up comes from small functions in views/, which the command line shares.
 
@@ -46,6 +46,8 @@ file of styles of its own goes into the block `styles`. Texts need no filter to 
 unsafe. Macros (status, time, paging, JSON, forms of acts) are in macros.html.
 
 A page that takes long to make makes nothing if the header `LIVE` says that it is only fetched again.
+
+Every form with the method post carries the token of the session. It stands in no page: static/token.js adds it.
 
 An act is a form to /act made by the macro `act`: the name of an act in `control.ACTS`, its parameters, `shown`,
 and the address to go back to. What comes of it, or why it was refused, is shown at the top of that page.

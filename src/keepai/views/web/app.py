@@ -46,7 +46,10 @@ def make(here: Site, names: Names, assets: Assets, first: Sequence[Route] = ()) 
     """The whole page, guarded; routes that come `first` stand before others of the same path."""
     handlers = {HTTPException: _http, KeepError: _keep, apsw.Error: _ledger}
     app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)
-    guard = Guard(app, here.door, names, lambda request, refusal: _refused(here, request, refusal))
+    guard = Guard(
+        app, here.door, names, lambda request, refusal: _refused(here, request, refusal),
+        lambda who: HTMLResponse(here.renderer.page("entered.html", {"csrf": who.csrf})),
+    )
     app.state.site, app.state.guard = here, guard
     return guard
 
@@ -81,7 +84,7 @@ async def _sign_in(request: Request) -> Response:
     if cookie is None:
         return _refused(here, request, Refusal(401, "That is not the password."))
     guard: Guard = request.app.state.guard
-    return guard.signed_in(cookie)
+    return guard.signed_in(request, cookie)
 
 
 async def _sign_out(request: Request) -> Response:
@@ -96,8 +99,8 @@ async def _sign_out(request: Request) -> Response:
 def _refused(here: Site, request: Request, refusal: Refusal) -> Response:
     """For somebody who is not signed in, or should not be: nothing of the ledger stands on it."""
     context = {
-        **vars(refusal), "password": here.door.has_password and refusal.status in (401, 429), "csrf": here.door.csrf,
-        "sign_in": SIGN_IN, "outside": refusal.status == 401,
+        **vars(refusal), "password": here.door.has_password and refusal.status in (401, 403, 429),
+        "csrf": here.door.csrf, "sign_in": SIGN_IN, "outside": refusal.status == 401,
     }
     headers = {"hx-refresh": "true"} if "hx-request" in request.headers else {}
     return HTMLResponse(here.renderer.page("outside.html", context), refusal.status, headers)

@@ -1,7 +1,7 @@
 """What the page has besides in `keep demo --ui`: three buttons on Home, and what became of each e-mail.
 
 It is no module of pages/: only a server that is given a `Demo` has it. The host of a demo is meant to be killed and
-started again; its parent hands each one the same listener and the same session, so that open pages go on by themselves.
+started again; its parent hands each one the same listeners, name and session, so that open pages go on by themselves.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Told:
 class Demo:
     """The living example in `folder`."""
 
-    def __init__(self, folder: Path, sheets: ForgetfulSheets, listener: socket.socket, handed: Handed) -> None:
+    def __init__(self, folder: Path, sheets: ForgetfulSheets, listeners: list[socket.socket], handed: Handed) -> None:
         self._folder, self._sheets = folder, sheets
-        self.listener, self.handed = listener, handed
+        self.listeners, self.handed = listeners, handed
 
     def routes(self) -> list[Route]:
         """Home with the buttons, and what the buttons do."""

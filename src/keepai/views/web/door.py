@@ -44,24 +44,30 @@ class Session:
 class Handed:
     """The one session of a host that a parent starts again and again: each host is handed the same."""
 
+    label: str = field(repr=False)
     cookie: str = field(repr=False)
     csrf: str = field(repr=False)
 
     @classmethod
     def new(cls) -> Handed:
         """One that nobody has yet."""
-        return cls(secrets.token_urlsafe(32), secrets.token_urlsafe(24))
+        return cls(new_label(), secrets.token_urlsafe(32), secrets.token_urlsafe(24))
 
     @classmethod
     def of(cls, text: str) -> Handed:
         """From `text`."""
-        cookie, csrf = text.split()
-        return cls(cookie, csrf)
+        label, cookie, csrf = text.split()
+        return cls(label, cookie, csrf)
 
     @property
     def text(self) -> str:
         """For an environment variable."""
-        return f"{self.cookie} {self.csrf}"
+        return f"{self.label} {self.cookie} {self.csrf}"
+
+
+def new_label() -> str:
+    """What nobody can guess, in letters that a name on the network may have."""
+    return secrets.token_hex(16)
 
 
 class Door:
@@ -69,6 +75,8 @@ class Door:
 
     def __init__(self, password: str | None, time: Callable[[], float], handed: Handed | None = None) -> None:
         self._handed = handed
+        #: The first part of the page's own name, and a part of its cookie's name; another one at each start.
+        self.label = handed.label if handed else new_label()
         self._password = _hash(password) if password else None
         self._time = time
         self._token: str | None = None

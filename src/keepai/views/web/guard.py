@@ -1,8 +1,13 @@
 """What every request must keep before a route sees it, and what every answer carries. It stands around the whole app.
 
 A page on a loopback address is reached by every web site that the same browser shows: by name (DNS rebinding), by
-forms and scripts (CSRF), in a frame. So: only our own names in `Host`, only our own origin in what changes
+forms and scripts (CSRF), in a frame. So: only our own name in `Host`, only our own origin in what changes
 something, a token in each form, and a cookie that other sites cannot make the browser send.
+
+A browser sends a cookie to every port of its host, and so to the server of any other program at 127.0.0.1. So the page
+has a name of its own, which nobody can guess: `<random>.localhost`, another one at each start. Browsers know by
+themselves that such a name means this machine. A program that gets hold of the cookie all the same can look but not
+act: an act needs a token that is handed out once, at signing in, and stands in no cookie and no page (static/token.js).
 
 `Referrer-Policy` is `same-origin` and not `no-referrer`: with that, browsers send `Origin: null` with our own forms.
 """
@@ -27,6 +32,7 @@ BODY_BYTES_MAX = 1 << 20
 METHODS = ("GET", "HEAD", "POST")
 FORM = "application/x-www-form-urlencoded"
 SIGN_IN = "/sign-in"
+LOCALHOST = "localhost"
 
 #: What may be seen without a session: style and script, which are the same everywhere, and the way in.
 PUBLIC = ("/static/", SIGN_IN)
@@ -62,25 +68,30 @@ STRANGER = Refusal(401, "This page is yours alone, and this browser is not signe
 
 @dataclass(frozen=True)
 class Names:
-    """By which names this server may be called."""
+    """By which names this server may be called: its own; where the network may come in, also by address."""
 
-    host: str
+    name: str
     port: int
+    is_private: bool  # only this machine can reach the page
 
     def fit(self, given: str) -> bool:
-        """Whether a `Host` header is ours: a loopback name; where the network may come in, an address or our name."""
+        """Whether a `Host` header is ours."""
         name, port = _split(given)
         if port != self.port:
             return False
-        if name == "localhost" or is_loopback(name):
+        if name == self.name.lower():
             return True
-        own = {self.host.lower(), socket.gethostname().lower()}
-        return not is_loopback(self.host) and (name in own or _is_address(name))
+        return not self.is_private and (name in (LOCALHOST, socket.gethostname().lower()) or _is_address(name))
+
+    @property
+    def origin(self) -> str:
+        """How an address of the page begins."""
+        return f"http://{f'[{self.name}]' if ':' in self.name else self.name}:{self.port}"
 
 
 def is_loopback(host: str) -> bool:
     """Whether nobody outside this machine can reach an address."""
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+    return host == LOCALHOST or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _is_address(name: str) -> bool:
@@ -100,15 +111,18 @@ def _split(host: str) -> tuple[str, int]:
 
 
 Refuse = Callable[[Request, Refusal], Response]
+#: The page for somebody who was just let in; it alone carries the token of the session.
+Welcome = Callable[[Session], Response]
 
 
 class Guard:
-    """The middleware; `refuse` makes the page that tells why."""
+    """The middleware; `refuse` makes the page that tells why, `welcome` the one after signing in."""
 
-    def __init__(self, app: ASGIApp, door: Door, names: Names, refuse: Refuse) -> None:
-        self._app, self._door, self._names, self._refuse = app, door, names, refuse
-        #: Cookies know no ports: two hosts on one machine must not sign each other out.
-        self.cookie = f"keep_session_{names.port}"
+    def __init__(self, app: ASGIApp, door: Door, names: Names, refuse: Refuse, welcome: Welcome) -> None:
+        self._app, self._door, self._names, self._refuse, self._welcome = app, door, names, refuse, welcome
+        #: Cookies know no ports: two hosts on one machine must not sign each other out, and nobody can set this one.
+        self._of_port = f"keep_{names.port}_"
+        self.cookie = self._of_port + door.label
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -141,7 +155,7 @@ class Guard:
         if request.method not in METHODS:
             return Refusal(405, "Only GET, HEAD and POST are understood here.")
         if len(request.headers.getlist("host")) != 1 or not self._names.fit(request.headers["host"]):
-            return Refusal(421, "This server is not the one that this address names.")
+            return Refusal(421, "This is not the address of the page. The terminal in which Keep runs has printed it.")
         if request.method == "POST" and not _is_own(request.headers):
             return Refusal(403, "This form was not sent from a page of Keep. Nothing was done.")
         return None
@@ -151,18 +165,23 @@ class Guard:
         given = request.query_params.get("token")
         if request.method != "GET" or request.url.path != "/" or not given or self._door.has_password:
             return None
+        cookie = self._door.enter_with_token(given)
+        if cookie is not None:
+            return self.signed_in(request, cookie)
         if session is not None:
             return RedirectResponse("/", 303)
-        cookie = self._door.enter_with_token(given)
-        if cookie is None:
-            told = "The address was used already, or is an older one: each works once."
-            return self._refuse(request, Refusal(401, told))
-        return self.signed_in(cookie)
+        told = "The address was used already, or is an older one: each works once."
+        return self._refuse(request, Refusal(401, told))
 
-    def signed_in(self, cookie: str) -> Response:
-        """Go to the first page with a session."""
-        answer = RedirectResponse("/", 303)
+    def signed_in(self, request: Request, cookie: str) -> Response:
+        """Hand out the session: its cookie, and its token."""
+        session = self._door.session(cookie)
+        assert session is not None, "it has just begun"
+        answer = self._welcome(session)
         answer.set_cookie(self.cookie, cookie, httponly=True, samesite="strict", path="/")
+        for name in request.cookies:
+            if name.startswith(self._of_port) and name != self.cookie:
+                answer.delete_cookie(name)  # of a host that had this port before: they would pile up
         return answer
 
     def _forged(self, request: Request, session: Session | None, body: bytes) -> Refusal | None:
@@ -172,9 +191,9 @@ class Guard:
             return Refusal(415, "Only forms are understood here.")
         fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         request.scope["state"]["form"] = fields
-        wanted = session.csrf if session else self._door.csrf
+        wanted = self._door.csrf if session is None or request.url.path == SIGN_IN else session.csrf
         if not same(fields.get("csrf", ""), wanted):
-            return Refusal(403, "This form is from an earlier visit. Nothing was done: load the page again.")
+            return Refusal(403, "This form lacks the token of this visit. Nothing was done: sign in again.")
         return None
 
 

@@ -6,6 +6,7 @@ It never takes signals: whoever runs the host decides when it ends.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from ...model.errors import ConfigError
 from .app import links, make, things
 from .assets import Assets
 from .door import Door
-from .guard import Guard, Names, is_loopback
+from .guard import LOCALHOST, Guard, Names, is_loopback
 from .live import Live
 from .looks import Looks
 from .render import Renderer
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from ...app import Keep
     from .demo import Demo
 
-HOST, PORT = "127.0.0.1", 7777
+PORT = 7777
+LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
 PORTS_TRIED = 20  #: from PORT on, where no port was asked for
 ENDING_S = 1  #: after which requests under way are cut off
@@ -48,9 +50,10 @@ class Web:
     """The page of one open `Keep`, while it is entered."""
 
     def __init__(
-        self, keep: Keep, settings: Settings, host: str = HOST, port: int | None = None, demo: Demo | None = None,
+        self, keep: Keep, settings: Settings, host: str | None = None, port: int | None = None,
+        demo: Demo | None = None,
     ) -> None:
-        if not is_loopback(host) and not settings.password:
+        if host is not None and not is_loopback(host) and not settings.password:
             raise ConfigError(
                 f"--host {host} would let others on the network in. Set a password in the environment variable "
                 "KEEP_PASSWORD first, or leave --host out: then only this machine can reach the page."
@@ -59,12 +62,14 @@ class Web:
         self._demo = demo
 
     async def __aenter__(self) -> Web:
-        self._listener = self._demo.listener if self._demo else bind(self._host, self._asked_port)
-        self.port: int = self._listener.getsockname()[1]
+        listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
+        self.port: int = listeners[0].getsockname()[1]
         self.looks = Looks(self._settings, self._keep.parts.clock, self._keep.known)
         self.live = Live(self.looks.open().change)
         handed = self._demo.handed if self._demo else None
         self.door = Door(self._settings.password, asyncio.get_running_loop().time, handed)
+        private = self._host is None or is_loopback(self._host)
+        self._names = Names(self._host or f"{self.door.label}.{LOCALHOST}", self.port, private)
         self.app = self._app()
         config = uvicorn.Config(
             self.app, lifespan="off", ws="none", http="h11", log_config=None, access_log=False, server_header=False,
@@ -74,7 +79,7 @@ class Web:
         self._server = _Server(config)
         self.live.start()
         self._keep.page = None if self._host in _ANYWHERE else self.origin
-        self._serving = asyncio.ensure_future(self._server.serve(sockets=[self._listener]))
+        self._serving = asyncio.ensure_future(self._server.serve(sockets=listeners))
         return self
 
     async def __aexit__(
@@ -89,35 +94,53 @@ class Web:
     def _app(self) -> Guard:
         assets = Assets()
         here = Site(self._keep, self.looks, self.live, self.door, Renderer(assets, things()), links())
-        return make(here, Names(self._host, self.port), assets, self._demo.routes() if self._demo else ())
+        return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property
     def origin(self) -> str:
         """Where the page is."""
-        name = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{name}:{self.port}"
+        return self._names.origin
 
     @property
     def is_private(self) -> bool:
         """Whether only this machine can reach the page."""
-        return is_loopback(self._host)
+        return self._names.is_private
+
+    @property
+    def has_own_name(self) -> bool:
+        """Whether the page is under a name that nobody can guess, and not under an address that was asked for."""
+        return self._host is None
 
     def address(self) -> str:
         """What to open: with a new token that works once, unless people sign in with a password."""
         return f"{self.origin}/" if self.door.has_password else f"{self.origin}/?token={self.door.token()}"
 
 
-def bind(host: str, asked: int | None) -> socket.socket:
-    """A listener on the port that was asked for, else on the first free one from the usual one on."""
-    tried = [asked] if asked is not None else list(range(PORT, PORT + PORTS_TRIED))
+def bind(host: str | None, asked: int | None) -> list[socket.socket]:
+    """Listeners on the port that was asked for, else on the first free one from the usual one on."""
+    tried = range(PORT, PORT + PORTS_TRIED) if asked is None else [asked] if asked else [0] * PORTS_TRIED
     told = ""
     for port in tried:
         try:
-            return _listener(host, port)
+            return [_listener(host, port)] if host else _on_loopback(port)
         except OSError as error:
             told = error.strerror or str(error)
     which = f"port {asked}" if asked is not None else f"the ports {PORT} to {PORT + PORTS_TRIED - 1}"
-    raise ConfigError(f"The page cannot listen on {host}, {which}: {told}. Name another with --port, or use --no-ui.")
+    raise ConfigError(
+        f"The page cannot listen on {host or LOOPBACK[0]}, {which}: {told}. Name another with --port, or use --no-ui."
+    )
+
+
+def _on_loopback(port: int) -> list[socket.socket]:
+    """Both addresses of this machine: a browser tries one after the other, and neither may be another program's."""
+    first = _listener(LOOPBACK[0], port)
+    try:
+        return [first, _listener(LOOPBACK[1], first.getsockname()[1])]
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return [first]  # this machine has no IPv6, so nobody else can have that address
+        first.close()
+        raise
 
 
 def _listener(host: str, port: int) -> socket.socket:

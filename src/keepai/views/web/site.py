@@ -65,7 +65,7 @@ async def show(request: Request, template: str, read: Read, status: int = 200) -
 
     def make(look: Look) -> str:
         frame = _frame(look, request, here.links)
-        more = {"csrf": who.csrf, "notes": notes, "seen": seen}
+        more = {"notes": notes, "seen": seen}
         return here.renderer.page(template, {**frame, **more, **read(look, request)})
 
     return HTMLResponse(await here.looks.read(make), status)
