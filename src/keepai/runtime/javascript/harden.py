@@ -31,6 +31,7 @@ class Protection:
 #: name → what it does; in this order, before threads exist.
 _FIRST: tuple[tuple[str, Callable[[], None]], ...] = (
     ("dies with its parent", linux.die_with_parent),
+    ("no writable code", linux.no_writable_code),
     ("no core dumps or tracing", linux.not_dumpable),
     ("no new privileges", linux.no_new_privileges),
     ("no network (namespaces)", linux.no_network),

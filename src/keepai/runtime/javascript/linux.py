@@ -1,7 +1,7 @@
 """What Linux offers an ordinary process to lock itself in, by ctypes alone; each function raises `OSError`.
 
-The order matters and is kept by `harden.py`: namespaces and Landlock bind one thread, so they come before
-threads; seccomp is last, because it forbids the calls that the others need.
+The order matters and is kept by `harden.py`: the memory is sealed first, because that reads /proc; namespaces and
+Landlock bind one thread, so they come before threads; seccomp is last, because it forbids the calls that the others need.
 """
 
 from __future__ import annotations
@@ -28,6 +28,28 @@ def prepare() -> None:
 def die_with_parent() -> None:
     """Be killed when whoever started this process ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def no_writable_code() -> None:
+    """Take the right to write from all memory that can be run: ctypes keeps its callbacks in such a page.
+
+    A callback that is made or freed after this ends the process; a worker makes and frees none."""
+    for start, end in _writable_code():
+        protected = _libc().mprotect(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PROT_READ | _PROT_EXEC)
+        _checked(protected, "mprotect")
+    if left := _writable_code():
+        raise OSError(0, f"{len(left)} ranges of memory can still be written and run")
+
+
+def _writable_code() -> list[tuple[int, int]]:
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            addresses, rights, *_ = line.split()
+            if "w" in rights and "x" in rights:
+                start, end = addresses.split("-")
+                found.append((int(start, 16), int(end, 16)))
+    return found
 
 
 def not_dumpable() -> None:
@@ -75,7 +97,7 @@ _SECCOMP_FILTER, _SECCOMP_TSYNC = 1, 1
 _KILL, _ALLOW = 0x80000000, 0x7FFF0000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _AT_NUMBER, _AT_ARCH, _AT_THIRD_ARGUMENT = 0, 4, 32
-_PROT_EXEC = 4
+_PROT_READ, _PROT_EXEC = 1, 4
 _X32 = 0x40000000  # the second calling convention of x86_64, which would slip past the numbers
 
 #: machine → (audit number, number of seccomp(2), calls allowed)
