@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
 
 from keepai.runtime.base import Ended, Job
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.frames import pack
+from keepai.runtime.javascript.frames import said
 from keepai.runtime.javascript.habits import Habits
 from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.session import Session
@@ -22,7 +23,7 @@ class Forger:
         self.killed = False
         self.habits = habits or Habits()
 
-    async def run(self, said: bytes, made: Job, host: FakeHost, *, reads: bool = True) -> Ended:
+    async def run(self, frames: bytes, made: Job, host: FakeHost, *, reads: bool = True) -> Ended:
         ours, theirs = socket.socketpair()
         link = await Link.over(ours)
         worker = Worker(0, link, asyncio.get_running_loop().create_future())
@@ -32,7 +33,7 @@ class Forger:
             self.killed = True
             link.abort()
 
-        speaking = asyncio.create_task(self._speak(theirs, said, reads))
+        speaking = asyncio.create_task(self._speak(theirs, frames, reads))
         try:
             session = Session(made, host, worker, 7, kill, self.habits)
             return await asyncio.wait_for(session.run(), 5)
@@ -43,13 +44,22 @@ class Forger:
             link.abort()
 
     @staticmethod
-    async def _speak(sock: socket.socket, said: bytes, reads: bool) -> None:
+    async def _speak(sock: socket.socket, frames: bytes, reads: bool) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
-            await loop.sock_sendall(sock, said)
+            await loop.sock_sendall(sock, frames)
             while reads and await loop.sock_recv(sock, 65536):
                 pass
 
 
-def call(**changes: object) -> bytes:
-    return pack({"t": "call", "n": 7, "id": 1, "name": "gmail.get", "args": ["1"], "at": [1, 1], **changes})
+def forged(t: str, *texts: str, **members: object) -> bytes:
+    """A frame of any kind, of job 7 if nothing else is said."""
+    return said(json.dumps({"t": t, "n": 7, **members})[1:-1], texts)
+
+
+def call(*args: str, **changes: object) -> bytes:
+    return forged("call", *args or ("1",), **{"id": 1, "name": "gmail.get", "at": [1, 1], **changes})
+
+
+def end(*texts: str, **changes: object) -> bytes:
+    return forged("end", *texts, **changes)

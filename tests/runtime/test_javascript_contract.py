@@ -140,6 +140,28 @@ async def test_no_more_reads_are_under_way_than_allowed_and_all_are_answered(run
     assert most <= 3
 
 
+async def test_reads_under_way_at_once_were_given_no_more_than_one_message(runtime, host) -> None:
+    under_way = most = 0
+
+    async def answer(operation: Operation) -> Reply:
+        nonlocal under_way, most
+        size = len(str(operation.args[0]))
+        under_way += size
+        most = max(most, under_way)
+        await asyncio.sleep(0)
+        under_way -= size
+        return Reply.of(size)
+
+    host.answers["gmail.get"] = answer
+    body = (
+        "const text = 'é'.repeat(15000), all = [...Array(20).keys()].map((i) => ctx.gmail.get(i % 5 ? text : 'x'));"
+        " ctx.registerInput(text); return await Promise.all(all);"
+    )
+    ended = await run(runtime, host, body, limits=replace(LIMITS, message_bytes_max=64 << 10))
+    assert value(ended.value) == [15000 if i % 5 else 1 for i in range(20)]
+    assert most <= (64 << 10) // 2
+
+
 async def test_a_blocking_call_between_reads_keeps_their_answers(runtime, host) -> None:
     body = "const r = ctx.gmail.get(1); const i = ctx.registerInput(2); return [await r, i];"
     assert value((await run(runtime, host, body)).value) == [[1], [2]]

@@ -12,10 +12,14 @@ from keepai.runtime.javascript.frames import (
     HEADER,
     Garbled,
     Hand,
+    call_frame,
+    end_frame,
     fixed_of,
     hand_of,
+    heard,
     job_frame,
     job_of,
+    log_frame,
     reply_frame,
     unpack,
     used_frame,
@@ -66,3 +70,20 @@ def test_anything_but_one_object_with_a_type_is_garbled(data: bytes) -> None:
     with pytest.raises(Garbled):
         unpack(data)
     assert unpack(json.dumps({"t": "a"}).encode()) == {"t": "a"}
+
+
+@pytest.mark.parametrize("args", [[], [ODD], ["", "\n", "\ud800", ODD * 100]])
+def test_a_call_comes_out_of_its_frame_as_it_went_in(args: list[str]) -> None:
+    frame = heard(call_frame("call", 7, 2, 'a"b', args, (3, 4))[HEADER.size :])
+    assert frame == {"t": "call", "n": 7, "id": 2, "name": 'a"b', "at": [3, 4], "texts": args}
+
+
+def test_a_result_and_a_line_come_out_of_their_frames_as_they_went_in() -> None:
+    assert heard(end_frame(7, "")[HEADER.size :]) == {"t": "end", "n": 7, "texts": []}
+    assert heard(end_frame(7, ODD)[HEADER.size :]) == {"t": "end", "n": 7, "texts": [ODD]}
+    assert heard(log_frame(7, "info", "\ud800\n")[HEADER.size :]) == {
+        "t": "log", "n": 7, "level": "info", "texts": ["\ud800\n"]}
+
+
+def test_a_text_takes_as_many_bytes_in_a_frame_as_it_has() -> None:
+    assert len(end_frame(7, '"\u2028"' * 10_000)) < 5 * 10_000 + 100

@@ -17,7 +17,7 @@ from keepai.runtime.javascript import forks, scripts
 from keepai.runtime.javascript.cell import Cell, Size
 from keepai.runtime.javascript.deadline import Deadline
 from keepai.runtime.javascript.engine import Engine
-from keepai.runtime.javascript.frames import Frame, unpack
+from keepai.runtime.javascript.frames import Frame, heard
 from keepai.runtime.javascript.image import build_image
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from keepai.runtime.javascript.scripts import Script, Scripts
@@ -202,7 +202,7 @@ class Recorded:
         while data:
             length = int.from_bytes(data[:4], "little")
             frame, data = data[4 : 4 + length], data[4 + length :]
-        return unpack(frame)
+        return heard(frame)
 
 
 class InProcess:
@@ -243,7 +243,7 @@ def test_a_top_level_that_met_something_of_its_step_leaves_no_image(inside, befo
     made = job("return 1;", before=before + "\n")
     script = inside.learn(1, made)
     for _ in range(2):
-        assert inside.run(script, made)["value"] == "1"
+        assert inside.run(script, made)["texts"] == ["1"]
         assert script.image is None
 
 
@@ -253,14 +253,14 @@ def test_a_script_is_loaded_once(inside) -> None:
     inside.run(script, made)
     first = script.image
     assert first is not None
-    assert inside.run(script, made)["value"] == "1"
+    assert inside.run(script, made)["texts"] == ["1"]
     assert script.image is first
 
 
 def test_an_image_holds_nothing_of_the_step_that_made_it(inside) -> None:
     made = job("return [one, Math.random()];", args=('"a-secret-of-one-run"',), state='"a-secret-state"')
     script = inside.learn(1, made)
-    assert "a-secret-of-one-run" in inside.run(script, made)["value"]
+    assert "a-secret-of-one-run" in inside.run(script, made)["texts"][0]
     assert script.image is not None
     assert not any(b"a-secret" in data for _, data in script.image.pieces)
 
@@ -276,7 +276,7 @@ def test_the_images_of_a_worker_are_bounded_and_the_longest_unused_goes_first(in
     inside.run(known[2], jobs[2])
     assert [script.image is not None for script in known] == [True, False, True, False]
     assert inside.scripts.images_bytes <= scripts.IMAGES_BYTES_MAX
-    assert inside.run(known[1], jobs[1])["value"] == "1"
+    assert inside.run(known[1], jobs[1])["texts"] == ["1"]
 
 
 def test_a_reset_leaves_no_byte_of_what_was_in_the_memory(inside) -> None:

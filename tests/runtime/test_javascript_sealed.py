@@ -14,10 +14,7 @@ from keepai.runtime.javascript import linux
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.script_world import FakeHost, children, job
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these locks")
 
 
 def writable_code(pid: int | str) -> list[str]:
@@ -25,6 +22,7 @@ def writable_code(pid: int | str) -> list[str]:
         return [line.strip() for line in maps if {"w", "x"} <= set(line.split()[1])]
 
 
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.skipif(os.geteuid() != 0, reason="a worker that is not dumpable hides its memory from its own user")
 async def test_no_page_of_a_running_worker_can_be_written_and_run(host: FakeHost) -> None:
     runtime = JavaScriptRuntime(workers_max=1)
@@ -36,6 +34,11 @@ async def test_no_page_of_a_running_worker_can_be_written_and_run(host: FakeHost
         assert all(protection.active for protection in await runtime.protections() if "code" in protection.name)
     finally:
         await runtime.close()
+
+
+def run_alone(program: str, *args: str) -> subprocess.CompletedProcess[str]:
+    command, environment = [sys.executable, "-c", program, *args], {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.run(command, check=False, env=environment, capture_output=True, text=True, timeout=60)
 
 
 SEAL = """
@@ -51,18 +54,13 @@ os._exit(0)  # as a worker ends: the callback cannot be freed
 """
 
 
-def sealed(how: str) -> subprocess.CompletedProcess[str]:
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    return subprocess.run([sys.executable, "-c", SEAL, how], env=environment, capture_output=True, text=True, timeout=60)
-
-
-async def test_code_that_was_there_still_runs_after_it_was_sealed() -> None:
-    done = sealed("really")
+def test_code_that_was_there_still_runs_after_it_was_sealed() -> None:
+    done = run_alone(SEAL, "really")
     assert (done.returncode, done.stdout) == (0, "5 0\n"), done.stderr
 
 
-async def test_a_page_that_stays_writable_code_is_reported() -> None:
-    done = sealed("refused")
+def test_a_page_that_stays_writable_code_is_reported() -> None:
+    done = run_alone(SEAL, "refused")
     assert done.returncode == 1
     assert "OSError" in done.stderr
     assert "can still be written and run" in done.stderr
@@ -105,8 +103,6 @@ if platform.machine() == "x86_64":
 
 @pytest.mark.skipif(platform.machine() not in linux._TABLES, reason="no table of system calls for this machine")
 @pytest.mark.parametrize(("number", "prot", "form", "code"), TRIES.values(), ids=TRIES)
-async def test_a_locked_worker_cannot_make_memory_that_runs(number: int, prot: int, form: str, code: int) -> None:
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOCKED, str(number), str(prot), form], env=environment, capture_output=True, timeout=60)
-    assert done.returncode == code, done.stderr.decode()
+def test_a_locked_worker_cannot_make_memory_that_runs(number: int, prot: int, form: str, code: int) -> None:
+    done = run_alone(LOCKED, str(number), str(prot), form)
+    assert done.returncode == code, done.stderr

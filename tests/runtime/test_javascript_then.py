@@ -22,11 +22,11 @@ from keepai.model.errors import BadValue, LimitExceeded, PhaseViolation, ScriptE
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Followed, Job, LogLine, Operation, Reply, Then
 from keepai.runtime.javascript import habits as habits_module
-from keepai.runtime.javascript.frames import left_frame, missed_frame, pack, used_frame
+from keepai.runtime.javascript.frames import left_frame, missed_frame, used_frame
 from keepai.runtime.javascript.habits import Habits
 from keepai.runtime.javascript.link import Lost
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.runtime.forger import Forger, call
+from tests.runtime.forger import Forger, call, end, forged
 from tests.runtime.script_world import LIMITS, FakeHost, children, job, value
 from tests.runtime.test_javascript_ahead import CLEAN, LEAKS, LOOK
 
@@ -505,17 +505,13 @@ class Dying(Forger):
 # ---- forged frames ----------------------------------------------------------------------------------------
 
 
-def mutation(**changes: object) -> bytes:
-    return pack({"t": "mutation", "n": 7, "id": 1, "name": "gmail.send", "args": ["1"], "at": None, **changes})
-
-
-def end(text: object) -> bytes:
-    return pack({"t": "end", "n": 7, "value": text})
+def mutation(*args: str, **changes: object) -> bytes:
+    return forged("mutation", *args or ("1",), **{"id": 1, "name": "gmail.send", "at": None, **changes})
 
 
 END, RESULT = end('{"b":1, "a":2}'), end('{"z":1, "data":3}')
 USED, MISSED, LEFT = used_frame(7), missed_frame(7), left_frame(7)
-LOG = pack({"t": "log", "n": 7, "level": "info", "text": "x"})
+LOG = forged("log", "x", level="info")
 PREPARE = job("", Step.PREPARE, args=('"before"',), ahead=AHEAD)
 NEXT = job("", Step.NEXT, source=PREPARE.source)
 KEPT = '{"b":1,"a":2}'
@@ -524,7 +520,7 @@ KEPT = '{"b":1,"a":2}'
 async def practised(handler: str = "h") -> Habits:
     """Habits of a runtime in which `prepare` has begun with a peek."""
     forger = Forger()
-    await forger.run(call(name="peek", args=['"t"']) + end("1"), replace(PREPARE, handler=handler), FakeHost())
+    await forger.run(call('"t"', name="peek") + end("1"), replace(PREPARE, handler=handler), FakeHost())
     return forger.habits
 
 
@@ -549,7 +545,7 @@ async def test_the_frames_of_prepare_follow_on_the_end_of_next() -> None:
 
 @asynchronous
 async def test_a_next_without_a_result_is_followed_by_the_job_as_it_was_asked_for() -> None:
-    ended = await Forger().run(end(None) + RESULT, trying(), FakeHost())
+    ended = await Forger().run(end() + RESULT, trying(), FakeHost())
     assert ended == Ended(None)
     assert ended.followed == Followed(PREPARE, Ended('{"z":1,"data":3}'), None)
 
@@ -575,7 +571,7 @@ async def test_what_was_left_of_one_handler_says_nothing_of_another() -> None:
 
 
 @asynchronous
-@pytest.mark.parametrize("text", ["nonsense", '"\\ud800"', "{", '"' + "x" * (5 << 20) + '"'], ids=["no JSON", "a lone surrogate", "half of it", "too large"])
+@pytest.mark.parametrize("text", ["nonsense", '"\\ud800"', "{", '"' + "x" * (4 << 20) + '"'], ids=["no JSON", "a lone surrogate", "half of it", "too large"])
 async def test_a_result_of_prepare_that_cannot_be_read_does_not_count(text) -> None:
     forger, made = Forger(await practised()), trying()
     ended = await forger.run(END + USED + mutation() + end(text), made, FakeHost())
@@ -584,10 +580,10 @@ async def test_a_result_of_prepare_that_cannot_be_read_does_not_count(text) -> N
 
 
 @asynchronous
-@pytest.mark.parametrize("arg", ["{", '"' + "x" * (5 << 20) + '"', '"\\ud800"'], ids=["no JSON", "too large", "a lone surrogate"])
+@pytest.mark.parametrize("arg", ["{", '"' + "x" * (4 << 20) + '"', '"\\ud800"'], ids=["no JSON", "too large", "a lone surrogate"])
 async def test_a_call_of_mutate_that_the_host_would_refuse_is_none_and_not_tried_again(arg) -> None:
     forger, made = Forger(), trying()
-    ended = await forger.run(END + mutation(args=[arg]) + RESULT, made, FakeHost())
+    ended = await forger.run(END + mutation(arg) + RESULT, made, FakeHost())
     assert ended.followed == Followed(replace(PREPARE, args=(KEPT,)), Ended('{"z":1,"data":3}'), None)
     assert not forger.killed
     assert forger.habits.fit(PREPARE).ahead is None
@@ -599,7 +595,7 @@ async def test_a_call_of_mutate_that_the_host_would_refuse_is_none_and_not_tried
 @pytest.mark.parametrize("said", [b"", USED, USED + mutation(), MISSED, RESULT[:-1], RESULT[:2]], ids=["at once", "after a use", "after a call", "after a miss", "in the end", "in its length"])
 async def test_a_worker_that_dies_during_the_try_leaves_what_next_returned(said) -> None:
     forger, made, host = Dying(await practised()), trying(), FakeHost()
-    ended = await forger.run(call(name="publish", args=['"t"', "{}"]) + END + said, made, host)
+    ended = await forger.run(call('"t"', "{}", name="publish") + END + said, made, host)
     assert (ended, ended.followed) == (Ended(KEPT), None)
     assert (host.names, behind(made).uses) == (["publish"], [])
     assert forger.habits.fit(made).then is not None, "it was not its fault"
@@ -621,17 +617,17 @@ async def test_a_worker_that_dies_before_next_has_ended_is_lost() -> None:
 
 
 FORGED = {
-    "a call": (trying(), call(name="peek", args=['"t"']) + RESULT),
+    "a call": (trying(), call('"t"', name="peek") + RESULT),
     "a call that prepare may make": (trying(), call(name="gmail.search") + RESULT),
-    "a publication": (trying(), call(name="publish", args=['"t"', "{}"]) + RESULT),
+    "a publication": (trying(), call('"t"', "{}", name="publish") + RESULT),
     "a mutation that expects an answer": (trying(), call(name="gmail.send") + RESULT),
     "a call after a use": (trying(), USED + call() + RESULT),
     "a line": (trying(), LOG + RESULT),
     "a line after a use": (trying(), USED + LOG + RESULT),
-    "a failure": (trying(), pack({"t": "fail", "n": 7, "code": "script_threw", "message": "no"})),
+    "a failure": (trying(), forged("fail", code="script_threw", message="no")),
     "two mutations": (trying(), mutation() + mutation() + RESULT),
     "two mutations that differ": (trying(), mutation() + mutation(id=2, name="sheets.appendRow") + RESULT),
-    "a mutation after one that cannot be read": (trying(), mutation(args=["nonsense"]) + mutation() + RESULT),
+    "a mutation after one that cannot be read": (trying(), mutation("nonsense") + mutation() + RESULT),
     "a mutation and a miss": (trying(), mutation() + MISSED + RESULT),
     "a miss and a mutation": (trying(), MISSED + mutation() + RESULT),
     "two misses": (trying(), MISSED + MISSED + RESULT),
@@ -641,14 +637,12 @@ FORGED = {
     "a mutation that is a peek": (trying(), mutation(name="peek") + RESULT),
     "a mutation that is not there": (trying(), mutation(name="gmail.delete") + RESULT),
     "a mutation that is not allowed": (trying(ahead=replace(AHEAD, allowed=frozenset({Kind.LOG}))), mutation() + RESULT),
-    "a mutation without texts": (trying(), mutation(args=[1]) + RESULT),
     "two uses": (trying(), USED + USED + RESULT),
     "a use of another job": (trying(), used_frame(6) + RESULT),
-    "an end of another job": (trying(), pack({"t": "end", "n": 8, "value": "1"})),
+    "an end of another job": (trying(), end("1", n=8)),
     "a leaving of another job": (trying(), left_frame(8)),
-    "a result that is no text": (trying(), end(5)),
-    "a result that is an object": (trying(), end({"data": 1})),
-    "a frame of no known kind": (trying(), pack({"t": "ready", "n": 7}) + RESULT),
+    "two results": (trying(), end("1", "2")),
+    "a frame of no known kind": (trying(), forged("ready") + RESULT),
     "no object": (trying(), b"\x00\x00\x00\x02[]" + RESULT),
     "garbage": (trying(), b"\xff\xff\xff\xff garbage"),
 }

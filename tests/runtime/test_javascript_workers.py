@@ -1,4 +1,4 @@
-# ruff: noqa: E501 (a script is read best on one line)
+
 """Worker processes: reuse, death, cancelling, forged frames; a worker is trusted with nothing."""
 
 from __future__ import annotations
@@ -18,13 +18,21 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from keepai.model.errors import HostFault, KeepError, LimitExceeded, PhaseViolation, ScriptError, WorkerDied
+from keepai.model.errors import (
+    HostFault,
+    KeepError,
+    LimitExceeded,
+    PhaseViolation,
+    ScriptError,
+    ScriptThrew,
+    WorkerDied,
+)
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, LogLine, Operation, Reply
 from keepai.runtime.javascript import forks, session
-from keepai.runtime.javascript.frames import pack
+from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, said
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.runtime.forger import Forger, call
+from tests.runtime.forger import Forger, call, end, forged
 from tests.runtime.script_world import LIMITS, FakeHost, children, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -346,7 +354,7 @@ def raw(data: bytes) -> bytes:
     return struct.pack("<I", len(data)) + data
 
 
-END = pack({"t": "end", "n": 7, "value": "1"})
+END = end("1")
 FORGED = {
     "no JSON": raw(b"\x00\xff garbage"),
     "no object": raw(b"[1,2]"),
@@ -356,44 +364,52 @@ FORGED = {
     "huge number": raw(b'{"t": ' + b"1" * 5000 + b"}"),
     "empty frame": raw(b""),
     "huge frame": struct.pack("<I", 0xFFFFFFFF) + b"x" * 100,
-    "unknown frame": pack({"t": "root", "n": 7}),
-    "ready again": pack({"t": "ready", "n": 7, "protections": []}),
-    "another job's end": pack({"t": "end", "n": 6, "value": "1"}),
-    "no job's end": pack({"t": "end", "value": "1"}),
+    "unknown frame": forged("root"),
+    "ready again": forged("ready", protections=[]),
+    "another job's end": end("1", n=6),
+    "no job's end": said('"t":"end"', ["1"]),
     "unknown operation": call(name="gmail.delete"),
     "built-in of Python": call(name="__class__"),
     "name that is no text": call(name=["gmail.get"]),
     "forbidden operation": call(name="gmail.send"),
-    "arguments that are no list": call(args="1"),
-    "arguments that are no texts": call(args=[1]),
-    "arguments that are no JSON": call(args=["{"]),
-    "argument NaN": call(args=["NaN"]),
-    "argument with a key twice": call(args=['{"a":1,"a":2}']),
-    "argument nested deep": call(args=["[" * 5000 + "]" * 5000]),
-    "argument with a huge integer": call(args=["1" * 5000]),
-    "argument with a lone surrogate": call(args=['"\\ud800"']),
-    "argument that is too large": call(args=['"' + "x" * (5 << 20) + '"']),
+    "texts that are shorter than said": raw(b'{"t":"end","n":7,"sizes":[2]}\n1'),
+    "texts that are longer than said": raw(b'{"t":"end","n":7,"sizes":[1]}\n12'),
+    "texts of no size": raw(b'{"t":"end","n":7}\n1'),
+    "a text of a negative size": raw(b'{"t":"end","n":7,"sizes":[2,-1]}\n1'),
+    "a size that is no number": raw(b'{"t":"end","n":7,"sizes":["1"]}\n1'),
+    "sizes that are no list": raw(b'{"t":"end","n":7,"sizes":1}\n1'),
+    "a text that is not UTF-8": raw(b'{"t":"end","n":7,"sizes":[1]}\n\xff'),
+    "more JSON than a head may have": raw(b'{"t":"end","n":7,"x":"' + b"x" * HEAD_BYTES_MAX + b'","sizes":[1]}\n1'),
+    "two results": end("1", "2"),
+    "arguments that are no JSON": call("{"),
+    "argument NaN": call("NaN"),
+    "argument with a key twice": call('{"a":1,"a":2}'),
+    "argument nested deep": call("[" * 5000 + "]" * 5000),
+    "argument with a huge integer": call("1" * 5000),
+    "argument with a lone surrogate": call('"\\ud800"'),
+    "argument that is too large": call('"' + "x" * (4 << 20) + '"'),
+    "arguments that are too large at once": b"".join(call('"' + "x" * (3 << 20) + '"', id=i) for i in range(3)),
+    "frame that is too large": call('"' + "x" * (5 << 20) + '"'),
     "number of another call": call() + call(),
     "number that is no number": call(id="1"),
     "too many at once": b"".join(call(id=i) for i in range(100)),
-    "mutation outside of mutate": pack({"t": "mutation", "n": 7, "name": "gmail.send", "args": [], "at": None}),
-    "mutation that is a read": pack({"t": "mutation", "n": 7, "name": "gmail.get", "args": [], "at": None}),
+    "mutation outside of mutate": forged("mutation", name="gmail.send", at=None),
+    "mutation that is a read": forged("mutation", name="gmail.get", at=None),
     "end while a call is under way": call() + END,
-    "result that is no text": pack({"t": "end", "n": 7, "value": {"a": 1}}),
-    "result that is no JSON": pack({"t": "end", "n": 7, "value": "nonsense"}),
-    "failure of a kind that scripts cannot bring about": pack({"t": "fail", "n": 7, "code": "outcome_unknown", "message": "x"}),
-    "log line of a strange level": pack({"t": "log", "n": 7, "level": "root", "text": "x"}),
-    "log line that is no text": pack({"t": "log", "n": 7, "level": "info", "text": {}}),
-    "log flood": b"".join(pack({"t": "log", "n": 7, "level": "info", "text": "x" * 1000}) for _ in range(400)),
-    "log flood of nothing": b"".join(pack({"t": "log", "n": 7, "level": "info", "text": ""}) for _ in range(20_000)),
+    "result that is no JSON": end("nonsense"),
+    "failure of a kind that scripts cannot bring about": forged("fail", code="outcome_unknown", message="x"),
+    "log line of a strange level": forged("log", "x", level="root"),
+    "log line without a text": forged("log", level="info"),
+    "log flood": b"".join(forged("log", "x" * 1000, level="info") for _ in range(400)),
+    "log flood of nothing": b"".join(forged("log", "", level="info") for _ in range(20_000)),
 }
 
 
-@pytest.mark.parametrize("said", FORGED.values(), ids=FORGED.keys())
-async def test_a_forged_frame_kills_the_worker_and_is_a_script_error(said) -> None:
+@pytest.mark.parametrize("frames", FORGED.values(), ids=FORGED.keys())
+async def test_a_forged_frame_kills_the_worker_and_is_a_script_error(frames) -> None:
     host, forger = Stalling(), Forger()
     with pytest.raises(ScriptError):
-        await forger.run(said, job(""), host)
+        await forger.run(frames, job(""), host)
     assert forger.killed
     assert all(operation.name == "gmail.get" for operation in host.operations)
 
@@ -406,7 +422,7 @@ async def test_a_worker_cannot_make_more_calls_than_a_script(host) -> None:
 
 
 async def test_a_worker_cannot_begin_more_items_than_a_script(host) -> None:
-    said = b"".join(call(id=i, name="withItem", args=['"a"', '"A"', '"begin"']) for i in range(9))
+    said = b"".join(call('"a"', '"A"', '"begin"', id=i, name="withItem") for i in range(9))
     with pytest.raises(LimitExceeded, match="limit of 2"):
         await Forger().run(said, job("", Step.ROUTINE, limits=replace(LIMITS, items_max=2)), host)
     assert len(host.operations) <= 4
@@ -426,9 +442,9 @@ async def test_a_worker_that_says_nothing_is_killed_after_its_time(host) -> None
 
 
 async def test_the_message_of_a_failure_is_cut_and_made_sound(host) -> None:
-    frame = {"t": "fail", "n": 7, "code": "script_threw", "message": "\ud800" + "x" * 100_000, "at": ["a", -1]}
-    with pytest.raises(ScriptError) as caught:
-        await Forger().run(pack(frame), job(""), host)
+    frame = forged("fail", code="script_threw", message="\ud800" + "x" * 10_000, at=["a", -1])
+    with pytest.raises(ScriptThrew) as caught:
+        await Forger().run(frame, job(""), host)
     assert len(caught.value.message) <= 4000
     assert caught.value.at is None
     json.dumps(caught.value.message, ensure_ascii=False).encode()

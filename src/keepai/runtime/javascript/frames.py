@@ -1,4 +1,7 @@
-"""What host and worker say to each other: length-prefixed JSON frames over one socket.
+"""What host and worker say to each other: length-prefixed frames over one socket.
+
+A frame is a JSON object. What a script made (arguments, a result, a line of the log) stands behind a worker's object as
+plain texts, whose sizes it names: the host reads a few kilobytes of JSON at most, and a text is not escaped.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
@@ -28,6 +31,8 @@ from .scripts import Script
 HEADER = struct.Struct("<I")
 #: The largest frame that a worker takes from its host.
 JOB_BYTES_MAX = 256 << 20
+#: The most that a worker's frame may have beside a script's message: its JSON, or a line of the log.
+HEAD_BYTES_MAX = 64 << 10
 _READ_BYTES = 64 << 10
 
 Frame = dict[str, Any]
@@ -77,15 +82,49 @@ def unpack(data: bytes | bytearray) -> Frame:
     return frame
 
 
+def said(head: str, texts: Sequence[str]) -> bytes:
+    """A worker's frame: the members of its JSON object, and the texts behind it."""
+    parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+    start = f'{{{head},"sizes":[{",".join([str(len(part)) for part in parts])}]}}\n'.encode("ascii")
+    return b"".join([HEADER.pack(len(start) + sum(map(len, parts))), start, *parts])
+
+
+def heard(data: bytes | bytearray) -> Frame:
+    """A worker's frame, whose texts are in `texts`, or `Garbled`."""
+    border = data.find(b"\n", 0, HEAD_BYTES_MAX)
+    if border < 0 and len(data) > HEAD_BYTES_MAX:
+        raise Garbled(f"more than {HEAD_BYTES_MAX:,} bytes of JSON")
+    frame = unpack(data if border < 0 else data[:border])
+    start = len(data) if border < 0 else border + 1
+    texts: list[str] = []
+    try:
+        for size in frame.pop("sizes", ()):
+            if size < 0:  # else the same bytes could be read again and again
+                raise Garbled("a text of a negative size")
+            texts.append(data[start : start + size].decode("utf-8", "surrogatepass"))
+            start += size
+    except (TypeError, UnicodeDecodeError) as error:
+        raise Garbled(str(error)[:200]) from None
+    if start != len(data):
+        raise Garbled("texts of another size")
+    frame["texts"] = texts
+    return frame
+
+
 def call_frame(kind: str, number: int, call: int, name: str, args: Sequence[str], at: Sequence[int] | None) -> bytes:
     """The frame of a call (`call` or `mutation`); the frame that is sent most."""
-    place, texts = f"[{at[0]},{at[1]}]" if at else "null", ",".join(map(quote, args))
-    return framed(f'{{"t":"{kind}","n":{number},"id":{call},"name":{quote(name)},"args":[{texts}],"at":{place}}}')
+    place = f"[{at[0]},{at[1]}]" if at else "null"
+    return said(f'"t":"{kind}","n":{number},"id":{call},"name":{quote(name)},"at":{place}', args)
 
 
 def end_frame(number: int, text: str) -> bytes:
     """The frame of a step that returned; without a text it returned nothing."""
-    return framed(f'{{"t":"end","n":{number},"value":{quote(text) if text else "null"}}}')
+    return said(f'"t":"end","n":{number}', [text] if text else [])
+
+
+def log_frame(number: int, level: str, text: str) -> bytes:
+    """The frame of a line of the log."""
+    return said(f'"t":"log","n":{number},"level":{quote(level)}', [text])
 
 
 def reply_frame(number: int, call: int, text: str, fixed: Fixed | None = None) -> bytes:
@@ -94,8 +133,8 @@ def reply_frame(number: int, call: int, text: str, fixed: Fixed | None = None) -
 
 
 def frame_bytes_max(limits: Limits) -> int:
-    """The largest frame that a step within `limits` can bring about: every character may be escaped."""
-    return limits.message_bytes_max * 6 + (64 << 10)
+    """The largest frame that a step within `limits` can bring about."""
+    return limits.message_bytes_max + HEAD_BYTES_MAX
 
 
 class Channel:

@@ -11,7 +11,7 @@ import asyncio
 import socket
 from typing import cast
 
-from .frames import HEADER, Frame, Garbled, unpack
+from .frames import HEADER, Frame, Garbled, heard
 
 _UNREAD_MAX = 256 << 10
 
@@ -66,7 +66,7 @@ class Link(asyncio.BufferedProtocol):
         del unread[:end]
         if not self._reading or self._unread_max > _UNREAD_MAX:
             self._read_up_to(_UNREAD_MAX)
-        return unpack(data)
+        return heard(data)
 
     def send(self, data: bytes) -> None:
         """Send bytes; a worker that is gone shows on the next read."""

@@ -1,7 +1,8 @@
 """What Linux offers an ordinary process to lock itself in, by ctypes alone; each function raises `OSError`.
 
 The order matters and is kept by `harden.py`: the memory is sealed first, because that reads /proc; namespaces and
-Landlock bind one thread, so they come before threads; seccomp is last, because it forbids the calls that the others need.
+Landlock bind one thread, so they come before threads; seccomp is last, because it forbids the calls that the others
+need.
 """
 
 from __future__ import annotations

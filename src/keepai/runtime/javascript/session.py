@@ -37,7 +37,6 @@ _MESSAGE_MAX = 4000
 #: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
 _AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
 _IN_A_ROW_MAX = 64  # calls that are carried out before others have their turn
-_TEXT = {str}
 _LEVELS = frozenset({"debug", "info", "warn", "error"})
 _ERRORS = {
     error.code: error
@@ -58,6 +57,7 @@ class Session:
         self._frame_bytes_max = frame_bytes_max(job.limits)
         self._loop = asyncio.get_running_loop()
         self._answers: dict[int, asyncio.Task[None]] = {}
+        self._asked_chars = 0  # what the calls were given that have no answer yet
         self._calls = self._counted = self._borders = 0  # all; those that count; those of items
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
@@ -139,7 +139,7 @@ class Session:
             self._habits.left(job)
             return None
         try:
-            value, said = self._read(frame.get("value"))
+            value, said = self._read(frame)
         except ScriptError:
             return None
         asked = then.asked or job
@@ -173,13 +173,15 @@ class Session:
         number = frame.get("id")
         if not isinstance(number, int) or number in self._answers:
             raise Garbled("a call without an own number")
+        # All reads together take one message's size at most; beside them the worker may wait for one other call.
+        size, most = sum(map(len, frame["texts"])), self._limits
+        if len(self._answers) > most.concurrent_max or self._asked_chars + size > 2 * most.message_bytes_max:
+            raise Garbled("more calls at once than allowed")
         operation = self._operation(frame)
         if operation.kind is Kind.MUTATION and self._job.step is Step.MUTATE:
             raise Garbled("a mutation that expects an answer")
-        if len(self._answers) > self._limits.concurrent_max:
-            raise Garbled("more calls at once than allowed")
         if self._calls == 1:
-            self._habits.learn(self._job, operation, frame["args"])
+            self._habits.learn(self._job, operation, frame["texts"])
         if operation.kind in rules.TOLD:
             await self._take(operation)
             return
@@ -187,8 +189,10 @@ class Session:
         if operation.kind in _AT_HAND and not self._answers:
             await self._answer_at_once(number, operation)
             return
-        task = self._answers[number] = asyncio.create_task(self._answer(number, operation))
-        task.add_done_callback(lambda done: self._answered(number, operation, done))
+        self._asked_chars += size
+        name, at = operation.name, operation.at
+        task = self._answers[number] = asyncio.create_task(self._answer(number, operation, size))
+        task.add_done_callback(lambda done: self._answered(number, name, at, done))
 
     def _used(self) -> None:
         if self._hand is None or self._calls:
@@ -226,9 +230,9 @@ class Session:
     def _named(
         self, frame: Frame, step: Step, allowed: frozenset[Kind],
     ) -> tuple[str, Kind, list[str], Location | None]:
-        name, args, at = frame.get("name"), frame.get("args"), _location(frame.get("at"))
-        if not isinstance(name, str) or not isinstance(args, list) or not {*map(type, args)} <= _TEXT:
-            raise Garbled("a call without name or arguments")
+        name, args, at = frame.get("name"), frame["texts"], _location(frame.get("at"))
+        if not isinstance(name, str):
+            raise Garbled("a call without a name")
         kind = self._job.surface.kind(name)
         if kind is None:
             raise Garbled("a call of something that is not there")
@@ -256,7 +260,7 @@ class Session:
             await asyncio.sleep(0)
 
     async def _answer_at_once(self, number: int, operation: Operation) -> None:
-        text = self._reply_text(operation, await self._carried_out(operation))
+        text = self._reply_text(operation.name, await self._carried_out(operation))
         self._worker.link.send(reply_frame(self._number, number, text))
         self._start_clock()
         if not self._worker.link.writing:
@@ -272,15 +276,17 @@ class Session:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _cut_off(operation) from None
+            raise _cut_off(operation.name) from None
 
-    async def _answer(self, number: int, operation: Operation) -> None:
+    async def _answer(self, number: int, operation: Operation, size: int) -> None:
         reply = await self._host.answer(operation)
-        self._worker.link.send(reply_frame(self._number, number, self._reply_text(operation, reply), reply.fixed))
+        self._worker.link.send(reply_frame(self._number, number, self._reply_text(operation.name, reply), reply.fixed))
+        self._asked_chars -= size
+        del operation, reply  # a worker that does not read its answers must not fill the memory with them
         await self._worker.link.drain()
 
-    def _answered(self, number: int, operation: Operation, done: asyncio.Task[None]) -> None:
-        error = _cut_off(operation) if done.cancelled() else done.exception()
+    def _answered(self, number: int, name: str, at: Location | None, done: asyncio.Task[None]) -> None:
+        error = _cut_off(name) if done.cancelled() else done.exception()
         if self._over:
             return
         if error is None:
@@ -289,11 +295,11 @@ class Session:
                 self._start_clock()
             return
         if isinstance(error, KeepError):
-            error.at = error.at or operation.at
+            error.at = error.at or at
         self._abort(error)
 
-    def _reply_text(self, operation: Operation, reply: Reply) -> str:
-        what, most = f"The answer to ctx.{operation.name}", self._limits.message_bytes_max
+    def _reply_text(self, name: str, reply: Reply) -> str:
+        what, most = f"The answer to ctx.{name}", self._limits.message_bytes_max
         check_size(reply.text, what, most)
         if reply.fields is not None:
             check_size(reply.fields, what, most)
@@ -314,10 +320,10 @@ class Session:
     # The log.
 
     def _log(self, frame: Frame) -> None:
-        level, text = frame.get("level"), frame.get("text")
-        if level not in _LEVELS or not isinstance(text, str) or self._log_left < 0:
+        level, texts = frame.get("level"), frame["texts"]
+        if level not in _LEVELS or len(texts) != 1 or self._log_left < 0:
             raise Garbled("a log line that is none, or one too many")
-        text = _sound(text)
+        text = _sound(texts[0])
         self._log_left -= len(text.encode()) + rules.LOG_LINE_COST
         self._host.log(LogLine(level, text))
 
@@ -339,7 +345,7 @@ class Session:
             return Ended(mutation=self._terminal(frame))
         if self._answers:
             raise Garbled("an end while calls are under way")
-        value, said = self._result(frame.get("value"))
+        value, said = self._result(frame)
         return Ended(value, ahead=self._foreseen, said=said)
 
     def _failure(self, frame: Frame) -> ScriptError:
@@ -369,19 +375,20 @@ class Session:
         except ScriptError:
             self._habits.missed(self._job)
 
-    def _result(self, value: object) -> tuple[str | None, Json]:
+    def _result(self, frame: Frame) -> tuple[str | None, Json]:
         """The text of what the step returned, and what it says."""
         try:
-            return self._read(value)
+            return self._read(frame)
         except ScriptError as error:
             raise self._refused(error) from None
 
-    def _read(self, value: object) -> tuple[str | None, Json]:
-        if value is None:
+    def _read(self, frame: Frame) -> tuple[str | None, Json]:
+        texts = frame["texts"]
+        if not texts:
             return None, None
-        if not isinstance(value, str):
-            raise Garbled("a result that is no text")
-        said = decode(value, what="The result", bytes_max=self._limits.message_bytes_max)
+        if len(texts) > 1:
+            raise Garbled("more than one result")
+        said = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max)
         return text_of(said), said
 
     # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
@@ -419,8 +426,8 @@ class Session:
             self._abort(rules.out_of_time(self._limits))
 
 
-def _cut_off(operation: Operation) -> BaseException:
-    return HostFault(f"The answer to ctx.{operation.name} was cut off by the host itself.")
+def _cut_off(name: str) -> BaseException:
+    return HostFault(f"The answer to ctx.{name} was cut off by the host itself.")
 
 
 def _location(pair: object) -> Location | None:

@@ -21,7 +21,7 @@ from ...model.operations import Kind, Step
 from ..base import Job
 from . import rules
 from .deadline import Deadline
-from .frames import Frame, Hand, call_frame, end_frame, fixed_of, pack, used_frame
+from .frames import Frame, Hand, call_frame, end_frame, fixed_of, log_frame, pack, used_frame
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
@@ -62,8 +62,9 @@ class StepRun:
         self._job, self._limits, self._number = job, job.limits, number
         self._script, self._scripts, self._vms = script, scripts, vms
         self._channel, self._deadline = channel, deadline
-        self._held: deque[tuple[int, bytes]] = deque()  # reads that wait until fewer are under way
+        self._held: deque[tuple[int, int, bytes]] = deque()  # reads that wait until less is under way
         self._held_bytes = 0
+        self._under_way: dict[int, int] = {}  # the other reads, by number: the size of what they were given
         self._told = b""  # calls without an answer that have not been sent yet
         self._reading: set[int] = set()
         self._arrived: deque[Frame] = deque()
@@ -193,7 +194,7 @@ class StepRun:
                 self._fixed = fixed_of(reply) or job.fixed
                 self._deadline.extend(rules.ITEM_S)
             return str(reply["text"])
-        self._hold(int(number), frame, len(args))
+        self._hold(int(number), frame, len(frame))
         return None
 
     def _use(self, hand: Hand) -> str:
@@ -225,7 +226,7 @@ class StepRun:
         self._log_left -= len(text.encode("utf-8", "replace")) + rules.LOG_LINE_COST
         line = text if self._log_left >= 0 else rules.log_cut(self._limits)
         # At once, not with the next frame: of a worker that has to be killed it is the last word.
-        self._send(pack({"t": "log", "n": self._number, "level": level, "text": line}))
+        self._send(log_frame(self._number, level, line))
 
     def _on_end(self, text: str) -> None:
         if text:
@@ -273,7 +274,7 @@ class StepRun:
         return reply
 
     def _hold(self, number: int, frame: bytes, size: int) -> None:
-        self._held.append((size, frame))
+        self._held.append((number, size, frame))
         self._held_bytes += size
         self._reading.add(number)
         if self._held_bytes > self._limits.memory_bytes:
@@ -281,9 +282,14 @@ class StepRun:
         self._send_held()
 
     def _send_held(self) -> None:
-        while self._held and len(self._reading) - len(self._held) - len(self._arrived) < self._limits.concurrent_max:
-            size, frame = self._held.popleft()
+        under_way, most = self._under_way, self._limits
+        while self._held and len(under_way) < most.concurrent_max:
+            number, size, frame = self._held[0]
+            if under_way and sum(under_way.values()) + size > most.message_bytes_max:
+                break
+            self._held.popleft()
             self._held_bytes -= size
+            under_way[number] = size
             self._send(frame)
 
     def _send(self, frame: bytes) -> None:
@@ -301,6 +307,7 @@ class StepRun:
         reply = self._channel.receive()
         while reply["n"] != self._number:  # an answer that was on its way when the step before ended
             reply = self._channel.receive()
+        self._under_way.pop(reply["id"], None)
         return reply
 
     def _go_on(self) -> None:
