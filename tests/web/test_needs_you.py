@@ -54,6 +54,12 @@ def text(body: str) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", body)).split())
 
 
+async def test_the_card_of_an_approval_says_which_rule_asked(every: tuple[Served, dict[str, str]]) -> None:
+    served, flows = every
+    page = text((await served.get(f"/workflows/{flows['approval']}/needs-you")).body)
+    assert re.search(r"waits for a person to approve it\. It asks because \w+\.\w+ is set to ask\.", page)
+
+
 async def test_home_plans_no_check_before_the_answer(every: tuple[Served, dict[str, str]]) -> None:
     served, flows = every
     cards = (await served.get("/")).body.split("<article")

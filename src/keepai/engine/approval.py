@@ -6,6 +6,7 @@ from what was held: the script does not run again in between, so what was shown 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
@@ -25,15 +26,20 @@ from .permission import Permissions
 from .stepping import Stepper
 
 
-async def ask(stepper: Stepper, intent: Intent) -> None:
-    """Hold a call until a person has decided."""
+async def ask(stepper: Stepper, intent: Intent, because: str) -> None:
+    """Hold a call until a person has decided; `because` is the rule by which that is asked."""
     parts, run = stepper.parts, stepper.run
-    needed = ApprovalNeeded(f"“{intent.preview}” waits for a person to approve it.")
+    needed = ApprovalNeeded(in_words(intent.preview, because))
     why = failure.stop(needed, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
-    asked = _ask(parts, run, intent)
+    asked = _ask(parts, run, intent, because)
     await parts.ledger.write(
         approvals.ask, run, asked, failure.until(why, asked.expires_at), stepper.trace.take(), barrier=True,
     )
+
+
+def in_words(preview: str, because: str) -> str:
+    """Why a run waits."""
+    return f"“{preview}” waits for a person to approve it. It asks because {because}."
 
 
 def of_run(parts: Parts, run: Run) -> Approval | None:
@@ -77,7 +83,11 @@ def fits(parts: Parts, run: Run, approval: Approval) -> bool:
 
 async def ask_afresh(parts: Parts, run: Run, approval: Approval) -> None:
     """Show the same call again, with a new term."""
-    asked = _ask(parts, run, intent_of(approval))
+    intent, because = intent_of(approval), approval.because
+    with suppress(NotGranted):  # by the rule that there is now; if there is none, by the one that asked first
+        rule = Permissions(parts, run).check(approval.capability, stored(intent.params), may_ask=True)
+        because = rule.because or because
+    asked = _ask(parts, run, intent, because)
     await parts.ledger.write(approvals.ask_afresh, run, approval, asked, barrier=True)
 
 
@@ -96,9 +106,9 @@ def intent_of(approval: Approval) -> Intent:
     return Intent(**data)
 
 
-def _ask(parts: Parts, run: Run, intent: Intent) -> Ask:
+def _ask(parts: Parts, run: Run, intent: Intent, because: str) -> Ask:
     return Ask(
-        intent, _account(parts, intent), _digest(parts, run, intent),
+        intent, parts.account(intent.connector), because, _digest(parts, run, intent),
         parts.clock.now_ms() + int(parts.policy.approval_s * 1000),
     )
 
@@ -116,11 +126,7 @@ def _digest(parts: Parts, run: Run, intent: Intent) -> str:
     pinned = [[r["event_id"], r["attempt"], r["payload"]] for r in reserved]
     inputs = encode([*pinned, *([[item["id"], item["attempt"]]] if item else [])])
     return digest(
-        run.workflow_id, run.id, str(run.attempt), run.version, intent.connector, _account(parts, intent),
+        run.workflow_id, run.id, str(run.attempt), run.version, intent.connector, parts.account(intent.connector),
         intent.operation, canonical(stored(intent.params)), intent.subkey or "", inputs,
     )
 
-
-def _account(parts: Parts, intent: Intent) -> str:
-    connector = parts.connectors.get(intent.connector)
-    return connector.account if connector else ""

@@ -21,7 +21,7 @@ from ..model.records import Approval, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, RepairStatus, Status, WorkflowStatus
 from . import approval, failure, reconcile, repair, scheduler
 from .approval import Standing
-from .deploy import check_capability
+from .deploy import bound
 from .host import Host
 from .outcome import SKIPPED, outcome_of
 from .parts import Parts
@@ -90,12 +90,10 @@ class Commands:
     ) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
         row = self.workflow(workflow)
-        wanted = grant_of(rule, capability)
-        check_capability(self._parts, capability, wanted)
+        wanted = bound(self._parts, capability, grant_of(rule, capability))
         waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
-        same = wanted.to_text()
-        act = self._judged(Act("grant", row["id"], capability, actor, shown, about, same))
+        act = self._judged(Act("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 
     @_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..connectors.base import OperationSpec
 from ..ledger.base import Row
@@ -194,15 +194,14 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
     if isinstance(grants, str):
         if grants != "all":
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
-        return dict.fromkeys(manifest.capabilities, Grant(Mode.ALLOW))
-    wanted = {capability: grant_of(rule, capability) for capability, rule in grants.items()}
-    for capability, rule in wanted.items():
-        check_capability(parts, capability, rule)
-    return wanted
+        grants = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value)
+    return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in grants.items()}
 
 
-def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
-    """Refuse a grant that cannot mean what it says: a slip in a `deny` must not be silent."""
+def bound(parts: Parts, capability: str, rule: Grant) -> Grant:
+    """The rule for the account that the connector has now.
+
+    A grant that cannot mean what it says is refused: a slip in a `deny` must not be silent."""
     connector, _, operation = capability.partition(".")
     if connector == INPUTS:
         if operation not in parts.surface.input_types:
@@ -216,6 +215,7 @@ def check_capability(parts: Parts, capability: str, rule: Grant) -> None:
         raise NotFound(f"There is no capability {capability!r}. {advice}")
     else:
         _check_rule(parts.connectors[connector].operations[operation], capability, rule)
+    return rule if connector == INPUTS else replace(rule, account=parts.account(connector))
 
 
 def _check_rule(spec: OperationSpec, capability: str, rule: Grant) -> None:
@@ -280,7 +280,10 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
 
 
 def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
-    modes = {r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)}
+    modes = {
+        r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)
+        if r["account"] == parts.account(r["capability"].partition(".")[0])
+    }
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(

@@ -20,7 +20,7 @@ from ..model.codec import Json, canonical, digest, shown, stored, text_of
 from ..model.errors import KeepError, LimitExceeded, NeedsAttention, NotGranted, RuleBroken, Transient
 from ..model.light import light
 from ..model.operations import Step
-from ..model.permissions import Mode
+from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
@@ -68,8 +68,9 @@ async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | N
     if before is not None:
         return before
     _count(stepper, operation)
-    if _must_ask(parts, parts.ledger.read(), run, wanted):
-        await approval.ask(stepper, intent)
+    judged = _judged(parts, parts.ledger.read(), run, wanted)
+    if judged.mode is Mode.ASK:
+        await approval.ask(stepper, intent, judged.because)
         return None
     mutation = await parts.ledger.write(mutations.send, run, intent, stepper.trace.take(), barrier=True)
     return await complete(stepper, mutation, unit.step)
@@ -110,7 +111,7 @@ def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]],
         if any(row["status"] == MutationStatus.APPLIED for row in earlier):
             return None
         try:
-            return None if _must_ask(parts, read, run, wanted) else intent
+            return None if _judged(parts, read, run, wanted).mode is Mode.ASK else intent
         except NotGranted:
             return None
     return intended
@@ -171,11 +172,11 @@ def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
         )
 
 
-def _must_ask(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> bool:
-    """Whether a person must see this call first; one that nobody allowed is refused."""
+def _judged(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> Judged:
+    """Whether a person must see this call first, and by which rule; one that nobody allowed is refused."""
     with _At(wanted.operation):
         now = Permissions(parts, run, read)  # as a person has it at this moment
-        return now.check(wanted.operation.name, wanted.params, may_ask=True).mode is Mode.ASK
+        return now.check(wanted.operation.name, wanted.params, may_ask=True)
 
 
 class _At:

@@ -68,6 +68,11 @@ class Parts:
             self._scripts[key] = Loaded(script.source, from_text(script.manifest))
         return self._scripts[key]
 
+    def account(self, connector: str) -> str:
+        """Whose data a connector acts on; empty if it has no account, or is not there."""
+        found = self.connectors.get(connector)
+        return found.account if found else ""
+
     def ran(self, workflow_id: str, read: Reader | None = None) -> Ran:
         """For which cron times the handlers of a workflow have run already."""
         reader = read or self.ledger.read()

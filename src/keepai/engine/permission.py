@@ -27,14 +27,17 @@ class Permissions:
     @cached_property
     def _grants(self) -> dict[str, Grant]:
         rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
-        return {str(r["capability"]): from_text(r["rule"]) for r in rows}
+        return {str(r["capability"]): from_text(r["rule"], r["account"], r["configured"]) for r in rows}
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
         grant = self._grants.get(capability)
-        connector, _, operation = capability.partition(".")
-        kinds = self._parts.connectors[connector].operations[operation].kinds if grant else None
-        judged = judge(grant, capability, params, self._use(capability, grant), may_ask=may_ask, kinds=kinds)
+        name, _, operation = capability.partition(".")
+        connector = self._parts.connectors[name]
+        judged = judge(
+            grant, capability, params, self._use(capability, grant), may_ask=may_ask,
+            kinds=connector.operations[operation].kinds, account=connector.account,
+        )
         self._used[capability] = self._used.get(capability, 0) + 1
         return judged
 

@@ -21,8 +21,8 @@ _MUTATION_AS_IS = (
     "created_at", "updated_at",
 )
 _APPROVAL_AS_IS = (
-    "id", "workflow_id", "run_id", "capability", "account", "intent", "digest", "expires_at", "decided_by",
-    "created_at",
+    "id", "workflow_id", "run_id", "capability", "account", "because", "intent", "digest", "expires_at",
+    "decided_by", "created_at",
 )
 _ITEM_AS_IS = (
     "id", "workflow_id", "external_id", "title", "attempt", "input_id", "handler", "created_at", "updated_at",

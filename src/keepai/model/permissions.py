@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
@@ -71,6 +71,8 @@ class Grant:
     deny_when: tuple[Condition, ...] = ()  # the call is refused if any of them holds
     per_run: int | None = None  # calls of one run
     per_day: int | None = None  # mutations of any 24 hours
+    account: str = ""  # of the connector when it was granted: it covers no other; empty if the connector has none
+    configured: bool = False  # keep.toml says so, and no person
 
     def to_json(self) -> dict[str, Json]:
         """The rule as a person would write it, without what it does not say."""
@@ -83,6 +85,10 @@ class Grant:
     def to_text(self) -> str:
         """The rule as canonical JSON."""
         return canonical(self.to_json())
+
+    def on_record(self) -> str:
+        """What is kept of the act that granted it: the rule, and the account that it is for."""
+        return canonical(self.to_json() | ({"account": self.account} if self.account else {}))
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -133,9 +139,9 @@ def matches_of(lines: Iterable[str]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=1024)
-def from_text(text: str) -> Grant:
-    """The rule that `to_text` wrote."""
-    return grant_of(stored(text), "a stored capability")
+def from_text(text: str, account: str, configured: int) -> Grant:
+    """The rule that `to_text` wrote, with what the ledger has beside it."""
+    return replace(grant_of(stored(text), "a stored capability"), account=account, configured=bool(configured))
 
 
 @light
@@ -151,28 +157,34 @@ class Judged(NamedTuple):
     """What a rule says of a call."""
 
     mode: Mode
-    because: str | None = None  # the condition by which a person is asked
+    because: str = ""  # by which a person is asked
 
 
 def judge(
     grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool, kinds: Kinds | None = None,
+    account: str = "",
 ) -> Judged:
     """Whether a call is allowed or must be asked for; raises `NotGranted` with the reason otherwise."""
     if grant is None:
         raise _refused(f"{capability} has not been granted to this workflow", capability)
     if grant.mode is Mode.DENY:
         raise _refused(f"{capability} is denied to this workflow", capability)
+    if grant.account != account:
+        raise _refused(
+            f"{capability} was granted for the account {grant.account or '(none)'}, and its connector now has the "
+            f"account {account or '(none)'}", capability,
+        )
     if grant.match or grant.ask_when or grant.deny_when:
         mode, because = _judge_params(grant, capability, params, kinds or {})
     else:
-        mode, because = grant.mode, None
+        mode, because = grant.mode, ""
     if mode is Mode.ASK and not may_ask:
         raise _refused(f"{capability} is a read, which cannot be approved call by call", capability)
     if grant.per_run is not None and use.in_run >= grant.per_run:
         raise _refused(f"{capability} is granted {grant.per_run} times per run, and was used as often", capability)
     if grant.per_day is not None and use.in_day >= grant.per_day:
         raise _refused(f"{capability} is granted {grant.per_day} times per day, and was used as often", capability)
-    return Judged(mode, because)
+    return Judged(mode, because or f"{capability} is set to ask" if mode is Mode.ASK else "")
 
 
 def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> Judged:

@@ -315,6 +315,7 @@ class Approval(Record):
     run_id: str
     capability: str
     account: str
+    because: str  # the rule by which a person is asked
     intent: str
     digest: str
     status: ApprovalStatus

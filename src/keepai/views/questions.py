@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from ..engine.approval import in_words
 from ..engine.failure import inputs_of
 from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record
@@ -241,6 +242,8 @@ def _call(seen: Seen) -> dict[str, Json]:
     return {
         "connector": intent["connector"], "operation": intent["operation"],
         "attempted": intent["preview"], "target": intent["target"], "params": stored(str(intent["params"])),
-        "account": approval.account, "capability": approval.capability, "title_by_script": intent["title"],
+        "why": in_words(str(intent["preview"]), approval.because),
+        "because": approval.because, "account": approval.account, "capability": approval.capability,
+        "title_by_script": intent["title"],
         "asked_at": iso(approval.created_at), "expires_at": iso(approval.expires_at), "possible_from": later,
     }

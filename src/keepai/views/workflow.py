@@ -47,6 +47,11 @@ class Permission(Record):
         """What narrows the rule, in words."""
         return ", ".join(self.rule.limits) if self.rule else ""
 
+    def other_account(self, accounts: Mapping[str, str]) -> str | None:
+        """Of a rule that does not count: the account that its connector has now. `accounts` are those of connectors."""
+        now = accounts.get(self.capability.partition(".")[0])
+        return now if self.rule and now is not None and now != self.rule.account else None
+
     @property
     def of_inputs(self) -> bool:
         """Whether it is about what may come in: then no call is to be judged, and nobody can be asked."""
@@ -120,4 +125,5 @@ def permissions(read: Reader, workflow: Row, manifest: Manifest) -> list[Permiss
 def _permission(capability: str, used: bool, row: Row | None) -> Permission:
     if row is None:
         return Permission(capability, used, None, None, None)
-    return Permission(capability, used, from_text(row["rule"]), row["actor"], row["updated_at"])
+    rule = from_text(row["rule"], row["account"], row["configured"])
+    return Permission(capability, used, rule, row["actor"], row["updated_at"])

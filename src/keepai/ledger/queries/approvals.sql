@@ -2,10 +2,10 @@
 
 -- name: approval_insert
 -- A call is held until a person has seen exactly it.
-insert into approval (workflow_id, seq, id, run_id, capability, account, intent, digest, status, expires_at,
+insert into approval (workflow_id, seq, id, run_id, capability, account, because, intent, digest, status, expires_at,
   created_at, updated_at)
-values (:workflow_id, :seq, :approval_id, :run_id, :capability, :account, :intent, :digest, 'pending', :expires_at,
-  :now, :now);
+values (:workflow_id, :seq, :approval_id, :run_id, :capability, :account, :because, :intent, :digest, 'pending',
+  :expires_at, :now, :now);
 
 -- name: approval_by_id
 -- One approval.

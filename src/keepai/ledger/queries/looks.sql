@@ -209,7 +209,7 @@ select * from repair where workflow_id = :workflow_id and lineage = :lineage ord
 
 -- name: look_grants
 -- Every grant of a workflow, with who set it: by an act of its own, or with the deploy of that moment.
-select g.capability, g.rule, g.updated_at,
+select g.capability, g.rule, g.account, g.configured, g.updated_at,
   (select a.actor from action a where a.workflow_id = g.workflow_id and a.at = g.updated_at
     and ((a.act = 'grant' and a.subject = g.capability) or a.act = 'deploy') order by a.seq desc limit 1) as actor
 from grant_rule g where g.workflow_id = :workflow_id order by g.capability;

@@ -131,14 +131,14 @@ where workflow_id = :workflow_id and handler = :handler;
 
 -- name: grant_upsert
 -- Allow, ask or deny one capability.
-insert into grant_rule (workflow_id, capability, mode, rule, seq, updated_at)
-values (:workflow_id, :capability, :mode, :rule, :seq, :now)
-on conflict (workflow_id, capability) do update set mode = excluded.mode, rule = excluded.rule, seq = excluded.seq,
-  updated_at = excluded.updated_at;
+insert into grant_rule (workflow_id, capability, mode, rule, account, configured, seq, updated_at)
+values (:workflow_id, :capability, :mode, :rule, :account, :configured, :seq, :now)
+on conflict (workflow_id, capability) do update set mode = excluded.mode, rule = excluded.rule,
+  account = excluded.account, configured = excluded.configured, seq = excluded.seq, updated_at = excluded.updated_at;
 
 -- name: grant_all
 -- Every grant of a workflow.
-select capability, mode, rule, seq from grant_rule where workflow_id = :workflow_id order by capability;
+select capability, mode, rule, account, configured, seq from grant_rule where workflow_id = :workflow_id order by capability;
 
 -- name: action_insert
 -- What a person did.

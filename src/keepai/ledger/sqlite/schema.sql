@@ -101,6 +101,8 @@ create table grant_rule (
   capability text not null,
   mode text not null constraint grant_mode_known check (mode in ('allow', 'ask', 'deny')),
   rule text not null,
+  account text not null, -- of the connector when it was granted; empty if it has none
+  configured integer not null, -- keep.toml says so; 0: a person said so
   seq integer not null,
   updated_at integer not null,
   primary key (workflow_id, capability)
@@ -340,6 +342,7 @@ create table approval (
   run_id text not null references run (id),
   capability text not null,
   account text not null,
+  because text not null,
   intent text not null,
   digest text not null,
   status text not null constraint approval_status_known check (status in

@@ -105,7 +105,9 @@ NOTED: Mapping[str, tuple[str, str, str, str, str, str]] = {
         "grant", "insert on grant_rule", "new.capability", "null", "new.mode", "new.rule",
     ),
     "grant_rule_mode_moved": (
-        "grant", "update of mode, rule on grant_rule when (old.mode, old.rule) <> (new.mode, new.rule)",
+        "grant",
+        "update of mode, rule, account on grant_rule"
+        " when (old.mode, old.rule, old.account) <> (new.mode, new.rule, new.account)",
         "new.capability", "old.mode", "new.mode", "new.rule",
     ),
 }

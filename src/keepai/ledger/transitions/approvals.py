@@ -22,6 +22,7 @@ class Ask:
 
     intent: Intent
     account: str
+    because: str
     digest: str
     expires_at: int
 
@@ -65,7 +66,8 @@ def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
     tx.run(
         "approval_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), approval_id=approval_id,
         run_id=run.id, capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,
-        intent=encode(asdict(asked.intent)), digest=asked.digest, expires_at=asked.expires_at, now=tx.now,
+        because=asked.because, intent=encode(asdict(asked.intent)), digest=asked.digest,
+        expires_at=asked.expires_at, now=tx.now,
     )
     row = tx.one("approval_by_id", approval_id=approval_id)
     assert row is not None, f"approval {approval_id} was just written"

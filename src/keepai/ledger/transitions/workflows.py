@@ -87,7 +87,7 @@ def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
     for capability, rule in grants.items():
         tx.run(
             "grant_upsert", workflow_id=workflow_id, capability=capability, mode=rule.mode, rule=rule.to_text(),
-            seq=tx.tick(workflow_id), now=tx.now,
+            account=rule.account, configured=int(rule.configured), seq=tx.tick(workflow_id), now=tx.now,
         )
 
 
@@ -100,7 +100,7 @@ def grant_all(tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str) 
 def grant(tx: Tx, workflow_id: str, capability: str, rule: Grant, actor: str) -> None:
     """A person allows, asks to be asked for, or denies one capability."""
     allow(tx, workflow_id, {capability: rule})
-    note(tx, workflow_id, "grant", capability, actor, stored(rule.to_text()))
+    note(tx, workflow_id, "grant", capability, actor, stored(rule.on_record()))
 
 
 def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str) -> None:

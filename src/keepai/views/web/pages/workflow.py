@@ -32,10 +32,14 @@ def routes() -> list[Route]:
 
 
 async def _workflow(request: Request) -> Response:
-    surface = site(request).keep.parts.surface
+    parts = site(request).keep.parts
+    surface, accounts = parts.surface, {name: parts.account(name) for name in parts.connectors}
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
-        return {**_read(look, request), "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION}
+        return {
+            **_read(look, request), "can_ask": lambda capability: surface.kind(capability) is Kind.MUTATION,
+            "other_account": lambda each: each.other_account(accounts),
+        }
 
     return await show(request, "workflow.html", read)
 
