@@ -16,7 +16,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types unit bench prove mutants contract docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types unit bench prove attack mutants contract docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -69,6 +69,10 @@ bench: $(READY) $(BENCH)  ## measure Keep beside DBOS, a quarter of an hour; ARG
 prove: $(READY)  ## simulate, torture, cut the power, break the disk, for BUDGET=60s, 10m, …; one table
 	$(call step,prove: every suite for $(BUDGET))
 	@$(BIN)/python -m tests.prove --budget $(BUDGET) --workers $$(nproc) $(ARGS)
+
+attack: $(READY)  ## attack every door as a red team did, for BUDGET=60s, 10m, …; one table, and exit code 1 if one gives way
+	$(call step,attack: every door for $(BUDGET))
+	@$(BIN)/python -m tests.attack --budget $(BUDGET) --seed $(SEED) $(ARGS)
 
 mutants: $(READY)  ## put COUNT=150 small faults into the code, by SEED=1, one at a time, and see which no test notices
 	$(call step,mutants: $(COUNT) small faults)

@@ -7,81 +7,18 @@ import re._constants as codes
 import re._parser as parser
 import time
 from collections.abc import Callable, Iterator
-from email import policy
-from email.parser import BytesParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import keepai
-from keepai import Rejected
-from keepai.connectors.google import letters
 from keepai.connectors.http.connector import _next
-from keepai.connectors.kit import addresses, compose, message
+from keepai.connectors.kit import message
 from keepai.connectors.kit.markup import text_of_html
-from keepai.connectors.local.mail import LocalMail
-from keepai.notices.base import Message
-from keepai.notices.email import Email
-from tests.connectors.cases import call
 
 SOURCE = Path(keepai.__file__).parent
-WORDS = ("=?utf-8?q?Hi=0d=0aBcc:_evil@attacker.test?=", "=?utf-8?b?SGkNCkJjYzogZXZpbEBhdHRhY2tlci50ZXN0?=",
-         "=?us-ascii?q?Hi=0aX-Evil:_1?=", "=?utf-8?q?=00?=")
 LETTER = {"to": "ann@example.com", "body": "Hello"}
-
-
-async def as_local(subject: str, tmp_path: Path) -> bytes:
-    box = LocalMail(tmp_path / "mail", create=True)
-    await box.operations["send"].invoke({**LETTER, "subject": subject}, call())
-    [file] = (tmp_path / "mail" / ".Sent" / "cur").iterdir()
-    return file.read_bytes()
-
-
-async def as_gmail(subject: str, _tmp_path: Path) -> bytes:
-    import base64
-
-    sender = addresses.own_address("x", "me@example.com")
-    return base64.urlsafe_b64decode(letters.write(compose.letter_of(sender, LETTER, subject), "key", "example.com", 0))
-
-
-async def as_notice(subject: str, _tmp_path: Path) -> bytes:
-    channel = Email("localhost", "keep@example.com", ["ann@example.com"], "ops")
-    return channel._written(Message("question", subject, "text", 0, "key"))
-
-
-async def as_mail(subject: str, _tmp_path: Path) -> bytes:
-    sender = addresses.own_address("x", "me@example.com")
-    letter = compose.letter_of(sender, LETTER, subject)
-    return compose.written(letter, "<1@example.com>", "Mon, 5 Jan 2026 09:00:00 +0000")
-
-
-@pytest.mark.parametrize("write", [as_local, as_gmail, as_notice, as_mail])
-@pytest.mark.parametrize("subject", WORDS)
-async def test_an_encoded_word_in_a_subject_becomes_no_header(write: Any, subject: str, tmp_path: Path) -> None:
-    data = await write(subject, tmp_path)
-    read = BytesParser(policy=policy.compat32).parsebytes(data, headersonly=True)
-    assert {name.lower() for name in read.keys()} <= {  # noqa: SIM118 (headers, not a mapping)
-        "from", "to", "subject", "date", "message-id", "auto-submitted", "x-keep-key", "content-type",
-        "content-transfer-encoding", "mime-version"}
-    assert message.decoded(str(read["Subject"]).replace("\r\n", "").replace("\n", "")) == subject
-
-
-@pytest.mark.parametrize("id", ["<1@x>\r\nBcc: e@x", "1@x", "<a b@x>", "=?utf-8?q?<1@x>?="])
-async def test_what_is_no_message_id_is_refused_as_one(id: str, tmp_path: Path) -> None:
-    box = LocalMail(tmp_path / "mail", create=True)
-    with pytest.raises(Rejected):
-        await box.operations["send"].invoke({**LETTER, "subject": "Hi", "inReplyTo": id}, call())
-
-
-def test_only_one_module_makes_messages() -> None:
-    makers = [str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")
-              if re_uses(path.read_text("utf-8"), {"EmailMessage", "MIMEText", "MIMEMultipart"})]
-    assert makers == ["connectors/kit/compose.py"]
-
-
-def re_uses(text: str, names: set[str]) -> bool:
-    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(ast.parse(text)))
 
 
 # One bad message is one bad message

@@ -60,6 +60,20 @@ class FakeHost:
         return [line.text for line in self.lines]
 
 
+class Stalling(FakeHost):
+    """Tells when it was asked, and answers only when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def answer(self, operation: Operation) -> Reply:
+        self.operations.append(operation)
+        self.asked.set()
+        await self.go_on.wait()
+        return Reply.of(1)
+
+
 def echo(operation: Operation) -> Reply:
     return Reply.of(list(operation.args))
 

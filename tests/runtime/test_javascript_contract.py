@@ -651,3 +651,8 @@ async def test_the_surface_without_connectors_still_works(runtime, host) -> None
     assert await run(runtime, host, "return Object.keys(ctx).sort();", surface=bare) == Ended(
         '["getByIds","log","peek","publish","registerInput","withItem"]'
     )
+
+
+async def test_with_the_smallest_limits_a_script_still_ends_in_order(runtime, host) -> None:
+    limits = replace(LIMITS, memory_bytes=1 << 20, stack_bytes=16 << 10, message_bytes_max=64, calls_max=1)
+    assert await runtime.run(job("return await ctx.gmail.get(1);", limits=limits), host) == Ended("[1]")

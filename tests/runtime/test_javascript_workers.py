@@ -1,4 +1,3 @@
-
 """Worker processes: reuse, death, cancelling, forged frames; a worker is trusted with nothing."""
 
 from __future__ import annotations
@@ -8,7 +7,6 @@ import contextlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -30,10 +28,9 @@ from keepai.model.errors import (
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, LogLine, Operation, Reply
 from keepai.runtime.javascript import forks, session
-from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, said
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.runtime.forger import Forger, call, end, forged
-from tests.runtime.script_world import LIMITS, FakeHost, children, job
+from tests.runtime.forger import Forger, call, forged
+from tests.runtime.script_world import LIMITS, FakeHost, Stalling, children, job
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -43,20 +40,6 @@ async def own_runtime() -> AsyncIterator[JavaScriptRuntime]:
     made = JavaScriptRuntime(workers_max=1)
     yield made
     await made.close()
-
-
-class Stalling(FakeHost):
-    """Tells when it was asked, and answers only when it is let."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
-
-    async def answer(self, operation: Operation) -> Reply:
-        self.operations.append(operation)
-        self.asked.set()
-        await self.go_on.wait()
-        return Reply.of(1)
 
 
 # ---- the pool ---------------------------------------------------------------------------------------------
@@ -348,70 +331,6 @@ async def test_a_worker_holds_no_environment_and_only_its_own_descriptors(own_ru
 
 
 # ---- forged frames ----------------------------------------------------------------------------------------
-
-
-def raw(data: bytes) -> bytes:
-    return struct.pack("<I", len(data)) + data
-
-
-END = end("1")
-FORGED = {
-    "no JSON": raw(b"\x00\xff garbage"),
-    "no object": raw(b"[1,2]"),
-    "no type": raw(b"{}"),
-    "type that is no text": raw(b'{"t": 1, "n": 7}'),
-    "deep nesting": raw(b"[" * 100_000),
-    "huge number": raw(b'{"t": ' + b"1" * 5000 + b"}"),
-    "empty frame": raw(b""),
-    "huge frame": struct.pack("<I", 0xFFFFFFFF) + b"x" * 100,
-    "unknown frame": forged("root"),
-    "ready again": forged("ready", protections=[]),
-    "another job's end": end("1", n=6),
-    "no job's end": said('"t":"end"', ["1"]),
-    "unknown operation": call(name="gmail.delete"),
-    "built-in of Python": call(name="__class__"),
-    "name that is no text": call(name=["gmail.get"]),
-    "forbidden operation": call(name="gmail.send"),
-    "texts that are shorter than said": raw(b'{"t":"end","n":7,"sizes":[2]}\n1'),
-    "texts that are longer than said": raw(b'{"t":"end","n":7,"sizes":[1]}\n12'),
-    "texts of no size": raw(b'{"t":"end","n":7}\n1'),
-    "a text of a negative size": raw(b'{"t":"end","n":7,"sizes":[2,-1]}\n1'),
-    "a size that is no number": raw(b'{"t":"end","n":7,"sizes":["1"]}\n1'),
-    "sizes that are no list": raw(b'{"t":"end","n":7,"sizes":1}\n1'),
-    "a text that is not UTF-8": raw(b'{"t":"end","n":7,"sizes":[1]}\n\xff'),
-    "more JSON than a head may have": raw(b'{"t":"end","n":7,"x":"' + b"x" * HEAD_BYTES_MAX + b'","sizes":[1]}\n1'),
-    "two results": end("1", "2"),
-    "arguments that are no JSON": call("{"),
-    "argument NaN": call("NaN"),
-    "argument with a key twice": call('{"a":1,"a":2}'),
-    "argument nested deep": call("[" * 5000 + "]" * 5000),
-    "argument with a huge integer": call("1" * 5000),
-    "argument with a lone surrogate": call('"\\ud800"'),
-    "argument that is too large": call('"' + "x" * (4 << 20) + '"'),
-    "arguments that are too large at once": b"".join(call('"' + "x" * (3 << 20) + '"', id=i) for i in range(3)),
-    "frame that is too large": call('"' + "x" * (5 << 20) + '"'),
-    "number of another call": call() + call(),
-    "number that is no number": call(id="1"),
-    "too many at once": b"".join(call(id=i) for i in range(100)),
-    "mutation outside of mutate": forged("mutation", name="gmail.send", at=None),
-    "mutation that is a read": forged("mutation", name="gmail.get", at=None),
-    "end while a call is under way": call() + END,
-    "result that is no JSON": end("nonsense"),
-    "failure of a kind that scripts cannot bring about": forged("fail", code="outcome_unknown", message="x"),
-    "log line of a strange level": forged("log", "x", level="root"),
-    "log line without a text": forged("log", level="info"),
-    "log flood": b"".join(forged("log", "x" * 1000, level="info") for _ in range(400)),
-    "log flood of nothing": b"".join(forged("log", "", level="info") for _ in range(20_000)),
-}
-
-
-@pytest.mark.parametrize("frames", FORGED.values(), ids=FORGED.keys())
-async def test_a_forged_frame_kills_the_worker_and_is_a_script_error(frames) -> None:
-    host, forger = Stalling(), Forger()
-    with pytest.raises(ScriptError):
-        await forger.run(frames, job(""), host)
-    assert forger.killed
-    assert all(operation.name == "gmail.get" for operation in host.operations)
 
 
 async def test_a_worker_cannot_make_more_calls_than_a_script(host) -> None:

@@ -93,9 +93,9 @@ def _below(url: URL, prefix: URL) -> bool:
 
 
 def _climbs(path: str) -> bool:
-    """Whether a path has dot segments, however it is spelled."""
+    """Whether a path has dot segments, however it is spelled; some servers take `..;x` for one."""
     for _ in range(4):
-        if any(part in (".", "..") for part in path.replace("\\", "/").split("/")):
+        if any(part.partition(";")[0] in (".", "..") for part in path.replace("\\", "/").split("/")):
             return True
         path = unquote(path)
     return False

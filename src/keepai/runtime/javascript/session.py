@@ -321,7 +321,7 @@ class Session:
 
     def _log(self, frame: Frame) -> None:
         level, texts = frame.get("level"), frame["texts"]
-        if level not in _LEVELS or len(texts) != 1 or self._log_left < 0:
+        if not isinstance(level, str) or level not in _LEVELS or len(texts) != 1 or self._log_left < 0:
             raise Garbled("a log line that is none, or one too many")
         text = _sound(texts[0])
         self._log_left -= len(text.encode()) + rules.LOG_LINE_COST

@@ -1,32 +1,13 @@
 # ruff: noqa: E501 (a script is read best on one line)
-"""Scripts that mean harm. Each ends within its limit plus a second of processor time, in an error that names the limit or
-harmlessly with the right value; and afterwards the same runtime runs a normal script."""
+"""Scripts that mean harm, and how each must end: in an error that names the limit, or harmlessly with the right value."""
 
 from __future__ import annotations
 
-import contextlib
-import time
-from dataclasses import dataclass, replace
-from types import SimpleNamespace
-
-import psutil
-import pytest
+from dataclasses import dataclass
 
 from keepai.model.errors import BadValue, KeepError, LimitExceeded, ScriptError, ScriptThrew
-from keepai.model.operations import Step
-from keepai.runtime.base import Ended, Job, Limits
-from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from keepai.runtime.javascript.step import StepRun
-from keepai.runtime.javascript.vm import Vm
-from tests.runtime.script_world import FakeHost, job, value
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-COMPUTE_S = 0.4
-WALL_S = 10 * COMPUTE_S + 2  # the limit is of processor time; a busy machine may take so long over it
-LIMITS = Limits(
-    compute_s=COMPUTE_S, memory_bytes=24 << 20, calls_max=50, message_bytes_max=256 << 10, log_bytes_max=4096,
-)
+COMPUTE_S = 0.1  # for a script that may end at its time limit; the others have more
 
 
 @dataclass(frozen=True)
@@ -48,7 +29,7 @@ def limit(*words: str) -> Fails:
     return Fails(LimitExceeded, words)
 
 
-TIME = limit("time limit of 0.4 s")
+TIME = limit(f"time limit of {COMPUTE_S} s")
 MEMORY = limit("memory limit")
 STACK = limit("stack limit")
 TIME_OR_MEMORY = limit("time limit", "memory limit")
@@ -271,43 +252,7 @@ HOSTILE = {
 }
 BEFORE = {"cpu: at load": "for (;;);\n"}
 
-
-async def outcome_of(runtime: JavaScriptRuntime, made: Job, host: FakeHost) -> Ended | ScriptError:
-    try:
-        return await runtime.run(made, host)
-    except ScriptError as error:
-        return error
-
-
-def processor_s(runtime: JavaScriptRuntime) -> float:
-    """What all workers have used, those that are gone and those that are there."""
-    assert runtime._server is not None
-    server = psutil.Process(runtime._server.process.pid)
-    while True:  # until none goes while its time is read: it would be counted twice or not at all
-        workers = server.children()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            there, gone = [worker.cpu_times() for worker in workers], server.cpu_times()
-            if server.children() == workers:
-                return sum((t.user + t.system for t in there), gone.children_user + gone.children_system)
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_a_hostile_script_ends_within_its_limit_and_harms_nobody(runtime, host, name) -> None:
-    body, expected = HOSTILE[name]
-    await runtime.protections()  # a worker that has to be started first is not the script's time
-    started, used_s = time.monotonic(), processor_s(runtime)
-    outcome = await outcome_of(runtime, job(body, before=BEFORE.get(name, ""), limits=LIMITS), host)
-    assert time.monotonic() - started < WALL_S
-    assert processor_s(runtime) - used_s < COMPUTE_S + 1
-    if isinstance(expected, Returns):
-        assert isinstance(outcome, Ended), repr(outcome)
-        assert value(outcome.value) == expected.value
-    else:
-        assert isinstance(outcome, expected.error), repr(outcome)
-        assert any(word in outcome.message for word in expected.words), repr(outcome)
-    assert await runtime.run(job("return 1;"), host) == Ended("1")
-
-
+#: What a step leaves behind for the next one, if it could.
 LEAKS = {
     "a global": "globalThis.leak = 1;",
     "a prototype": "Object.prototype.leak = 1;",
@@ -315,68 +260,3 @@ LEAKS = {
     "a module variable": "leak = 1;",
     "a registered symbol": "Symbol.for('leak');",
 }
-
-
-@pytest.mark.parametrize("body", LEAKS.values(), ids=LEAKS.keys())
-async def test_nothing_leaks_from_one_step_into_the_next(runtime, host, body) -> None:
-    look = "return [typeof globalThis.leak, typeof {}.leak, leak, Date.now() > 1e12, Math.random() < 1, JSON.parse('1')];"
-    before = "let leak = 0;\n"
-    await runtime.run(job(body, before=before), host)
-    ended = await runtime.run(job(look, Step.PREPARE, before=before), host)
-    assert value(ended.value) == ["undefined", "undefined", 0, True, True, 1]
-
-
-async def test_with_the_smallest_limits_a_script_still_ends_in_order(runtime, host) -> None:
-    limits = replace(LIMITS, memory_bytes=1 << 20, stack_bytes=16 << 10, message_bytes_max=64, calls_max=1)
-    assert await runtime.run(job("return await ctx.gmail.get(1);", limits=limits), host) == Ended("[1]")
-
-
-# No clock that a script can reach is finer than a millisecond.
-
-CLOCKS = {
-    "Date.now": "Date.now()",
-    "a new date": "new Date().getTime()",
-    "a date as a text": "Date.parse(new Date().toISOString())",
-    "a date as a number": "+new Date()",
-    "Date as a function of another": "Reflect.construct(Date, []).valueOf()",
-}
-
-
-@pytest.mark.parametrize("read", CLOCKS.values(), ids=CLOCKS.keys())
-@pytest.mark.parametrize("step", [Step.PRODUCER, Step.PREPARE, Step.NEXT])
-async def test_a_clock_of_a_script_moves_by_whole_milliseconds(runtime, host, step, read) -> None:
-    body = (
-        f"const read = () => {read}; const seen = new Set([read()]);"
-        " while (seen.size < 4) seen.add(read()); return [...seen];"
-    )
-    seen = value((await runtime.run(job(body, step, state="1" if step is Step.NEXT else None), host)).value)
-    assert all(type(each) is int for each in seen), seen
-
-
-@pytest.mark.parametrize("real_ns", [1, 999_999, 1_234_567_890_123])
-async def test_the_clock_that_the_interpreter_itself_reads_moves_by_whole_milliseconds(real_ns: int, monkeypatch) -> None:
-    """Whatever an interpreter may offer as a clock (performance.now, say) is made of this one."""
-    monkeypatch.setattr("time.clock_gettime_ns", lambda _clock: real_ns)
-    written: list[bytes] = []
-    vm, step = object.__new__(Vm), object.__new__(StepRun)
-    step._fixed, step._ahead_ms = None, 0
-    vm._asked, vm.guest = step, SimpleNamespace(write=lambda _at, data: written.append(data))
-    vm.clock(0)
-    assert int.from_bytes(written[0], "little") == real_ns // 1_000_000 * 1_000_000
-
-
-#: All that a script finds: whatever a new interpreter brings must be looked at first, and is no clock.
-GLOBALS = """
-    AggregateError Array ArrayBuffer AsyncDisposableStack BigInt BigInt64Array BigUint64Array Boolean
-    DOMException DataView Date DisposableStack Error EvalError Float16Array Float32Array Float64Array Function
-    Infinity Int16Array Int32Array Int8Array InternalError Iterator JSON Keep Map Math NaN Number Object Promise
-    Proxy RangeError ReferenceError Reflect RegExp Set String SuppressedError Symbol SyntaxError TextDecoder
-    TextEncoder TypeError URIError URL URLSearchParams Uint16Array Uint32Array Uint8Array Uint8ClampedArray
-    WeakMap WeakSet atob btoa console decodeURI decodeURIComponent encodeURI encodeURIComponent escape eval
-    globalThis isFinite isNaN parseFloat parseInt queueMicrotask structuredClone undefined unescape
-"""
-
-
-async def test_a_script_finds_no_name_that_nobody_has_looked_at(runtime, host) -> None:
-    names = value((await runtime.run(job("return Object.getOwnPropertyNames(globalThis);"), host)).value)
-    assert set(names) == set(GLOBALS.split())

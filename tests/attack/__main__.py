@@ -1,0 +1,7 @@
+"""`python -m tests.attack`: see program.py."""
+
+import sys
+
+from tests.attack.program import main
+
+sys.exit(main())

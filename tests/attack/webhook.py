@@ -1,0 +1,218 @@
+# ruff: noqa: E501 (an attack is read best on one line)
+"""The door for webhooks, by whoever can reach its port: nothing is kept that the shared secret did not sign."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+from keepai.config import Settings
+from keepai.connectors.webhook import inbox as inbox_module
+from keepai.connectors.webhook.inbox import Inbox
+from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME
+from keepai.testing import ManualClock
+from keepai.views.hooks import Hooks
+from tests.attack.base import Area, Attack, Planted, must
+from tests.attack.wire import headers, said, status
+from tests.connectors.test_webhook import NOW, inbox, listed, signed
+
+BODY = b'{"a": 1}'
+BYTES_MAX = 10_000
+FORGED: dict[str, dict[str, str]] = {
+    "a signature that is none": {SIGNATURE: "v1,AAAA"}, "no signature": {SIGNATURE: ""}, "another time": {TIME: "1"},
+    "no time": {TIME: ""}, "a time before all time": {TIME: "-5"}, "no id": {ID: ""}, "an id without end": {ID: "x" * 500},
+    "another id": {ID: "other"}, "an id of two lines": {ID: "a\tb"}, "many signatures": {SIGNATURE: "v1,AAAA " * 500},
+    "a signature of another version": {SIGNATURE: "v2,AAAA"}, "a time in other digits": {TIME: "١٧٠٠٠٠٠٠٠٠"},
+}
+PATHS = ("/", "/hooks/", "/hooks/other", "/hooks/../hooks/other", "/hooks/shop/..", "//hooks/shop", "/hooks/%2e%2e/", "/needs-you",
+         "/static/keep.css", "/hooks/shop%00", "/hooks/shop/", "/HOOKS/shop", "/act", "/hooks//shop", "/hooks/shop;x", "*",
+         "http://evil.test/hooks/other")
+RAW: dict[str, bytes] = {
+    "no request at all": b"\x00\xff\x16\x03\x01" * 20 + b"\r\n\r\n",
+    "two lengths": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}x",
+    "a length and chunks": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "a length that is no number": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n{}",
+    "a length without end": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n{}",
+    "chunks without end": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + (b"1000\r\n" + b"x" * 4096 + b"\r\n") * 30,
+    "a chunk of a strange size": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\nx",
+    "headers without end": b"POST /hooks/shop HTTP/1.1\r\n" + b"X-A: " + b"y" * 200_000 + b"\r\n\r\n",
+    "many headers": b"POST /hooks/shop HTTP/1.1\r\n" + b"X: y\r\n" * 20_000 + b"\r\n",
+    "an upgrade": b"GET /hooks/shop HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Key: x\r\n\r\n",
+    "another protocol": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a folded header": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
+    "two requests in one": b"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n" * 2,
+    "a method of its own": b"PROPFIND /hooks/shop HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@dataclass
+class Door:
+    """A host that takes webhooks in, and what was signed for it."""
+
+    hooks: Hooks
+    box: Inbox
+    clock: ManualClock
+    genuine: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def port(self) -> int:
+        assert self.hooks.port
+        return self.hooks.port
+
+    def sign(self, id: str, body: bytes) -> dict[str, str]:
+        """The headers of a sender that has the secret."""
+        self.genuine.add((id, body.decode("utf-8", "replace")))
+        return signed(id, body, self.clock)
+
+    async def post(self, given: Mapping[str, str], body: bytes, path: str = "/hooks/shop", method: str = "POST") -> bytes:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{lines}\r\n"
+        return await said(self.port, head.encode("utf-8") + body)
+
+    async def sound(self) -> None:
+        """Only what was signed is kept, and an honest delivery is taken."""
+        self.clock.advance(minutes=2)
+        id = f"honest-{len(self.genuine)}"
+        answer = await self.post(self.sign(id, b"{}"), b"{}")
+        must(status(answer) == 202, f"an honest delivery was answered with {answer[:80]!r}")
+        kept: list[Any] = await listed(self.box, limit=1000)
+        odd = [each["id"] for each in kept if each["id"] not in {one for one, _ in self.genuine}]
+        must(not odd, f"{odd} was kept, and nobody signed it")
+        for file in self.box.path.glob("*.json"):
+            file.unlink()
+
+
+@asynccontextmanager
+async def place(folder: Path) -> AsyncIterator[Door]:
+    clock = ManualClock(NOW)
+    box = inbox(folder / "spool", clock, bytes_max=BYTES_MAX, per_minute=20)
+    async with Hooks(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
+        yield Door(hooks, box, clock)
+
+
+def attacks(door: Door) -> Iterator[Attack]:
+    for name, change in FORGED.items():
+        yield Attack(f"a forged delivery: {name}", lambda change=change: _forged(door, change))
+    yield Attack("a delivery with the body of another", lambda: _forged(door, {}, b'{"a": 2}'))
+    yield Attack("a delivery signed with another secret", lambda: _other_secret(door))
+    yield Attack("the same delivery again and again", lambda: _again(door))
+    yield Attack("an old delivery, and one from the future", lambda: _old(door))
+    yield Attack("a delivery that is too large", lambda: _large(door))
+    yield Attack("more deliveries than a minute allows", lambda: _many(door))
+    for path in PATHS:
+        yield Attack(f"another path: {path}", lambda path=path: _path(door, path))
+    for method in ("GET", "PUT", "DELETE", "OPTIONS", "TRACE"):
+        yield Attack(f"another method: {method}", lambda method=method: _method(door, method))
+    for name, data in RAW.items():
+        yield Attack(f"a raw request: {name}", lambda data=data: _raw(door, data))
+
+
+async def _forged(door: Door, change: Mapping[str, str], body: bytes = BODY) -> None:
+    answer = await door.post({**signed("forged", BODY, door.clock), **change}, body)
+    must(400 <= status(answer) < 500, f"it was answered with {answer[:80]!r}")
+    await door.sound()
+
+
+async def _other_secret(door: Door) -> None:
+    answer = await door.post(signed("forged", BODY, door.clock, "another secret"), BODY)
+    must(status(answer) == 401, f"it was answered with {answer[:80]!r}")
+    await door.sound()
+
+
+async def _again(door: Door) -> None:
+    given = door.sign("again", BODY)
+    answers = [status(await door.post(given, BODY)) for _ in range(5)]
+    kept = [each["id"] for each in await listed(door.box)]
+    must(kept.count("again") == 1, f"it was kept {kept.count('again')} times, and answered with {answers}")
+    await door.sound()
+
+
+async def _old(door: Door) -> None:
+    given = signed("old", BODY, door.clock)
+    door.clock.advance(seconds=301)
+    must(status(await door.post(given, BODY)) == 401, "an old one was taken")
+    ahead = ManualClock(NOW)
+    ahead.advance(days=30)
+    must(status(await door.post(signed("ahead", BODY, ahead), BODY)) == 401, "one from the future was taken")
+    await door.sound()
+
+
+async def _large(door: Door) -> None:
+    body = b"x" * (BYTES_MAX + 1)
+    must(status(await door.post(signed("large", body, door.clock), body)) in (0, 413), "it was taken")
+    await door.sound()
+
+
+async def _many(door: Door) -> None:
+    door.clock.advance(minutes=2)
+    found = [status(await door.post(door.sign(f"many-{number}", BODY), BODY)) for number in range(25)]
+    must(found.count(202) <= 20 and found[-1] == 429, f"they were answered with {found}")
+    await door.sound()
+
+
+async def _path(door: Door, path: str) -> None:
+    answer = await door.post(signed("forged", BODY, door.clock), BODY, path)
+    must(status(answer) in (400, 404), f"it was answered with {answer[:80]!r}")
+    _quiet(answer)
+    await door.sound()
+
+
+async def _method(door: Door, method: str) -> None:
+    answer = await door.post(signed("forged", BODY, door.clock), BODY, method=method)
+    must(status(answer) in (400, 405), f"it was answered with {answer[:80]!r}")
+    _quiet(answer)
+    await door.sound()
+
+
+async def _raw(door: Door, data: bytes) -> None:
+    answer = await asyncio.wait_for(said(door.port, data, 1.0), 5)
+    must(status(answer) == 0 or 400 <= status(answer) < 500, f"it was answered with {answer[:80]!r}")
+    _quiet(answer)
+    await door.sound()
+
+
+def _quiet(answer: bytes) -> None:
+    told = headers(answer)
+    must("server" not in told, f"the answer names its server: {told.get('server')}")
+    must(b"uvicorn" not in answer.lower() and b"traceback" not in answer.lower(), f"it says too much: {answer[:200]!r}")
+
+
+def drawn(door: Door, chance: Random) -> Attack:
+    """A genuine delivery with bytes changed: it is refused, or it is exactly the one that was signed."""
+    id, body = f"drawn-{chance.getrandbits(60)}", BODY
+    given = signed(id, body, door.clock)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    data = bytearray(f"POST /hooks/shop HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n{lines}\r\n".encode() + body)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(data))
+        if chance.random() < 0.5:
+            data[at] = chance.randrange(256)
+        else:
+            data[at:at + chance.choice([0, 1, 4])] = chance.choice(
+                [b"\r\n", b"\n", b"\x00", b":", b" ", b"0", b"chunked", b"\r\n\r\n", b"{}", b"%2e", b"webhook-id: x\r\n"])
+
+    async def attack() -> None:
+        await asyncio.wait_for(said(door.port, bytes(data), 0.3), 5)
+        for each in await listed(door.box, limit=1000):
+            must(each["id"] != id or each["body"] == {"a": 1}, f"{each['body']} was kept under {id}")
+        door.genuine.add((id, body.decode()))  # that it may have been left whole is fine
+        await door.sound()
+
+    return Attack("a genuine delivery with some bytes changed", attack)
+
+
+AREA = Area(
+    "webhook", "the door for webhooks, by forged deliveries and raw requests", place, attacks, drawn,
+    (
+        Planted("every signature fits", lambda: patch.object(inbox_module, "fits", lambda *_: True), "a forged delivery"),
+        Planted("every signature fits, seen by drawn deliveries", lambda: patch.object(inbox_module, "fits", lambda *_: True),
+                rounds=60),
+    ),
+)
