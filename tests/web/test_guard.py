@@ -8,6 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
@@ -16,10 +17,12 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from keepai.model.errors import ConfigError
+from keepai.views.web import tries
 from keepai.views.web.app import app_routes
-from keepai.views.web.door import SESSIONS_MAX, WRONG_MAX, Door
+from keepai.views.web.door import SESSIONS_MAX, Door
 from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
 from keepai.views.web.server import Web, bind
+from tests import doors
 from tests.harness import Story
 
 from .conftest import Served, Settings, serve
@@ -197,12 +200,28 @@ async def test_with_a_password_there_is_no_token(locked: Served) -> None:
     assert (await locked.get(f"/?token={token}")).status == 401
 
 
-async def test_guessing_a_password_is_stopped(locked: Served) -> None:
-    for _ in range(WRONG_MAX):
+async def test_after_many_wrong_passwords_the_right_one_from_the_same_address_still_works(
+    locked: Served, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tries, "FIRST_S", 0.01)
+    monkeypatch.setattr(tries, "LONGEST_S", 0.02)
+    for _ in range(12):
         assert (await locked.post("/sign-in", password="guess")).status == 401
-    answer = await locked.post("/sign-in", password="correct horse")
-    assert answer.status == 429
-    assert "Wait a minute" in answer.body
+    assert (await locked.post("/sign-in", password="correct horse")).status == 303
+
+
+async def test_wrong_passwords_of_one_address_do_not_delay_another(
+    locked: Served, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("FREE", 1), ("FIRST_S", 600.0), ("LONGEST_S", 600.0)):
+        monkeypatch.setattr(tries, name, value)
+    assert (await locked.post("/sign-in", password="guess")).status == 401
+    body = urlencode({"csrf": locked.csrf, "password": "correct horse"})
+    form = (f"POST /sign-in HTTP/1.1\r\nHost: 127.0.0.1:{locked.web.port}\r\nOrigin: {locked.web.origin}\r\n"
+            f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n"
+            f"Connection: close\r\n\r\n{body}")
+    answer = await asyncio.to_thread(doors.said, ("127.0.0.1", locked.web.port), form.encode(), "127.0.0.2")
+    assert doors.status_of(answer) == 303
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "example.com"])

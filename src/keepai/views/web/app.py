@@ -76,11 +76,14 @@ async def _live(request: Request) -> Response:
 
 
 async def _sign_in(request: Request) -> Response:
-    """From the right password to the first page."""
+    """From the right password to the first page; after wrong ones from the same address a try waits a few seconds."""
     here: Site = site(request)
-    if not here.door.is_patient():
-        return _refused(here, request, Refusal(429, "Too many wrong passwords. Wait a minute."))
+    address = request.client.host if request.client else ""
+    if not await here.door.tries.turn(address):
+        told = "Too many tries from your address at one time: this one was not looked at. Try again."
+        return _refused(here, request, Refusal(429, told))
     cookie = here.door.enter_with_password(request.state.form.get("password", ""))
+    here.door.tries.judged(address, is_right=cookie is not None)
     if cookie is None:
         return _refused(here, request, Refusal(401, "That is not the password."))
     guard: Guard = request.app.state.guard

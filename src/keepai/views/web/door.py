@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .tries import Tries
+
 SESSIONS_MAX = 32  #: the oldest one ends when one more begins
 NOTES_MAX = 8  #: of a session, that no page has shown yet
-WRONG_MAX = 5  #: passwords per WRONG_S; then nobody is listened to for a while
-WRONG_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,9 @@ class Door:
         #: The first part of the page's own name, and a part of its cookie's name; another one at each start.
         self.label = handed.label if handed else new_label()
         self._password = _hash(password) if password else None
-        self._time = time
         self._token: str | None = None
         self._sessions: dict[str, Session] = {handed.cookie: Session(handed.csrf)} if handed else {}
-        self._wrong: deque[float] = deque(maxlen=WRONG_MAX)
+        self.tries = Tries(time)  #: of the password
         self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
 
     @property
@@ -101,16 +100,9 @@ class Door:
         self._token = None
         return self._begin()
 
-    def is_patient(self) -> bool:
-        """Whether a password may be tried now."""
-        return len(self._wrong) < WRONG_MAX or self._time() - self._wrong[0] > WRONG_S
-
     def enter_with_password(self, given: str) -> str | None:
         """A new session's cookie for the right password."""
-        if self._password is None or not self.is_patient():
-            return None
-        if not hmac.compare_digest(_hash(given), self._password):
-            self._wrong.append(self._time())
+        if self._password is None or not hmac.compare_digest(_hash(given), self._password):
             return None
         return self._begin()
 
