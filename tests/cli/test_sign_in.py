@@ -19,6 +19,7 @@ import pytest
 from keepai.testing.contract import CANARY
 from keepai.testing.loopback import Loopback, Reply, instead
 from keepai.views.cli import signing
+from tests import doors
 from tests.connectors.services.google import SECRETS, GmailService
 
 from . import shapes
@@ -130,6 +131,15 @@ def test_whatever_else_comes_to_the_port_is_refused_and_the_waiting_goes_on(worl
         assert follow(address)[0] == 200
         world.ends(process)
     assert world.service.renewals == 1
+
+
+def test_idle_connections_do_not_keep_the_answer_out(world: World) -> None:
+    process, address = world.sign_in(*world.settings, *CLIENT)
+    idle = doors.hold(("127.0.0.1", urlsplit(home(address)).port or 0), 3 * signing.AT_ONCE_MAX)
+    assert follow(address)[0] == 200
+    doors.let_go(idle)
+    _, err = world.ends(process)
+    assert err.count("for another one") <= 2  # the first, and how many more
 
 
 def test_a_person_who_does_not_allow_it_changes_nothing(world: World) -> None:

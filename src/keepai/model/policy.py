@@ -59,6 +59,9 @@ class Policy:
     notify_retry_longest_s: float = _setting(3_600, "How long to wait at most before such a channel is tried again.")  # type: ignore[assignment]
     notify_remind_s: float = _setting(86_400, "How long a question may stay unanswered before a person is told again.")  # type: ignore[assignment]
     retention_days: int = _setting(36_500, "How many days the content of finished work is kept (see keep db prune).")  # type: ignore[assignment]
+    connections_max: int = _setting(256, "How many connections the page, and the webhook port, hold at the same time.")  # type: ignore[assignment]
+    connections_per_address_max: int = _setting(64, "How many of them one address (or IPv6 network) may have.")  # type: ignore[assignment]
+    request_s: float = _setting(10.0, "How long the head of a request may take to arrive, and then its body.")  # type: ignore[assignment]
     runs_at_once_max: int = _setting(64, "How many workflows run at the same time.")  # type: ignore[assignment]
     workers_max: int = _setting(4, "How many sandbox processes run at the same time.")  # type: ignore[assignment]
 

@@ -18,7 +18,7 @@ import os
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import count
@@ -167,43 +167,55 @@ def _descriptors_used(newest: socket.socket) -> int:
         return sys.maxsize if error.errno in _NO_DESCRIPTOR else newest.fileno() + 1
 
 
+async def _readable(listener: socket.socket) -> None:
+    loop, came = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(listener, came.set)
+    try:
+        await came.wait()
+    finally:
+        loop.remove_reader(listener)
+
+
 def _all_held() -> list[Connection]:
     return [each for acceptor in _OPEN for each in acceptor.held]
 
 
 class Acceptor:
-    """Accepts what comes to one listener; `make` gives the protocol that serves a connection.
+    """Accepts what comes to some listeners; `make` gives the protocol that serves a connection.
 
     The protocol says how far the request is (`Connection.reached`) and when the connection has ended.
     """
 
     def __init__(
-        self, listener: socket.socket, bounds: Bounds, make: Callable[[Connection], asyncio.Protocol],
+        self, listeners: Sequence[socket.socket], bounds: Bounds, make: Callable[[Connection], asyncio.Protocol],
     ) -> None:
-        self._listener, self.bounds, self._make = listener, bounds, make
+        self._listeners, self.bounds, self._make = listeners, bounds, make
         self.held: set[Connection] = set()
         limit, _ = descriptors()
         self._descriptors_max = None if limit is None else limit - bounds.spare
 
     def start(self) -> None:
         """Accept until `close`."""
-        self._listener.setblocking(False)
-        self._listener.listen(BACKLOG)
-        self._accepting = asyncio.ensure_future(self._accept())
+        for listener in self._listeners:
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
+        self._accepting = [asyncio.ensure_future(self._accept(each)) for each in self._listeners]
         _OPEN.add(self)
 
     async def close(self) -> None:
         """Accept nothing more; what is held stays open."""
         _OPEN.discard(self)
-        self._accepting.cancel()
-        await asyncio.wait({self._accepting})
-        self._listener.close()
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.wait(self._accepting)
+        for listener in self._listeners:
+            listener.close()
 
-    async def _accept(self) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         while True:
-            await self._readable()  # in that time what others have sent is read, too
+            await _readable(listener)  # in that time what others have sent is read, too
             try:
-                sock, peer = self._listener.accept()
+                sock, peer = listener.accept()
             except BlockingIOError:
                 continue
             except OSError as error:
@@ -214,15 +226,6 @@ class Acceptor:
                 await asyncio.sleep(PAUSE_S)
                 continue
             await self._admit(sock, network_of(peer[0]) if isinstance(peer, tuple) else "")
-
-    async def _readable(self) -> None:
-        loop = asyncio.get_running_loop()
-        came = asyncio.Event()
-        loop.add_reader(self._listener, came.set)
-        try:
-            await came.wait()
-        finally:
-            loop.remove_reader(self._listener)
 
     async def _admit(self, sock: socket.socket, address: str) -> None:
         sock.setblocking(False)

@@ -22,6 +22,8 @@ from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
+from .connections import Acceptor, Bounds, Progress, Streams, descriptors
+from .peers import misplaced, peer_uid, user
 
 if TYPE_CHECKING:
     from ..app import Keep
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 BYTES_MAX = 8 << 20  #: of a request or an answer
 PATH_BYTES_MAX = 100  #: of a socket's path; systems allow 104 to 108
 AT_ONCE_MAX = 32  #: connections
-TURN_AWAY_S = 1.0  #: for reading what one connection too many asks for
-REQUEST_S = 10.0  #: in which a request must have arrived
 ENDING_S = 2.0  #: in which acts under way end when the host does
+CONNECT_S = 5.0  #: in which a host takes a connection
 ANSWER_S = 120.0  #: for which a client waits
+LOOK_S = 10.0  #: for which it waits where the ledger alone could tell nearly as much
 
 
 class NoHost(Exception):
@@ -116,61 +118,57 @@ class Control:
 
     def __init__(self, keep: Keep, ledger: Path) -> None:
         self._keep, self._path = keep, socket_path(ledger)
-        self._server: asyncio.Server | None = None
-        self._open: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Control:
+        why = misplaced(self._path)
+        if why:
+            raise LedgerUnusable(f"The host did not start. {why}")
         try:
             listener = _bind(self._path)
         except OSError as error:
             raise LedgerUnusable(f"The socket {self._path} cannot be made ({error.strerror or error}).") from None
-        self._server = await asyncio.start_unix_server(self._serve, sock=listener, limit=BYTES_MAX)
+        # A command must get through when the other doors have used up their share: half of the reserve is for it.
+        spare, request_s = descriptors()[1] // 2, self._keep.parts.policy.request_s
+        bounds = Bounds("The control socket", AT_ONCE_MAX, AT_ONCE_MAX, request_s, spare, _TOO_MANY)
+        make = lambda connection: Streams(connection, self._serve, b"\n", BYTES_MAX)  # noqa: E731
+        self._acceptor = Acceptor([listener], bounds, make)
+        self._acceptor.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
-        assert self._server is not None
-        self._server.close()
-        for writer in self._open:
-            writer.close()
-        if self._open:
-            await asyncio.wait(self._open.values(), timeout=ENDING_S)
+        await self._acceptor.close()
+        for connection in [each for each in self._acceptor.held if each.progress is not Progress.WHOLE]:
+            connection.close()
+        if self._serving:
+            await asyncio.wait(self._serving, timeout=ENDING_S)
+        for connection in list(self._acceptor.held):
+            connection.close()
         self._path.unlink(missing_ok=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._open[writer] = task
+        self._serving.add(task)
         try:
-            full = len(self._open) > AT_ONCE_MAX
-            answer = await self._turn_away(reader) if full else await self._answer(reader)
+            stranger = _stranger(writer.get_extra_info("socket"))
+            answer = _refusal(stranger) if stranger else await self._answer(reader)
             if answer is not None:
                 writer.write(answer)
-                async with asyncio.timeout(REQUEST_S):
-                    await writer.drain()
-        except (ConnectionError, TimeoutError):
-            return  # whoever asked is gone
+                await writer.drain()
+        except ConnectionError:
+            return  # the one who asked is gone
         finally:
-            del self._open[writer]
-            writer.close()
-
-    async def _turn_away(self, reader: asyncio.StreamReader) -> bytes:
-        """Refuse, after the request was read: closing with something unread would cut the answer off."""
-        try:
-            async with asyncio.timeout(TURN_AWAY_S):
-                await reader.readline()
-        except (ValueError, TimeoutError, ConnectionError):
-            pass
-        return _refusal(Refused("The host has too many connections. Try again."))
+            self._serving.discard(task)
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes | None:
         try:
-            async with asyncio.timeout(REQUEST_S):
-                line = await reader.readline()
+            line = await reader.readline()
         except ValueError:
             return _refusal(Refused(f"The request is longer than {BYTES_MAX:,} bytes."))
-        except (TimeoutError, ConnectionError):
+        except ConnectionError:
             return None
         if not line.endswith(b"\n"):
             return None  # it broke off: nothing was asked
@@ -179,6 +177,15 @@ class Control:
             return _line({"ok": True, "result": await perform(self._keep, act, params)})
         except KeepError as error:
             return _refusal(error)
+
+
+def _stranger(connected: socket.socket) -> Refused | None:
+    """Why a connection is refused whose other side runs as another user."""
+    uid = peer_uid(connected)
+    if uid in (None, 0, os.geteuid()):
+        return None
+    return Refused(f"This host runs as {user(os.geteuid())}, and you are {user(uid)}. Nothing was done. "
+                   "Use the account that runs the host.")
 
 
 def _bind(path: Path) -> socket.socket:
@@ -246,19 +253,17 @@ def _line(answer: dict[str, Any]) -> bytes:
     return json.dumps(answer).encode() + b"\n"
 
 
+_TOO_MANY = _refusal(Refused("The host does as many acts at one time as it can. Nothing was done. Try again."))
+
+
 # -- the other side --------------------------------------------------------------------------------
 
 
-def ask(ledger: Path, act: str, params: Mapping[str, Any]) -> Any:
+def ask(ledger: Path, act: str, params: Mapping[str, Any], wait_s: float = ANSWER_S) -> Any:
     """Have the running host of a ledger do something; raises `NoHost`, or what the host raised."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(ANSWER_S)
-        try:
-            connection.connect(str(socket_path(ledger)))
-        except (FileNotFoundError, ConnectionRefusedError):
-            raise NoHost from None
-        except OSError as error:
-            raise LedgerUnusable(f"The host's socket {socket_path(ledger)} cannot be used: {error.strerror}.") from None
+        _connect(connection, socket_path(ledger))
+        connection.settimeout(wait_s)
         answer = _asked(connection, _line({"act": act, "params": dict(params)}))
     if answer.get("ok"):
         return answer.get("result")
@@ -266,21 +271,42 @@ def ask(ledger: Path, act: str, params: Mapping[str, Any]) -> Any:
 
 
 def is_running(ledger: Path) -> bool:
-    """Whether a host listens for this ledger."""
+    """Whether a host of this user listens for this ledger."""
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(1.0)
         try:
-            connection.connect(str(socket_path(ledger)))
-        except OSError:
+            _connect(connection, socket_path(ledger))
+        except (NoHost, LedgerUnusable):
             return False
     return True
+
+
+def _connect(connection: socket.socket, path: Path) -> None:
+    """Connect to the host, and make sure that it is one of this user's before anything is sent."""
+    why = misplaced(path)
+    if why and path.exists():
+        raise LedgerUnusable(f"Nothing was sent. {why}")
+    connection.settimeout(CONNECT_S)
+    try:
+        connection.connect(str(path))
+        uid = peer_uid(connection)
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise NoHost from None
+    except OSError as error:
+        told = error.strerror or f"it took no connection within {CONNECT_S:g} s"
+        raise LedgerUnusable(f"The host's socket {path} cannot be used: {told}. Nothing was sent.") from None
+    if uid not in (None, 0, os.geteuid()):
+        raise LedgerUnusable(f"The process that listens at {path} runs as {user(uid)}, not as you. Nothing was sent. "
+                             "Use the account that runs the host; if that is yours, end the other process.")
 
 
 def _asked(connection: socket.socket, request: bytes) -> dict[str, Any]:
     silent = LedgerUnusable("The host ended before it answered. Look with `keep status` whether the act took place.")
     received = bytearray()
     try:
-        connection.sendall(request)
+        try:
+            connection.sendall(request)
+        except BrokenPipeError:
+            pass  # a host that turns a connection away says why
         while not received.endswith(b"\n"):
             part = connection.recv(1 << 16)
             if not part or len(received) > BYTES_MAX:

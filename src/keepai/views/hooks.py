@@ -6,15 +6,14 @@ ledger and starts no run; a delivery is on disk before its sender gets a 2xx, an
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..model.errors import ConfigError
+from .connections import listening
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
     from ..connectors.webhook.inbox import Inbox, Receipt
 
 PREFIX = "/hooks/"
-BODY_S_MAX = 10.0
-REQUESTS_MAX = 64  #: at one time; more are told to come again
-ENDING_S = 1
 
 
 class Hooks:
@@ -34,6 +30,7 @@ class Hooks:
     def __init__(self, settings: Settings) -> None:
         self.inboxes = inboxes(settings)
         self._host, self._asked_port = settings.hooks
+        self._policy = settings.policy
         self.port: int | None = None
 
     @property
@@ -44,18 +41,19 @@ class Hooks:
 
     async def __aenter__(self) -> Hooks:
         if self.inboxes:
+            from .http_server import HttpServer, http_bounds
+
             listener = _listener(self._host, self._asked_port)
             self.port = listener.getsockname()[1]
-            self._server = _server(App(self.inboxes))
-            self._serving = asyncio.ensure_future(self._server.serve(sockets=[listener]))
+            self._server = HttpServer(App(self.inboxes), [listener], http_bounds("The webhook port", self._policy))
+            self._server.begin()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
     ) -> None:
         if self.port is not None:
-            self._server.should_exit = True
-            await self._serving
+            await self._server.end()
 
 
 def inboxes(settings: Settings) -> dict[str, Inbox]:
@@ -89,11 +87,7 @@ class App:
             return 404, "nothing is here", None
         if scope["method"] != "POST":
             return 405, "only POST", None
-        try:
-            async with asyncio.timeout(BODY_S_MAX):
-                body = await _body(receive, inbox.bytes_max)
-        except TimeoutError:
-            return 408, "the body did not come", None
+        body = await _body(receive, inbox.bytes_max)
         if body is None:
             return 413, f"a delivery has at most {inbox.bytes_max:,} bytes", None
         receipt: Receipt = await inbox.accept(_headers(scope), body)
@@ -117,37 +111,9 @@ async def _body(receive: Receive, most: int) -> bytes | None:
             return bytes(found)
 
 
-def _server(app: App) -> Any:
-    import logging
-
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """Leaves signals to the host."""
-
-        @contextmanager
-        def capture_signals(self) -> Iterator[None]:
-            yield
-
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a sender that hangs up is no news
-    return Server(uvicorn.Config(
-        app, lifespan="off", ws="none", http="h11", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False, timeout_graceful_shutdown=ENDING_S, limit_concurrency=REQUESTS_MAX,
-    ))
-
-
 def _listener(host: str, port: int) -> socket.socket:
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        return listening(host, port)
     except OSError as error:
-        raise ConfigError(f"Webhooks cannot be taken in on {host}: {error.strerror}. Change [keep] hooks.") from None
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
-    except OSError as error:
-        listener.close()
         told = f"Webhooks cannot be taken in on {host}, port {port}: {error.strerror}. Name another in [keep] hooks."
         raise ConfigError(told) from None
-    return listener

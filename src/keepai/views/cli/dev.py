@@ -12,7 +12,7 @@ import click
 
 from .session import Look, Session, host, open_look, with_json, with_session
 from .signals import FINISH_S, leave, on_signals
-from .text import clock, count, cut, echo, echo_json_line, line, say, width
+from .text import clock, count, cut, echo, echo_json_line, line, plain, say, width
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,12 +76,17 @@ def _crash_if_told() -> None:
 
 async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) -> bool:
     """A host until it is idle or told to end; whether somebody is asked then."""
+    from ..connections import shortage
     from ..control import Control
+    from ..repeats import repeats_counted
     from .narrator import Narrator
 
     narrator, told_to_end = Narrator(), on_signals()
     _take_as_told(settings, narrator)
     with ExitStack() as opened:
+        opened.enter_context(repeats_counted(lambda text: say(plain(text))))
+        if short := shortage():
+            say(short)
         async with host(settings) as keep, Control(keep, settings.path):
             look = opened.enter_context(open_look(settings, keep.known))
             _greet(settings, look, once)

@@ -46,7 +46,7 @@ def doctor(session: Session, as_json: bool) -> None:
     """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
     It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the channels, the host,
-    the disk and the clock. It changes nothing and sends nothing.
+    the disk, the clock and the connections that it takes. It changes nothing and sends nothing.
     """
     import asyncio
 
@@ -79,7 +79,7 @@ async def _examined(session: Session) -> list[Found]:
     found += secrets_found(settings)
     redactor = redactor_of(settings.connectors)
     found += [await connector_found(redacted(each, redactor)) for each in settings.connectors]
-    return [*found, *_ledger(settings), disk_found(settings.path)]
+    return [*found, *_ledger(settings), disk_found(settings.path), connections_found(settings)]
 
 
 # -- this machine ----------------------------------------------------------------------------------
@@ -138,6 +138,21 @@ def disk_found(ledger: Path) -> Found:
     if free < FREE_WARN:
         return Found("disk", WARN, f"{size(free)} free.", "`keep db prune` and then `keep db vacuum` make some.")
     return Found("disk", OK, f"{size(free)} free")
+
+
+def connections_found(settings: Settings) -> Found:
+    """How many connections a host takes that is started from here, and what it keeps for its own work."""
+    from ..connections import descriptors, shortage
+
+    (limit, reserve), policy = descriptors(), settings.policy
+    most, one, seconds = policy.connections_max, policy.connections_per_address_max, policy.request_s
+    said = (f"the page and the webhook port hold {most:,} each, {one:,} of one address; a request has {seconds:g} s "
+            f"for its head and {seconds:g} s for its body")
+    short = shortage()
+    if short:
+        return Found("connections", WARN, f"{said}.", short)
+    kept = f"; {reserve:,} of {limit:,} descriptors are kept for the host's own work" if limit else ""
+    return Found("connections", OK, said + kept)
 
 
 # -- what is configured ----------------------------------------------------------------------------
@@ -252,8 +267,12 @@ def _channel_found(look: Look, row: Row) -> Found:
 
 
 def _host(look: Look) -> Found:
-    from ..control import is_running
+    from ..control import is_running, socket_path
+    from ..peers import misplaced
 
+    why = misplaced(socket_path(look.path))
+    if why:
+        return Found("host", FAIL, "commands do not trust the place of its socket.", plain(why))
     if is_running(look.path):
         return Found("host", OK, "one is running")
     return Found("host", WARN, "none is running: nothing happens.", "`keep dev` or `keep serve` starts one.")

@@ -72,12 +72,17 @@ class _Log:
 
 async def _serve(settings: Settings, log: _Log) -> str | None:
     """Serve until a signal; gives why the ledger could not be written any more, if so."""
+    from ..connections import shortage
     from ..control import Control
     from ..hooks import Hooks
+    from ..repeats import repeats_counted
     from .narrator import Narrator
 
     narrator, told_to_end = Narrator(), on_signals()
     with ExitStack() as opened:
+        opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
+        if short := shortage():
+            log.note("host", short)
         async with host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
             look = opened.enter_context(open_look(settings, keep.known))
             narrator.catch_up(look)

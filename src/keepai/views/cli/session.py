@@ -91,7 +91,7 @@ class Session:
         from .. import control
 
         try:
-            return control.ask(self.settings().path, look, params)
+            return control.ask(self.settings().path, look, params, control.LOOK_S)
         except (control.NoHost, KeepError):
             return None
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from ...model.errors import Refused
+from ..connections import Acceptor, Bounds, Streams, listening
+from ..repeats import repeats_counted
 from .text import plain, say
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 WAIT_S = 300.0  #: how long a person may take
 REQUEST_S = 5.0  #: how long a browser may take to say what it wants; some connect and say nothing
 REQUEST_MAX = 16 << 10
+AT_ONCE_MAX = 16  #: connections
 FIELDS_MAX = 32
 NOTHING = "Nothing was written or stored."
 
@@ -53,17 +56,21 @@ async def _signed_in(offer: SignIn, browser: bool) -> Mapping[str, str]:
 
     answer: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
     waiting = _Waiting(answer)
-    server = await asyncio.start_server(waiting.meet, "127.0.0.1", 0, limit=REQUEST_MAX)
+    listener = listening("127.0.0.1", 0)
+    bounds = Bounds("The sign-in", AT_ONCE_MAX, AT_ONCE_MAX, REQUEST_S, 0, b"")
+    acceptor = Acceptor([listener], bounds, lambda each: Streams(each, waiting.meet, b"\r\n\r\n", REQUEST_MAX))
+    acceptor.start()
     try:
-        attempt = Attempt(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        attempt = Attempt(f"http://127.0.0.1:{listener.getsockname()[1]}/")
         waiting.state = attempt.state
         _show(offer.address(attempt), browser)
-        async with asyncio.timeout(WAIT_S):
-            said = await answer
+        with repeats_counted(lambda text: say(plain(text))):
+            async with asyncio.timeout(WAIT_S):
+                said = await answer
     except TimeoutError:
         raise Refused(f"Nobody signed in within {WAIT_S / 60:g} minutes. {NOTHING} Say the same again.") from None
     finally:
-        server.close()
+        await acceptor.close()
     if "error" in said:
         raise Refused(_denial(said["error"]))
     return await offer.redeem(said["code"], attempt)
@@ -98,27 +105,17 @@ class _Waiting:
     def __init__(self, answer: asyncio.Future[Mapping[str, str]]) -> None:
         self.state = ""
         self._answer = answer
-        self._met: set[asyncio.Task[None]] = set()
 
-    def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody connects."""
-        task = asyncio.create_task(self._reply(reader, writer))
-        self._met.add(task)
-        task.add_done_callback(self._met.discard)
-
-    async def _reply(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read one request and say what it deserves; the answer counts also if its page cannot be sent."""
         said: Mapping[str, str] | None = None
         try:
-            async with asyncio.timeout(REQUEST_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-                status, page, said = self._judge(head.partition(b"\r\n")[0].decode("latin-1"))
-                writer.write(_page(status, page))
-                await writer.drain()
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            status, page, said = self._judge(head.partition(b"\r\n")[0].decode("latin-1"))
+            writer.write(_page(status, page))
+            await writer.drain()
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
-        finally:
-            writer.close()
         if said is not None and not self._answer.done():
             self._answer.set_result(said)
 

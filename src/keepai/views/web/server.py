@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-import uvicorn
-
 from ...config import Settings
 from ...model.errors import ConfigError
+from ..connections import listening
+from ..http_server import HttpServer, http_bounds
 from .app import links, make, things
 from .assets import Assets
 from .door import Door
@@ -35,15 +32,6 @@ PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
 PORTS_TRIED = 20  #: from PORT on, where no port was asked for
-ENDING_S = 1  #: after which requests under way are cut off
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the host."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class Web:
@@ -71,15 +59,10 @@ class Web:
         private = self._host is None or is_loopback(self._host)
         self._names = Names(self._host or f"{self.door.label}.{LOCALHOST}", self.port, private)
         self.app = self._app()
-        config = uvicorn.Config(
-            self.app, lifespan="off", ws="none", http="h11", log_config=None, access_log=False, server_header=False,
-            proxy_headers=False, timeout_graceful_shutdown=ENDING_S,
-        )
-        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a browser that hangs up is no news
-        self._server = _Server(config)
+        self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
         self.live.start()
         self._keep.page = None if self._host in _ANYWHERE else self.origin
-        self._serving = asyncio.ensure_future(self._server.serve(sockets=listeners))
+        self._server.begin()
         return self
 
     async def __aexit__(
@@ -87,8 +70,7 @@ class Web:
     ) -> None:
         self._keep.page = None
         await self.live.close()
-        self._server.should_exit = True
-        await self._serving
+        await self._server.end()
         self.looks.close()
 
     def _app(self) -> Guard:
@@ -122,7 +104,7 @@ def bind(host: str | None, asked: int | None) -> list[socket.socket]:
     told = ""
     for port in tried:
         try:
-            return [_listener(host, port)] if host else _on_loopback(port)
+            return [listening(host, port)] if host else _on_loopback(port)
         except OSError as error:
             told = error.strerror or str(error)
     which = f"port {asked}" if asked is not None else f"the ports {PORT} to {PORT + PORTS_TRIED - 1}"
@@ -133,24 +115,11 @@ def bind(host: str | None, asked: int | None) -> list[socket.socket]:
 
 def _on_loopback(port: int) -> list[socket.socket]:
     """Both addresses of this machine: a browser tries one after the other, and neither may be another program's."""
-    first = _listener(LOOPBACK[0], port)
+    first = listening(LOOPBACK[0], port)
     try:
-        return [first, _listener(LOOPBACK[1], first.getsockname()[1])]
+        return [first, listening(LOOPBACK[1], first.getsockname()[1])]
     except OSError as error:
         if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
             return [first]  # this machine has no IPv6, so nobody else can have that address
         first.close()
         raise
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()  # whoever comes before the server is ready waits for it
-    except OSError:
-        listener.close()
-        raise
-    return listener

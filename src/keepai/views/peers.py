@@ -1,0 +1,76 @@
+"""Who is at the other end of the control socket: the owner of its folder and of itself, and the user of the process.
+
+Another user who can put a socket in the host's place would be sent scripts and decisions. So a command looks at the
+place first, then at the process, and sends nothing before.
+"""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+import stat
+import struct
+from pathlib import Path
+
+_ELSEWHERE = "Use the account that runs the host, or move the ledger into a folder of your own."
+
+
+def misplaced(path: Path) -> str | None:
+    """Why a socket at `path` is not trusted, or one that is not there yet would not be; None if it is."""
+    return _misplaced_folder(path.parent) or _misplaced_socket(path)
+
+
+def _misplaced_folder(folder: Path) -> str | None:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return None  # then there is no socket in it
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"The folder {folder} of the host's socket belongs to {user(found.st_uid)}, not to you. {_ELSEWHERE}"
+    if found.st_mode & stat.S_ISVTX or not _others_write(found):  # in a sticky folder nobody can replace it
+        return None
+    return (f"Other users may write to {folder}, the folder of the host's socket: they could put another one there. "
+            f"Say: chmod go-w {folder}")
+
+
+def _misplaced_socket(path: Path) -> str | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    if found.st_uid not in (os.geteuid(), 0):
+        return f"The socket {path} belongs to {user(found.st_uid)}, not to you. {_ELSEWHERE}"
+    if stat.S_ISSOCK(found.st_mode) and found.st_mode & 0o022:
+        return f"Other users may use the socket {path}. Say: chmod 600 {path}"
+    return None
+
+
+def _others_write(found: os.stat_result) -> bool:
+    """Whether other users may write; many systems give each user a group of the same name, with nobody else in it."""
+    if found.st_mode & stat.S_IWOTH:
+        return True
+    if not found.st_mode & stat.S_IWGRP:
+        return False
+    try:
+        group, me = grp.getgrgid(found.st_gid), pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return True
+    return group.gr_name != me or any(member != me for member in group.gr_mem)
+
+
+def peer_uid(connected: socket.socket) -> int | None:
+    """The user of the process at the other end; None where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return None
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", told)[1])
+
+
+def user(uid: int) -> str:
+    """For a sentence."""
+    try:
+        return f"the user {pwd.getpwuid(uid).pw_name}"
+    except KeyError:
+        return f"the user {uid}"
