@@ -216,16 +216,31 @@ def _uncovered(grant: Grant, params: Json, kinds: Kinds) -> Iterator[str]:
 
 
 def check_params(grant: Grant, capability: str, known: frozenset[str] | None, kinds: Kinds) -> None:
-    """Refuse a rule that looks at a param which the operation does not have: it would never hold, or always."""
+    """Refuse a rule that would never hold, or always: on a param which the operation does not have, or a spelling
+    that no address and no URL has when it is judged."""
+    for path, text in _compared(grant):
+        if _kind(path, kinds) in (ParamKind.ADDRESSES, ParamKind.URL) and not text.isascii():
+            raise ConfigError(
+                f"The grant of {capability}: {text[:80]!r} has letters beyond ASCII. Addresses and URLs are judged as "
+                "they go over the wire: write xn--… for such a domain, and %… in a path."
+            )
     if known is None:
         return
     for path in grant.paths:
         root = _root(path)
-        if root not in known and not (root == RECIPIENTS and ParamKind.ADDRESSES in kinds.values()):
+        if root not in known and not (path == RECIPIENTS and ParamKind.ADDRESSES in kinds.values()):
             raise ConfigError(
                 f"The grant of {capability} has a rule on {path!r}, and {capability} has no such param. "
                 f"It has {', '.join(sorted(known)) or 'none'}."
             )
+
+
+def _compared(grant: Grant) -> Iterator[tuple[str, str]]:
+    """Every text that a rule compares a param with."""
+    yield from grant.match.items()
+    for condition in (*grant.ask_when, *grant.deny_when):
+        values = condition.value if isinstance(condition.value, list) else [condition.value]
+        yield from ((condition.path, each) for each in values if isinstance(each, str))
 
 
 #: What stands for a connector in the capability of bringing in inputs of a source: `inputs.gmail`.
@@ -259,7 +274,9 @@ def _root(path: str) -> str:
 
 
 def _kind(path: str, kinds: Kinds) -> ParamKind:
-    return ParamKind.ADDRESSES if path == RECIPIENTS and RECIPIENTS not in kinds else kinds.get(path, ParamKind.TEXT)
+    if path == RECIPIENTS and RECIPIENTS not in kinds:
+        return ParamKind.ADDRESSES
+    return kinds.get(_root(path), ParamKind.TEXT)  # an entry of addresses is an address
 
 
 def _values(params: Json, path: str, kinds: Kinds) -> list[Json]:

@@ -145,3 +145,33 @@ def test_a_rule_on_a_param_that_the_operation_lacks_is_refused(
 def test_asking_under_a_condition_goes_with_allow() -> None:
     with pytest.raises(ConfigError, match="goes with the mode allow"):
         grant_of({"mode": "deny", "ask_when": "a = 1"}, "x.y")
+
+
+@pytest.mark.parametrize(("capability", "rule"), [
+    ("mail.send", {"match": {"recipients": "*@bücher.example"}}),
+    ("mail.send", {"deny_when": ["to = a@bücher.example"]}),
+    ("mail.send", {"ask_when": ["cc in ann@example.com, a@bücher.example"]}),
+    ("api.post", {"match": {"url": "https://bücher.example/*"}}),
+    ("api.post", {"deny_when": ["url = https://a.example/ü"]}),
+])
+def test_a_rule_in_a_spelling_that_no_call_has_when_it_is_judged_is_refused(
+    connectors: dict[str, Any], capability: str, rule: dict[str, Any],
+) -> None:
+    # a deny of a@bücher.example would never hold: the call has a@xn--bcher-kva.example
+    name, _, operation = capability.partition(".")
+    spec = connectors[name].operations[operation]
+    with pytest.raises(ConfigError, match="write xn--"):
+        check_params(grant_of({"mode": "allow", **rule}, capability), capability, spec.param_names, spec.kinds)
+    grant = grant_of({"mode": "allow", "deny_when": ["to = a@xn--bcher-kva.example", "subject = ü"]}, "mail.send")
+    letter = connectors["mail"].operations["send"]
+    check_params(grant, "mail.send", letter.param_names, letter.kinds)
+    with pytest.raises(NotGranted, match="denied when"):
+        judged(connectors, "mail.send", grant.to_json(), {**LETTER, "to": "a@bücher.example"})
+
+
+def test_one_entry_of_addresses_is_judged_as_an_address(connectors: dict[str, Any]) -> None:
+    rule = {"mode": "allow", "deny_when": ["to[0] = evil@attacker.test"]}
+    with pytest.raises(NotGranted, match="denied when"):
+        judged(connectors, "mail.send", rule, {**LETTER, "to": ["Ann <evil@ATTACKER.test>"]})
+    with pytest.raises(ConfigError, match="no such param"):  # recipients are a set, without an order
+        judged(connectors, "mail.send", {"mode": "allow", "deny_when": ["recipients[0] = a@b.c"]}, LETTER)

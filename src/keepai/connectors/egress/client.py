@@ -25,7 +25,7 @@ from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
 from ..foreign import parse
 from ..values import Call
 from .names import Resolve, look_up
-from .rules import Rules, origin_of
+from .rules import Rules, host_of, origin_of
 
 if TYPE_CHECKING:
     import httpcore2
@@ -91,7 +91,7 @@ class Client:
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
             here = _joined(parsed, answer.headers["location"])
-        raise Rejected(f"{parsed.host} leads from one URL to the next, more than {self.rules.redirects_max} times.")
+        raise Rejected(f"{host_of(parsed)} leads from one URL to the next, more than {self.rules.redirects_max} times.")
 
     async def send(
         self, method: str, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
@@ -114,7 +114,7 @@ class Client:
         seconds = min(self.rules.seconds_max, call.remaining_s)
         wire = Wire(self.rules, self._resolve, seconds)
         if seconds <= 0:
-            raise Transient(f"The call's time was over before anything was sent to {url.host}.")
+            raise Transient(f"The call's time was over before anything was sent to {host_of(url)}.")
         try:
             async with asyncio.timeout(seconds), _pool(self.rules, wire) as pool:
                 response = await pool.handle_async_request(_request(method, url, headers, content))
@@ -123,15 +123,15 @@ class Client:
                 finally:
                     await response.aclose()
         except (TimeoutError, httpcore2.TimeoutException):
-            raise wire.trouble(f"{url.host} did not answer within {seconds:.3g} s") from None
+            raise wire.trouble(f"{host_of(url)} did not answer within {seconds:.3g} s") from None
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
-            raise wire.trouble(f"{url.host}: {reason(error)}", error) from None
+            raise wire.trouble(f"{host_of(url)}: {reason(error)}", error) from None
 
     async def _answer(self, url: URL, response: httpcore2.Response) -> Answer:
         headers = _headers(response.headers)
         coding = headers.get("content-encoding", "identity").strip().lower()
         assert isinstance(response.stream, AsyncIterable)
-        content = await _limited(response.stream, coding, self.rules.bytes_max, f"The answer of {url.host}")
+        content = await _limited(response.stream, coding, self.rules.bytes_max, f"The answer of {host_of(url)}")
         return Answer(response.status, headers, content, str(url))
 
 
@@ -168,10 +168,10 @@ def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes |
     if content is not None or method not in ("GET", "HEAD"):
         sent["Content-Length"] = str(len(content or b""))
     if sum(len(name) + len(each) for name, each in sent.items()) > HEADERS_MAX:
-        raise Rejected(f"The headers of a request to {url.host} have more than {HEADERS_MAX:,} characters.")
+        raise Rejected(f"The headers of a request to {host_of(url)} have more than {HEADERS_MAX:,} characters.")
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(each) for name, each in sent.items()):
         # Told here, because the library's own words would repeat the value.
-        raise Rejected(f"A header of a request to {url.host} has characters that HTTP does not allow.")
+        raise Rejected(f"A header of a request to {host_of(url)} has characters that HTTP does not allow.")
     spelled = [(name.encode("ascii"), each.encode("utf-8")) for name, each in sent.items()]
     place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     return httpcore2.Request(method, place, headers=spelled, content=content)
@@ -212,4 +212,4 @@ def _joined(base: URL, location: str) -> str:
     try:
         return str(base.join(location))
     except httpx2.InvalidURL:
-        raise Rejected(f"{base.host} leads to something that is no URL.") from None
+        raise Rejected(f"{host_of(base)} leads to something that is no URL.") from None

@@ -74,15 +74,20 @@ def parse(url: str) -> URL:
     if parsed.scheme not in PORTS or not parsed.host:
         raise Rejected("A URL begins with https:// (or http://) and a host.")
     if parsed.userinfo:
-        raise Rejected(f"The URL of {parsed.host} carries a name or password; credentials belong into secrets.")
+        raise Rejected(f"The URL of {host_of(parsed)} carries a name or password; credentials belong into secrets.")
     if _climbs(parsed.raw_path.decode("ascii").partition("?")[0]):
-        raise Rejected(f"The path of a URL of {parsed.host} has `.` or `..` in it.")
+        raise Rejected(f"The path of a URL of {host_of(parsed)} has `.` or `..` in it.")
     return parsed
 
 
 def origin_of(url: URL) -> Origin:
     """Scheme, host and port: what credentials belong to."""
     return url.scheme, url.raw_host.decode("ascii").lower().rstrip("."), url.port or PORTS[url.scheme]
+
+
+def host_of(url: URL) -> str:
+    """The host as the wire has it, `xn--…` for letters beyond ASCII: two names that look alike are told apart."""
+    return origin_of(url)[1]
 
 
 def _below(url: URL, prefix: URL) -> bool:

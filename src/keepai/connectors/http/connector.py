@@ -23,7 +23,7 @@ from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Answer, Client, Rules
-from ..kit.params import Url
+from ..kit.params import Url, normal_url
 from .lookup import Lookup, at, parse_lookups
 from .statuses import check_applied, is_found
 
@@ -96,7 +96,8 @@ class Http(Connector):
             raise ConfigError(f"auth is one of bearer, basic and header, not {auth!r}.")
         trusted = os.fspath(certificates) if certificates is not None else None
         self.client = Client(Rules.under(allow, networks or (), certificates=trusted))
-        self.account = f"{user}@{allow[0]}" if user else allow[0]
+        first = normal_url(allow[0])
+        self.account = f"{user}@{first}" if user else first
         self._auth, self._user, self._header = auth, user, header
         self._headers, self._key_header = _checked(headers or {}), key_header
         self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from contextlib import suppress
 from dataclasses import dataclass
 from email.header import Header
 
@@ -51,7 +52,8 @@ class Address:
         local, _, domain = self.mailbox.rpartition("@")
         real = self.mailbox
         if "xn--" in domain:
-            real = f"{local}@{domain.encode('ascii').decode('idna')} ({self.mailbox})"
+            with suppress(UnicodeError):  # some domains have a spelling for the wire alone
+                real = f"{local}@{domain.encode('ascii').decode('idna')} ({self.mailbox})"
         return f"{self.name} <{real}>" if self.name else real
 
 

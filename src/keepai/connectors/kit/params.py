@@ -55,7 +55,7 @@ _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 
-def _url(value: str) -> str:
+def normal_url(value: str) -> str:
     """Scheme and host in small letters, the port only if it is not the usual one, each escape in its one spelling."""
     parsed = parse(value)
     scheme, host, port = origin_of(parsed)
@@ -80,7 +80,7 @@ AddressList: TypeAlias = Annotated[str | list[str], Normal(ParamKind.ADDRESSES, 
 Addresses: TypeAlias = Annotated[list[str], Normal(ParamKind.ADDRESSES, _address_list)]
 
 #: A URL that means one place.
-Url: TypeAlias = Annotated[str, Normal(ParamKind.URL, _url)]
+Url: TypeAlias = Annotated[str, Normal(ParamKind.URL, normal_url)]
 
 #: A file below a folder: no empty parts, no dots.
 FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, _path)]

@@ -129,7 +129,7 @@ class Mail(Connector):
             raise ConfigError(f"[connectors.{self.name}]: {'; '.join(wrong)}.")
         self._sender = addresses.own_address(f"connectors.{self.name}", address, from_name)
         self._user = user or address
-        self.account = address
+        self.account = self._sender.mailbox
         self._clock = clock or SystemClock()
 
     async def check(self) -> None:

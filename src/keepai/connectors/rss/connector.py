@@ -16,6 +16,7 @@ from typing import NotRequired, TypedDict
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
 from ..egress import Answer, Client, Rules
+from ..kit.params import normal_url
 from .parse import SEEN_MAX, Entry, parsed
 
 LIMIT_DEFAULT = 100
@@ -47,7 +48,7 @@ class Rss(Connector):
         # A feed may lead elsewhere; every address is checked all the same.
         schemes, ports = under.schemes | {"https"}, under.ports | {443}
         self._client = Client(Rules(schemes=schemes, ports=ports, networks=under.networks, bytes_max=FEED_MAX))
-        self._url = self.account = url
+        self._url, self.account = url, normal_url(url)
 
     async def check(self) -> None:
         """See that the feed is one."""

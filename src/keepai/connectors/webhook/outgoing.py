@@ -14,6 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock
 from ..base import Call, Connector, mutation
 from ..egress import Client, Rules
+from ..egress.rules import host_of
 from ..http.statuses import check_applied
 from .signature import ID, SIGNATURE, TIME, sign
 
@@ -52,7 +53,7 @@ class Webhook(Connector):
         trusted = os.fspath(certificates) if certificates is not None else None
         self.client = Client(Rules.under([url], networks or (), certificates=trusted))
         self._url, self._signed, self._clock = url, signed, clock or SystemClock()
-        self._host = self.client.rules.check(url).host
+        self._host = host_of(self.client.rules.check(url))
         self.account = self._host
         if not signed:
             self.secrets = {}
