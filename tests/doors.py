@@ -6,10 +6,22 @@ These are plain functions of an address, so that tests of one door and the attac
 
 from __future__ import annotations
 
+import asyncio
 import re
 import select
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from keepai import Keep, Policy
+from keepai.config import Settings
+from keepai.connectors.webhook.inbox import Inbox
+from keepai.views import control
+from keepai.views.control import Control
+from keepai.views.hooks import Hooks
+from keepai.views.web.server import Web
 
 Address = tuple[str, int] | str
 
@@ -114,3 +126,41 @@ def betrays_server(answer: bytes) -> list[str]:
     named = re.findall(rb"(?im)^(?:server|x-powered-by|via)\s*:.*$", head)
     words = re.findall(rb"(?i)uvicorn|h11|starlette|python[/ ]?\d|keepai|keep[/ ]\d", head + b"\n" + body)
     return [each.decode("latin-1") for each in [*named, *words]]
+
+
+@dataclass
+class Open:
+    """One door of a host."""
+
+    address: Address
+    name: str  # in the header Host
+    inbox: Inbox
+
+    async def answers(self, source: str | None = None) -> bool:
+        """Whether an honest request is answered, and not put off."""
+        if isinstance(self.address, str):
+            asked = b'{"act": "pause", "params": {"wf": "x"}}\n'
+            return b"no workflow" in await asyncio.to_thread(said, self.address, asked, source)
+        asked = f"GET /nowhere HTTP/1.1\r\nHost: {self.name}\r\nConnection: close\r\n\r\n".encode()
+        return status_of(await asyncio.to_thread(said, self.address, asked, source)) in (401, 404)
+
+
+@asynccontextmanager
+async def opened(folder: Path, door: str, policy: Policy | None = None) -> AsyncIterator[Open]:
+    """A host with one door open: "page", "webhooks" or "control"."""
+    policy = policy or Policy()
+    inbox = Inbox(folder / "shop", create=True, name="shop")
+    settings = Settings(path=folder / "keep.db", policy=policy, connectors=(inbox,), hooks=("127.0.0.1", 0))
+    async with AsyncExitStack() as stack:
+        keep = await stack.enter_async_context(Keep(settings.path, connectors=[inbox], policy=policy))
+        address: Address
+        name = "x"
+        if door == "page":
+            web = await stack.enter_async_context(Web(keep, settings, port=0))
+            address, name = ("127.0.0.1", web.port), web.origin.removeprefix("http://")
+        elif door == "webhooks":
+            address = ("127.0.0.1", (await stack.enter_async_context(Hooks(settings))).port or 0)
+        else:
+            await stack.enter_async_context(Control(keep, settings.path))
+            address = str(control.socket_path(settings.path))
+        yield Open(address, name, inbox)

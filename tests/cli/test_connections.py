@@ -7,68 +7,25 @@ import json
 import logging
 import select
 import socket
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from keepai import Keep, Policy
-from keepai.config import Settings
-from keepai.connectors.webhook.inbox import Inbox, Receipt
+from keepai.connectors.webhook.inbox import Receipt
 from keepai.model.errors import Refused
 from keepai.views import connections, control
 from keepai.views.cli import signing
 from keepai.views.connections import network_of
-from keepai.views.control import Control
-from keepai.views.hooks import Hooks
 from keepai.views.http_server import TOO_MANY, TOO_SLOW, HttpServer, http_bounds
-from keepai.views.web.server import Web
 from tests import doors
-from tests.doors import HALF_BODY, HALF_HEAD, Address, hold, let_go, still_open
+from tests.doors import HALF_BODY, HALF_HEAD, Open, hold, let_go, opened, still_open
 
 SMALL = Policy(connections_max=6, connections_per_address_max=4, request_s=600)
 DOORS = ("page", "webhooks", "control")
 HTTP = ("page", "webhooks")
-
-
-@dataclass
-class Open:
-    """One door of a host."""
-
-    address: Address
-    name: str  # in the header Host
-    inbox: Inbox
-
-    async def answers(self, source: str | None = None) -> bool:
-        """Whether an honest request is answered, and not put off."""
-        if isinstance(self.address, str):
-            asked = b'{"act": "pause", "params": {"wf": "x"}}\n'
-            return b"no workflow" in await asyncio.to_thread(doors.said, self.address, asked, source)
-        asked = f"GET /nowhere HTTP/1.1\r\nHost: {self.name}\r\nConnection: close\r\n\r\n".encode()
-        return doors.status_of(await asyncio.to_thread(doors.said, self.address, asked, source)) in (401, 404)
-
-
-@asynccontextmanager
-async def opened(folder: Path, door: str, policy: Policy = SMALL) -> AsyncIterator[Open]:
-    """A host with one door open."""
-    inbox = Inbox(folder / "shop", create=True, name="shop")
-    settings = Settings(path=folder / "keep.db", policy=policy, connectors=(inbox,), hooks=("127.0.0.1", 0))
-    async with AsyncExitStack() as stack:
-        keep = await stack.enter_async_context(Keep(settings.path, connectors=[inbox], policy=policy))
-        address: Address
-        name = "x"
-        if door == "page":
-            web = await stack.enter_async_context(Web(keep, settings, port=0))
-            address, name = ("127.0.0.1", web.port), web.origin.removeprefix("http://")
-        elif door == "webhooks":
-            address = ("127.0.0.1", (await stack.enter_async_context(Hooks(settings))).port or 0)
-        else:
-            await stack.enter_async_context(Control(keep, settings.path))
-            address = str(control.socket_path(settings.path))
-        yield Open(address, name, inbox)
 
 
 async def held(door: Open, count: int, first: bytes = b"", source: str | None = None) -> list[socket.socket]:
@@ -105,7 +62,7 @@ async def test_a_full_door_closes_the_oldest_silent_connection_before_one_that_a
 
 @pytest.mark.parametrize("door", HTTP)
 async def test_one_address_cannot_take_the_connections_of_another(tmp_path: Path, door: str) -> None:
-    async with opened(tmp_path, door) as host:
+    async with opened(tmp_path, door, SMALL) as host:
         other = await held(host, 2, source="127.0.0.2")
         many = await held(host, 20)
         assert await host.answers(source="127.0.0.2")
@@ -197,7 +154,7 @@ async def test_a_receiver_that_does_not_read_its_answer_is_given_up(
 async def test_a_request_that_is_being_answered_is_never_closed_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with opened(tmp_path, "webhooks") as host:
+    async with opened(tmp_path, "webhooks", SMALL) as host:
         begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 
         async def accept(headers: Any, body: bytes) -> Receipt:
@@ -223,7 +180,7 @@ async def test_acts_under_way_keep_their_connection_and_one_too_many_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "AT_ONCE_MAX", 2)
-    async with opened(tmp_path, "control"):
+    async with opened(tmp_path, "control", SMALL):
         begun, go_on = asyncio.Semaphore(0), asyncio.Event()
 
         async def perform(keep: Keep, act: str, params: Any) -> Any:
@@ -249,7 +206,7 @@ async def test_acts_under_way_keep_their_connection_and_one_too_many_is_told(
 async def test_a_sender_that_hangs_up_in_the_middle_leaves_no_line_in_the_log(
     tmp_path: Path, door: str, caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with opened(tmp_path, door) as host:
+    async with opened(tmp_path, door, SMALL) as host:
         form = (f"POST /sign-in HTTP/1.1\r\nHost: {host.name}\r\nOrigin: http://{host.name}\r\n"
                 "Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 100\r\n\r\nhalf")
         for first in (HALF_HEAD, HALF_BODY, form.encode()):

@@ -9,6 +9,7 @@ import socket
 import stat
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import pytest
 
 from keepai import Keep
 from keepai.model.errors import LedgerUnusable, NotFound, ScriptInvalid
-from keepai.views import control
+from keepai.views import connections, control
+from keepai.views.cli.session import Session
 
 from .conftest import EXAMPLE
 
@@ -91,6 +93,76 @@ async def test_a_request_that_is_too_long_is_refused(ledger: Path) -> None:
 async def test_a_request_that_breaks_off_asks_nothing(ledger: Path) -> None:
     assert await sent(ledger, b'{"act": "pause", "params": {"wf": "x"}}', half=True) == b""
     await still_serves(ledger)
+
+
+async def test_a_host_that_does_not_answer_holds_up_no_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "LOOK_S", 0.2)
+    path = tmp_path / "keep.db"
+    with socket.socket(socket.AF_UNIX) as stuck:
+        stuck.bind(str(control.socket_path(path)))
+        control.socket_path(path).chmod(0o600)
+        stuck.listen()
+        assert await asyncio.to_thread(Session(db=str(path)).told, "needs_you") is None
+
+
+async def test_a_host_that_does_not_accept_is_told_in_a_few_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "CONNECT_S", 0.2)
+    path = tmp_path / "keep.db"
+    with socket.socket(socket.AF_UNIX) as stuck, ExitStack() as held:
+        stuck.bind(str(control.socket_path(path)))
+        control.socket_path(path).chmod(0o600)
+        stuck.listen(0)
+        for _ in range(4):  # more than the system holds for it
+            waiting = held.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            waiting.connect_ex(str(control.socket_path(path)))
+        with pytest.raises(LedgerUnusable, match=r"Nothing was sent\."):
+            await asyncio.to_thread(control.ask, path, "pause", {"wf": "x"})
+
+
+async def test_an_act_under_way_when_the_host_ends_still_gets_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def perform(keep: Keep, act: str, params: Any) -> Any:
+        begun.set()
+        await go_on.wait()
+        return "done"
+
+    monkeypatch.setattr(control, "perform", perform)
+    path = tmp_path / "keep.db"
+    async with Keep(path) as keep:
+        door = await control.Control(keep, path).__aenter__()
+        act = asyncio.ensure_future(asyncio.to_thread(control.ask, path, "pause", {"wf": "x"}))
+        await begun.wait()
+        ending = asyncio.ensure_future(door.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        go_on.set()
+        await ending
+        assert await act == "done"
+
+
+async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "UNREAD_S", 0.2)
+    served = asyncio.Event()
+
+    async def perform(keep: Keep, act: str, params: Any) -> Any:
+        asyncio.current_task().add_done_callback(lambda task: served.set())  # type: ignore[union-attr]
+        return "x" * (16 << 20)
+
+    monkeypatch.setattr(control, "perform", perform)
+    path = tmp_path / "keep.db"
+    async with Keep(path) as keep, control.Control(keep, path) as door:
+        _, writer = await asyncio.open_unix_connection(str(control.socket_path(path)))
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(b'{"act": "pause", "params": {"wf": "x"}}\n')
+        await asyncio.wait_for(served.wait(), 20)
+        await asyncio.sleep(0)
+        assert door._acceptor.held == set()
+        writer.close()
 
 
 async def test_only_the_owner_may_use_the_socket(ledger: Path) -> None:
