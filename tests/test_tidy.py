@@ -100,7 +100,7 @@ CLOCK = "model/clock.py"
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
     "connectors/own.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
-    "connectors/mail/reading.py": "one message that cannot be read must not stop the search; the run's log names it",
+    "connectors/kit/readable.py": "one thing that cannot be read must not stop a read of many; the run names it",
     "connectors/kit/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
     "connectors/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",

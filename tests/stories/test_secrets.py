@@ -299,6 +299,7 @@ class Leaky(Connector):
     async def look(self, params: dict[str, Any], call: Call) -> Any:
         """What is there."""
         call.log(f"looking with {self.secret('password')}")
+        call.skip(f"what {self.secret('password')} hides")
         secret = self._use("look")
         return {"header": f"Basic {BASIC}", secret: [secret, {"url": f"https://x/?p={quote(secret)}", "n": 5}]}
 

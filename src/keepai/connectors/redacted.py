@@ -129,4 +129,5 @@ class RedactedOperation(OperationSpec):
             return self.real.compare(old, new)
 
     def _quiet(self, call: Call) -> Call:
-        return replace(call, log=lambda line: call.log(self.redactor.text(str(line))))
+        text = self.redactor.text
+        return replace(call, log=lambda line: call.log(text(str(line))), skip=lambda name: call.skip(text(str(name))))

@@ -38,6 +38,7 @@ class Call:
     since_ms: int | None = None  # in a look-up: when the first send began, by the host's clock; None: nobody knows
     lock_fd: int | None = None  # give it to child processes (`pass_fds`): while they live, the call is not over
     log: Callable[[str], None] = _silent  # keeps a line with the run; never a secret
+    skip: Callable[[str], None] = _silent  # names one of many that a read leaves out; the run keeps count, and warns
 
     @property
     def remaining_s(self) -> float:

@@ -318,13 +318,17 @@ class Gate:
         spec = self._parts.connectors[connector].operations[name]
         params = spec.parse(_padded(operation.args, 1)[0])
         self._permissions.check(operation.name, params)
-        seconds = self._parts.policy.call_s
+        seconds, skipped = self._parts.policy.call_s, list[str]()
         call = outside.call_of(
-            self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)),
+            self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)), skip=skipped.append,
         )
-        return await outside.read(spec, operation.name, params, call, seconds)
+        reply = await outside.read(spec, operation.name, params, call, seconds)
+        if skipped:
+            self._trace.warning(self._step, _left_out(operation.name, skipped))
+        return reply
 
 
+_NAMED_MAX = 5  # of what a read left out
 #: The commit itself, the items and the ledger show them.
 _SHOWN_ELSEWHERE = (Kind.REGISTER_INPUT, Kind.PUBLISH, Kind.WITH_ITEM, Kind.MUTATION)
 
@@ -336,6 +340,11 @@ def check_allowed(step: Step, operation: Operation, *, mutate_reads: bool) -> No
             f"ctx.{operation.name} ({operation.kind}) is not allowed in {step}; "
             f"it is allowed in {where_allowed(operation.kind)}."
         )
+
+
+def _left_out(name: str, skipped: list[str]) -> str:
+    named = "; ".join(skipped[:_NAMED_MAX]) + ("; …" if len(skipped) > _NAMED_MAX else "")
+    return f"ctx.{name} could not read {len(skipped):,} of what it found, and left it out: {named}"
 
 
 def _event(topic: str, row: Row) -> str:

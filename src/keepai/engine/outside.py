@@ -36,13 +36,13 @@ from .failure import as_fault
 
 def call_of(
     run: Run, seconds: float, log: Callable[[str], None], *, attempt: int | None = None, idempotency_key: str = "",
-    lock_fd: int | None = None, since_ms: int | None = None,
+    lock_fd: int | None = None, since_ms: int | None = None, skip: Callable[[str], None] = lambda _: None,
 ) -> Call:
     """The circumstances of a call that may take `seconds`."""
     return Call(
         idempotency_key=idempotency_key, deadline=SystemClock().steady_ms() + seconds * 1000,
         workflow_id=run.workflow_id, run_id=run.id, attempt=run.attempt if attempt is None else attempt, log=log,
-        lock_fd=lock_fd, since_ms=since_ms,
+        lock_fd=lock_fd, since_ms=since_ms, skip=skip,
     )
 
 

@@ -14,6 +14,7 @@ from ...model.clock import Clock, SystemClock, iso, parse_iso
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Page, Verdict, mutation, read
 from ..kit.params import Addresses
+from ..kit.readable import readable
 from .api import RENEWED_AT, Google, part, result
 from .errors import problem
 from .events import UPDATES_MAX, Event, changed_ms, digest, event_id, fields, remembering, shown, updates, version
@@ -126,7 +127,8 @@ class Calendar(Google):
         }
         found, at, cut = await self._list(params, query, limit, call)
         calendar = self._of(params)
-        return Page([shown(each, calendar) for each in found], lastCursor=Passed(at).cursor, more=cut)
+        read = readable(found, lambda each: shown(each, calendar), call, "the event")
+        return Page(read, lastCursor=Passed(at).cursor, more=cut)
 
     @read(by_id=True)
     async def get(self, params: Get, call: Call) -> Event | None:
@@ -212,12 +214,14 @@ class Calendar(Google):
         found, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:
             raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since. List anew without `after`.")
-        fresh = [each for each in found if not passed.has(version(each), changed_ms(each))]
-        chosen = fresh[:limit]
-        seen = {version(each): changed_ms(each) for each in chosen}
         calendar = self._of(params)
+        read = readable(
+            found, lambda each: (version(each), changed_ms(each), shown(each, calendar)), call, "the event",
+        )
+        fresh = [each for each in read if not passed.has(each[0], each[1])]
+        seen = {name: ms for name, ms, _ in fresh[:limit]}
         return Page(
-            [shown(each, calendar) for each in chosen], lastCursor=passed.with_(seen).cursor, more=len(fresh) > limit,
+            [event for _, _, event in fresh[:limit]], lastCursor=passed.with_(seen).cursor, more=len(fresh) > limit,
         )
 
     async def _list(

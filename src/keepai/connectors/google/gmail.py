@@ -19,6 +19,7 @@ from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
 from ..kit.compose import Letter, is_message_id, letter_of, previewed
 from ..kit.params import AddressList
+from ..kit.readable import readable
 from ..texts import compare_texts
 from .api import RENEWED_AT, Google, part
 from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
@@ -160,7 +161,7 @@ class Gmail(Google):
     async def get(self, params: Get, call: Call) -> Whole | None:
         """One message with its text, or null if it is gone."""
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "full"})
-        return whole(message) if message is not None else None
+        return await asyncio.to_thread(whole, message, call.skip) if message is not None else None
 
     @read(by_id=True)
     async def thread(self, params: Get, call: Call) -> Thread | None:
@@ -168,7 +169,9 @@ class Gmail(Google):
         said = await self._find(f"users/me/threads/{_id(params)}", call, {"format": "full"})
         if said is None:
             return None
-        return {"id": str(said["id"]), "messages": [whole(each) for each in said.get("messages") or ()]}
+        messages = said.get("messages") or ()
+        read = await asyncio.to_thread(readable, messages, lambda each: whole(each, call.skip), call, "the message")
+        return {"id": str(said["id"]), "messages": read}
 
     @mutation(identity=("to",), target="to", settle=SETTLE_S)
     async def send(self, params: Send, call: Call) -> Sent:
@@ -281,11 +284,17 @@ class Gmail(Google):
     async def _page(self, ids: list[str], limit: int, cut: bool, passed: Passed | None, call: Call) -> Page[Found]:
         seen = passed.seen if passed else {}
         fresh = [id for id in reversed(ids) if id not in seen]
-        messages = sorted(await self._several(fresh[:limit], call), key=lambda each: (date_ms(each), str(each["id"])))
-        came = {str(each["id"]): date_ms(each) for each in messages}
+        messages = await self._several(fresh[:limit], call)
+        read = sorted(
+            readable(messages, lambda each: (date_ms(each), found(each)), call, "the message"),
+            key=lambda each: (each[0], each[1]["id"]),
+        )
+        came = {mail["id"]: ms for ms, mail in read}
         before = passed or Passed(min(came.values(), default=0) if cut else 0)
-        now = before.with_(came) if passed or came else Passed(self._clock.now_ms() - AGAIN_MS)
-        shown = [found(each) for each in messages if passed is None or not passed.has(str(each["id"]), date_ms(each))]
+        # What cannot be read counts as seen, or a page of such messages would come again and again.
+        unread = {id: before.from_ms for each in messages if (id := str(each.get("id"))) not in came}
+        now = before.with_({**unread, **came}) if passed or came else Passed(self._clock.now_ms() - AGAIN_MS)
+        shown = [mail for ms, mail in read if passed is None or not passed.has(mail["id"], ms)]
         return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
 
     async def _ids(self, query: Mapping[str, str | bool | None], most: int, call: Call) -> tuple[list[str], bool]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from email.utils import formatdate
 from typing import Any, TypedDict
@@ -17,9 +17,11 @@ from typing import Any, TypedDict
 from ...model.clock import iso
 from ..kit.compose import Letter, written
 from ..kit.markup import text_of_html
-from ..kit.message import BODY_MAX, HEADER_MAX, clean, sender_of
+from ..kit.message import BODY_MAX, CPU_S, HEADER_MAX, READ_MAX, clean, sender_of
+from ..kit.outside import INSIDE_MAX, Outside
 
 KEY_HEADER = "X-Keep-Key"
+DATA_MAX = READ_MAX // 3 * 4  #: characters of a text, as Gmail spells it, that are looked at
 #: Headers that a message is shown by, and by which it is found again.
 SHOWN = ("From", "To", "Subject", "Date", "Message-ID")
 
@@ -43,13 +45,29 @@ def found(message: Mapping[str, Any]) -> Found:
     }
 
 
-def whole(message: Mapping[str, Any]) -> Whole:
-    """A message with its text."""
-    text = clean(_body(message.get("payload") or {}))
+def whole(message: Mapping[str, Any], skip: Callable[[str], None]) -> Whole:
+    """A message with its text. Of a large text that takes too much to read, nothing; `skip` tells so."""
+    kind, data = _text_part(message.get("payload") or {})
+    text: str | None = ""
+    if len(data) <= INSIDE_MAX:
+        text = text_of(data.encode(), kind)
+    else:
+        with Outside(f"{__name__}:text_of", CPU_S) as outside:
+            said = outside.read(data[:DATA_MAX].encode(), kind)
+        text = str(said[0]) if said else None
+        if text is None:
+            skip(f"the text of the message {str(message['id'])[:80]} (it takes more than {outside.limits})")
     return {
-        **found(message), "body": text[:BODY_MAX], "truncated": len(text) > BODY_MAX,
+        **found(message), "body": (text or "")[:BODY_MAX],
+        "truncated": text is None or len(text) > BODY_MAX or len(data) > DATA_MAX,
         "labels": [str(each) for each in message.get("labelIds") or ()],
     }
+
+
+def text_of(data: bytes, kind: str) -> str:
+    """The text of a part, as people read it: of HTML, without its tags."""
+    text = _decoded(data.decode("utf-8", "replace"))
+    return clean(text if kind == "text/plain" else text_of_html(text))
 
 
 def date_ms(message: Mapping[str, Any]) -> int:
@@ -83,14 +101,14 @@ def message_id(key: str, domain: str) -> str:
     return f"<keep.{marker(key)}@{domain}>"
 
 
-def _body(payload: Mapping[str, Any]) -> str:
+def _text_part(payload: Mapping[str, Any]) -> tuple[str, str]:
+    """The part that people read: its type, and its content as Gmail spells it."""
     texts = [each for each in _leaves(payload) if not each.get("filename")]
     for kind in ("text/plain", "text/html"):
         for each in texts:
             if each.get("mimeType") == kind:
-                text = _decoded(str((each.get("body") or {}).get("data") or ""))
-                return text if kind == "text/plain" else text_of_html(text)
-    return ""
+                return kind, str((each.get("body") or {}).get("data") or "")
+    return "text/plain", ""
 
 
 def _leaves(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import binascii
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
 from email import policy
 from email.errors import HeaderParseError
 from email.header import decode_header
 from email.message import Message as Raw
 from email.parser import BytesParser
 from email.utils import parseaddr, parsedate_to_datetime
+from typing import Any, cast
 
 from ...model.clock import iso
 from .markup import text_of_html
+from .outside import INSIDE_MAX, Outside
 
 READ_MAX = 1 << 20  #: bytes of a file that are looked at
 HEADER_MAX = 1_000  #: characters of one header that are shown
 BODY_MAX = 200_000  #: characters of a body that are shown
 SNIPPET_MAX = 200
+CPU_S = 5  #: processor time that a large mail may take; one of the usual kind takes a tenth of a second
 _ADDRESS = re.compile(r"[^\s<>\",;@]{1,200}@[^\s<>\",;@]{1,253}")
 _NOT_IN_NAMES = str.maketrans("", "", '"\\<>')
 
@@ -50,6 +54,28 @@ class Mail:
         return " ".join(self.body[: SNIPPET_MAX * 4].split())[:SNIPPET_MAX]
 
 
+def reader() -> Outside:
+    """Where large mails are read; used in `with`."""
+    return Outside(f"{__name__}:fields", CPU_S)
+
+
+def read(data: bytes, id: str, received_ms: int, outside: Outside, skip: Callable[[str], None]) -> Mail:
+    """The message in these bytes. Of a large one that takes too much to read, its headers alone; `skip` tells so."""
+    if len(data) <= INSIDE_MAX:
+        return parse(data, id, received_ms)
+    said = outside.read(data[: READ_MAX + 1], id, received_ms)
+    if said is not None:
+        return Mail(**cast("dict[str, Any]", said[0]))
+    skip(f"the text of the message {id[:80]} (it takes more than {outside.limits})")
+    head = re.split(rb"\r?\n\r?\n", data[:INSIDE_MAX], maxsplit=1)[0]
+    return replace(parse(head, id, received_ms), body="", truncated=True)
+
+
+def fields(data: bytes, id: str, received_ms: int) -> dict[str, object]:
+    """What `parse` says, for another process."""
+    return asdict(parse(data, id, received_ms))
+
+
 def parse(data: bytes, id: str, received_ms: int) -> Mail:
     """The message in these bytes, cut to the limits."""
     raw, text = _parsed(data[:READ_MAX])
@@ -65,8 +91,16 @@ def parse(data: bytes, id: str, received_ms: int) -> Mail:
     )
 
 
+class _ShortHeaders(policy.Compat32):
+    """Cuts each header as it comes in: what Python reads of a header takes quadratic time on some."""
+
+    def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
+        name, value = super().header_source_parse(sourcelines)
+        return name, value[: HEADER_MAX * 8]
+
+
 def _parsed(data: bytes) -> tuple[Raw, str]:
-    parser = BytesParser(policy=policy.compat32)
+    parser = BytesParser(policy=_ShortHeaders())
     try:
         raw = parser.parsebytes(data)
         return raw, _body(raw)

@@ -21,6 +21,7 @@ from ...model.clock import Clock, SystemClock
 from ...model.errors import Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit import addresses, compose, message
+from ..kit.outside import Outside
 from ..kit.params import AddressList
 from . import maildir, query
 from .files import (
@@ -114,7 +115,7 @@ class LocalMail(Connector):
         `lastCursor` is never null. A page that `limit`, or its size, cut short has `more: true`; searching
         after its `lastCursor` goes on without a gap.
         """
-        return await asyncio.to_thread(self._search, params)
+        return await asyncio.to_thread(self._search, params, call)
 
     @read(by_id=True)
     async def get(self, params: Get, call: Call) -> Whole | None:
@@ -122,7 +123,8 @@ class LocalMail(Connector):
         def look() -> Whole | None:
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
-                return _whole(_read(entry)) if entry else None
+                with message.reader() as outside:
+                    return _whole(_read(entry, outside, call)) if entry else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
@@ -149,17 +151,19 @@ class LocalMail(Connector):
         """The whole message."""
         return compose.previewed(f"{self.name}.send", params)
 
-    def _search(self, params: Search) -> Page[Found]:
+    def _search(self, params: Search, call: Call) -> Page[Found]:
         limit = _limit(params.get("limit"))
         fits = query.matcher(params.get("query"), self._clock.now_ms())
-        with nothing_happened("The mailbox cannot be read"):
+        with nothing_happened("The mailbox cannot be read"), message.reader() as outside:
             present = maildir.entries(self.path)
             ids = maildir.index(self.path, present)
-            passed = maildir.position(params.get("after"), ids)
+            start = passed = maildir.position(params.get("after"), ids)
             found: list[Found] = []
             size = 0
             while passed < len(ids) and len(found) < limit and size < PAGE_BYTES:
-                mail = _readable(present.get(ids[passed]))
+                if passed > start and call.remaining_s < 2:
+                    break
+                mail = _readable(present.get(ids[passed]), outside, call)
                 if mail is not None and fits(mail):
                     found.append(_found(mail))
                     size += size_of(found[-1])
@@ -258,27 +262,22 @@ def _limit(given: int | None) -> int:
     return given or LIMIT_DEFAULT
 
 
-def _readable(entry: maildir.Entry | None) -> message.Mail | None:
+def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> message.Mail | None:
     """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
     if entry is None:
         return None
     try:
-        return _read(entry)
-    except FileNotFoundError:
-        return _moved(entry)
+        return _read(entry, outside, call)
+    except FileNotFoundError:  # a mail program has renamed it while the search went on, or it is gone
+        again = maildir.find(entry.path.parent.parent, entry.id)
+        return _read(again, outside, call) if again else None
 
 
-def _read(entry: maildir.Entry) -> message.Mail:
+def _read(entry: maildir.Entry, outside: Outside, call: Call) -> message.Mail:
     """The message in a file; only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
         data = file.read(message.READ_MAX + 1)
-    return message.parse(data, entry.id, entry.mtime_ns // 1_000_000)
-
-
-def _moved(entry: maildir.Entry) -> message.Mail | None:
-    """A message that a mail program renamed while the search went on."""
-    again = maildir.find(entry.path.parent.parent, entry.id)
-    return _read(again) if again else None
+    return message.read(data, entry.id, entry.mtime_ns // 1_000_000, outside, call.skip)
 
 
 def _found(mail: message.Mail) -> Found:

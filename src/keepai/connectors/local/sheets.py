@@ -72,7 +72,7 @@ class LocalSheets(Connector):
     @read
     async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
         """Rows from the top; `total` says how many there are, `more` whether some follow these."""
-        return await asyncio.to_thread(self._get_rows, params)
+        return await asyncio.to_thread(self._get_rows, params, call)
 
     @read(by_id=True)
     async def get_row(self, params: GetRow, call: Call) -> Shown | None:
@@ -117,12 +117,12 @@ class LocalSheets(Connector):
     def _lock(self) -> Path:
         return self.path / ".keep.lock"
 
-    def _get_rows(self, params: GetRows) -> Page[Shown]:
+    def _get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
-            present = table.rows(self._text(params))
+            present = table.rows(self._text(params), call.skip)
         found: list[Shown] = []
         size = 0
         for number, row in enumerate(present[offset : offset + limit], offset + 1):

@@ -19,8 +19,9 @@ import hashlib
 import io
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from ...model.errors import PreconditionFailed, Rejected
 from ..spreadsheet import Cell
@@ -56,11 +57,11 @@ def digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()[:20]
 
 
-def rows(text: str) -> list[Row]:
-    """The records of a file, without empty lines."""
+def rows(text: str, skip: Callable[[str], None] | None = None) -> list[Row]:
+    """The records of a file, without empty lines. One that cannot be read is an error; with `skip` it is left out."""
     seen: Counter[str] = Counter()
     found, start = [], 0
-    for cells, source in _records(text):
+    for cells, source in _records(text, skip):
         if cells:
             found.append(_row(cells, start, source, seen))
         start += len(source)
@@ -100,16 +101,22 @@ def mark_column(text: str) -> int:
     return first.index(COLUMN) if COLUMN in first else 0
 
 
-def _records(text: str) -> Iterator[tuple[list[str], str]]:
+def _records(text: str, skip: Callable[[str], None] | None = None) -> Iterator[tuple[list[str], str]]:
     lines = io.StringIO(text, newline="").readlines()
-    reader = csv.reader(each.removeprefix("\ufeff") if n == 0 else each for n, each in enumerate(lines))
     start = 0
-    try:
-        for cells in reader:
-            yield cells, "".join(lines[start : reader.line_num])
-            start = reader.line_num
-    except csv.Error as error:
-        raise PreconditionFailed(f"Line {reader.line_num} cannot be read as CSV: {error}.") from error
+    while start < len(lines):
+        begun, first = start, lines[start].removeprefix("\ufeff") if start == 0 else lines[start]
+        reader = csv.reader(chain([first], islice(lines, begun + 1, None)))
+        try:
+            for cells in reader:
+                yield cells, "".join(lines[start : begun + reader.line_num])
+                start = begun + reader.line_num
+        except csv.Error as error:
+            if skip is None:
+                raise PreconditionFailed(f"Line {start + 1} cannot be read as CSV: {error}.") from error
+            skip(f"line {start + 1} ({error})")
+            yield [], lines[start]
+            start += 1
 
 
 def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> Row:

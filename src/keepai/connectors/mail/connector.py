@@ -158,14 +158,14 @@ class Mail(Connector):
     async def get(self, params: Get, call: Call) -> Whole | None:
         """One message with its text, or null if it is gone."""
         def look(box: Box, folders: Folders) -> Whole | None:
-            return reading.get(box, folders.readable, params["id"])
+            return reading.get(box, folders.readable, params["id"], call)
         return await self._reading(look, call, "The message cannot be read")
 
     @read(by_id=True)
     async def thread(self, params: Get, call: Call) -> Page[Whole]:
         """The conversation that a message belongs to, received and sent, oldest first."""
         def look(box: Box, folders: Folders) -> Page[Whole]:
-            return reading.thread(box, folders.readable, params["id"])
+            return reading.thread(box, folders.readable, params["id"], call)
         return await self._reading(look, call, "The conversation cannot be read")
 
     # -- sending -----------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ from typing import NotRequired, TypedDict
 
 from ...model.errors import Rejected
 from ..kit import message
+from ..kit.outside import Outside
+from ..kit.readable import readable
 from ..local import query
 from ..local.files import PAGE_BYTES, size_of
 from ..values import Call, Page
@@ -78,47 +80,55 @@ def search(box: Box, folder: str, params: Search, now_ms: int, call: Call) -> Pa
     uids = _fresh(box, start, standing, query.since_ms(params.get("query"), now_ms))
     found: list[Found] = []
     size, passed = 0, start
-    for batch in (uids[n:n + BATCH] for n in range(0, min(len(uids), SCANNED_MAX), BATCH)):
-        raws = {raw.uid: raw for raw in box.fetch(batch, LOOK_BYTES)}
-        for uid in batch:
-            if len(found) >= limit or size >= PAGE_BYTES:
-                return Page(found, lastCursor=str(Place(standing.validity, passed)), more=True)
-            entry = _readable(raws[uid], fits, call) if uid in raws else None  # gone since the search
-            if entry is not None:
-                found.append(entry)
-                size += size_of(entry)
-            passed = uid
-        if call.remaining_s < 2:
-            break
+    with message.reader() as outside:
+        def show(raw: Raw) -> Found | None:
+            mail = _mail(raw, outside, call)
+            return _found(mail, raw) if fits(mail) else None
+
+        for batch in (uids[n:n + BATCH] for n in range(0, min(len(uids), SCANNED_MAX), BATCH)):
+            raws = {raw.uid: raw for raw in box.fetch(batch, LOOK_BYTES)}
+            for uid in batch:
+                late = passed > start and call.remaining_s < 2
+                if len(found) >= limit or size >= PAGE_BYTES or late:
+                    return Page(found, lastCursor=str(Place(standing.validity, passed)), more=True)
+                present = [raws[uid]] if uid in raws else []  # or it has gone since the search
+                for entry in readable(present, show, call, "the message with UID"):
+                    if entry is not None:
+                        found.append(entry)
+                        size += size_of(entry)
+                passed = uid
     more = bool(uids) and passed < uids[-1]
     end = passed if more else max(passed, standing.next_uid - 1)
     return Page(found, lastCursor=str(Place(standing.validity, end)), more=more)
 
 
-def get(box: Box, folders: Sequence[str], id: str) -> Whole | None:
+def get(box: Box, folders: Sequence[str], id: str, call: Call) -> Whole | None:
     """One message, wherever it is."""
     for folder in folders:
         box.open(folder)
         uids = locate(box, id)
         if uids:
             found = box.fetch(uids[:1], message.READ_MAX + 1)
-            return _whole(found[0]) if found else None
+            with message.reader() as outside:
+                return _whole(found[0], outside, call) if found else None
     return None
 
 
-def thread(box: Box, folders: Sequence[str], id: str) -> Page[Whole]:
+def thread(box: Box, folders: Sequence[str], id: str, call: Call) -> Page[Whole]:
     """The conversation that a message belongs to, oldest first, each message once."""
     first = headers_of(box, folders, id)
     root = next(iter(references(first)), "") or _message_id(first)
     if not _BARE.fullmatch(root) or not _FINDABLE.fullmatch(root[1:-1]):
-        found = get(box, folders, id)
+        found = get(box, folders, id, call)
         return Page([found] if found else [], more=False)
     parts: dict[str, Whole] = {}
-    for folder in folders:
-        box.open(folder)
-        uids = box.find(f'OR HEADER Message-ID "{root}" HEADER References "{root}"')[:THREAD_MAX]
-        for raw in box.fetch(uids, LOOK_BYTES):
-            parts.setdefault(id_of(raw), _whole(raw))
+    with message.reader() as outside:
+        for folder in folders:
+            box.open(folder)
+            uids = box.find(f'OR HEADER Message-ID "{root}" HEADER References "{root}"')[:THREAD_MAX]
+            raws = box.fetch(uids, LOOK_BYTES)
+            for mail in readable(raws, lambda raw: _whole(raw, outside, call), call, "the message with UID"):
+                parts.setdefault(mail["id"], mail)
     return _cut(sorted(parts.values(), key=lambda mail: mail["date"]))
 
 
@@ -252,20 +262,8 @@ def _message_id(headers: Parsed | None) -> str:
     return str(headers.get("Message-ID", "")).strip() if headers is not None else ""
 
 
-def _readable(raw: Raw, fits: query.Test, call: Call) -> Found | None:
-    """A message as a search shows it, if it fits.
-
-    One that cannot be read is skipped, and the run's log says so: it must not stop the search for those after it."""
-    try:
-        mail = _mail(raw)
-        return _found(mail, raw) if fits(mail) else None
-    except Exception as error:
-        call.log(f"The message with UID {raw.uid} cannot be read ({type(error).__name__}); the search skips it.")
-        return None
-
-
-def _mail(raw: Raw) -> message.Mail:
-    return message.parse(raw.data, id_of(raw), _received_ms(raw))
+def _mail(raw: Raw, outside: Outside, call: Call) -> message.Mail:
+    return message.read(raw.data, id_of(raw), _received_ms(raw), outside, call.skip)
 
 
 def _found(mail: message.Mail, raw: Raw) -> Found:
@@ -277,8 +275,8 @@ def _found(mail: message.Mail, raw: Raw) -> Found:
     }
 
 
-def _whole(raw: Raw) -> Whole:
-    mail, headers = _mail(raw), _headers(raw.data)
+def _whole(raw: Raw, outside: Outside, call: Call) -> Whole:
+    mail, headers = _mail(raw, outside, call), _headers(raw.data)
     return {
         **_found(mail, raw), "cc": _header(headers, "Cc"), "replyTo": _header(headers, "Reply-To"),
         "labels": sorted(_label(flag) for flag in raw.flags if flag != "\\Recent"),

@@ -52,7 +52,8 @@ class Rss(Connector):
 
     async def check(self) -> None:
         """See that the feed is one."""
-        await parsed(await self._ask(Cursor(), Call()))
+        call = Call()
+        await parsed(await self._ask(Cursor(), call), call)
 
     @read
     async def entries(self, params: Entries, call: Call) -> Page[Entry]:
@@ -65,7 +66,7 @@ class Rss(Connector):
         answer = await self._ask(cursor, call)
         if answer.status == 304:
             return Page([], lastCursor=cursor.text, more=False)
-        found = await parsed(answer)
+        found = await parsed(answer, call)
         fresh = [each for each in found if _mark(each["id"]) not in cursor.seen]
         shown, more = fresh[:limit], len(fresh) > limit
         return Page(shown, lastCursor=_after(cursor, found, shown, None if more else answer).text, more=more)

@@ -19,6 +19,7 @@ from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transi
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..egress import Client, Rules
 from ..kit.message import clean
+from ..kit.readable import readable
 from ..texts import compare_texts
 from .errors import done, told
 
@@ -125,10 +126,12 @@ class Slack(Connector):
         if after and cut:
             raise PreconditionFailed(f"More than {most:,} messages came since. Ask anew without `after`.")
         passed = _moment({"ts": after}) if after else (0, 0)
-        fresh = sorted((each for each in found if _moment(each) > passed), key=_moment)  # a thread's first comes always
-        shown = fresh[:limit] if after else fresh[-limit:]
-        last = shown[-1]["ts"] if shown else after or "0.0"
-        return Page([_shown(each, channel) for each in shown], lastCursor=last, more=len(fresh) > limit and bool(after))
+        read = readable(found, lambda each: (_moment(each), _shown(each, channel)), call, "the message")
+        # A thread's first message comes always, so it is left out here.
+        fresh = sorted((each for each in read if each[0] > passed), key=lambda each: each[0])
+        shown = [message for _, message in (fresh[:limit] if after else fresh[-limit:])]
+        last = shown[-1]["id"] if shown else after or "0.0"
+        return Page(shown, lastCursor=last, more=len(fresh) > limit and bool(after))
 
     @mutation(identity=("channel", "thread"), target="channel", settle=SETTLE_S)
     async def post(self, params: Post, call: Call) -> Posted:

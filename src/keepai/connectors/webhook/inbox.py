@@ -20,6 +20,7 @@ from ...model.codec import Json
 from ...model.errors import PermissionDenied, Rejected
 from ..base import Call, Connector, Page, read
 from ..foreign import parse
+from ..kit.readable import readable
 from ..local.files import PAGE_BYTES, in_thread, locked, nothing_happened, size_of
 from .signature import ID, SIGNATURE, TIME, fits
 from .spool import Spool, SpoolFull, Stored
@@ -108,15 +109,15 @@ class Inbox(Connector):
         after, limit = params.get("after") or "", params.get("limit") or LIMIT_DEFAULT
         if not 1 <= limit <= LIMIT_MAX or not (after == "" or (after.isascii() and after.isdecimal())):
             raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, and after a lastCursor from before.")
-        return await asyncio.to_thread(self._listed, after, limit)
+        return await asyncio.to_thread(self._listed, after, limit, call)
 
     @read(by_id=True)
     async def get(self, params: One, call: Call) -> Delivery | None:
         """One delivery, or null if it is gone."""
         def look() -> Delivery | None:
             with nothing_happened("Deliveries cannot be read"):
-                found = self._spool.one(params["cursor"])
-            return _shown(found) if found else None
+                shown = readable([params["cursor"]], self._shown, call, "the delivery")
+            return shown[0] if shown else None
         return await asyncio.to_thread(look)
 
     async def accept(self, headers: Mapping[str, str], body: bytes) -> Receipt:
@@ -161,21 +162,26 @@ class Inbox(Connector):
         self._accepted.append(now)
         return True
 
-    def _listed(self, after: str, limit: int) -> Page[Delivery]:
-        with nothing_happened("Deliveries cannot be read"):
-            stored, more = self._spool.after(after, limit)
+    def _listed(self, after: str, limit: int, call: Call) -> Page[Delivery]:
         found: list[Delivery] = []
-        size = 0
-        for each in stored:
-            found.append(_shown(each))
-            size += size_of(found[-1])
-            if size >= PAGE_BYTES:
-                break
-        return Page(found, lastCursor=found[-1]["cursor"] if found else after or None,
-                    more=more or len(found) < len(stored))
+        passed, size = 0, 0
+        with nothing_happened("Deliveries cannot be read"):
+            cursors, more = self._spool.after(after, limit)
+            while passed < len(cursors) and size < PAGE_BYTES:
+                for shown in readable(cursors[passed : passed + 1], self._shown, call, "the delivery"):
+                    if shown is not None:  # or it has gone meanwhile
+                        found.append(shown)
+                        size += size_of(shown)
+                passed += 1
+        return Page(found, lastCursor=cursors[passed - 1] if passed else after or None,
+                    more=more or passed < len(cursors))
+
+    def _shown(self, cursor: str) -> Delivery | None:
+        stored = self._spool.one(cursor)
+        return _delivery(stored) if stored else None
 
 
-def _shown(stored: Stored) -> Delivery:
+def _delivery(stored: Stored) -> Delivery:
     body: Json = stored["body"]
     try:
         body = parse(stored["body"])

@@ -15,6 +15,7 @@ import json
 import os
 import re
 import threading
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,21 +59,21 @@ class Spool:
             sync_folder(self.folder)
             return number
 
-    def after(self, cursor: str, most: int) -> tuple[list[Stored], bool]:
-        """The deliveries after a cursor, oldest first, and whether more follow."""
+    def after(self, cursor: str, most: int) -> tuple[list[str], bool]:
+        """The cursors of the deliveries after a cursor, oldest first, and whether more follow."""
         with self._turn:
             self._look()
-            later = [each for each in self._names if each[0] > cursor]
-        return [found for each in later[:most] if (found := self._read(*each)) is not None], len(later) > most
+            later = [number for number, _ in self._names if number > cursor]
+        return later[:most], len(later) > most
 
     def one(self, cursor: str) -> Stored | None:
-        """One delivery, or None if it is gone."""
+        """One delivery, or None if it is gone; a ValueError if its file is damaged."""
         with self._turn:
             self._look()
-            digest = dict(self._names).get(cursor)
-        return self._read(cursor, digest) if digest else None
-
-    def _read(self, number: str, digest: str) -> Stored | None:
+            place = bisect_left(self._names, (cursor, ""))
+            number, digest = self._names[place] if place < len(self._names) else ("", "")
+        if number != cursor:
+            return None
         try:
             found: Stored = json.loads((self.folder / f"{number}-{digest}.json").read_bytes())
         except FileNotFoundError:  # thrown away meanwhile
