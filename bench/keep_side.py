@@ -90,11 +90,13 @@ class Sheets(Connector):
     def __init__(self, wanted: int = 0) -> None:
         super().__init__(name="sheets")
         self.rows: list[object] = []
+        self.first: dict[str, float] = {}  # when each sheet got its first row
         self.wanted, self.full = wanted, asyncio.Event()
 
     @mutation(identity=("sheet",), target="sheet")
     async def append_row(self, params, call):  # type: ignore[no-untyped-def]
         self.rows.append(params["values"])
+        self.first.setdefault(params["sheet"], time.perf_counter())
         if len(self.rows) == self.wanted:
             self.full.set()
         return {"rowId": len(self.rows)}
@@ -272,6 +274,21 @@ async def _beside(path: Path, workflows: int, events: int) -> Figures:
         return {"runs_per_s": events / took}
 
 
+async def _fair(path: Path, workflows: int, events: int) -> Figures:
+    """So many workflows have something to do at one moment: when has the last of them had its first effect?"""
+    box, sheets = Mail(events), Sheets()
+    async with Keep(path, connectors=[box, sheets]) as keep:
+        await warm_up(keep, 4)
+        for number in range(workflows):
+            await deploy(keep, f"fair-{number}", SCRIPT.replace('sheet: "s"', f'sheet: "{number}"'))
+        began = time.perf_counter()
+        await keep.run_until_idle()
+        took = time.perf_counter() - began
+        assert len(sheets.rows) == workflows * events, f"{len(sheets.rows)} effects"
+        last = max(sheets.first.values()) - began
+        return {"runs_per_s": workflows * events / took, "last_first_part": last / took}
+
+
 async def _idle(path: Path, seconds: float = 3) -> Figures:
     """Per cent of one core that a host with nothing due uses."""
     async with Keep(path, connectors=[Mail(1), Sheets()]) as keep:
@@ -321,7 +338,7 @@ def _task(measure: Any) -> Any:
 
 TASKS = {
     each.__name__.removeprefix("_"): _task(each)
-    for each in (_runs, _latency, _start, _pending, _recover, _fill_up, _filled, _beside, _idle)
+    for each in (_runs, _latency, _start, _pending, _recover, _fill_up, _filled, _beside, _fair, _idle)
 }
 
 if __name__ == "__main__":

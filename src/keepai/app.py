@@ -285,7 +285,7 @@ class Keep:
         return self._views(self.parts.ledger.read())
 
     def _views(self, read: Reader) -> Views:
-        return Views(read, self._policy, self.known)
+        return Views(read, self._policy, self)
 
     def known(self, mutation: Mutation) -> Known:
         """What this host knows of a mutation in doubt; views know no connectors, so it is told to them."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from keepai.model.errors import Conflict
-from keepai.model.states import IllegalMove
+from keepai.model.states import IllegalMove, Status
 from tests.explore.machine import (
     APPROVAL_ACTS,
     LATE,
@@ -35,6 +35,14 @@ Label = tuple[str, ...]
 
 #: What a call may come back with; the last means that it goes on, which one call at a time may do.
 ANSWERS = ("ok", "transient", "permission", "rejected", "unknown", "odd", "hangs")
+
+
+#: What `explain` says of a host → the commits that may follow.
+SAID = {
+    "sends the approved call": ("send",), "asks afresh": ("ask_afresh",), "It goes on as soon as": ("carry_on",),
+    "looks ends it": ("abandon",), "is asked what became of it": ("found", "absent", "still_doubt"),
+    "Then it is tried again": ("carry_on",),
+}
 
 
 class Broken(AssertionError):
@@ -186,13 +194,18 @@ class Explorer:
     async def _host(self, moment: Moment) -> None:
         """The host's next commit, with everything that the script or the outside system may say to it."""
         machine, script, connector = self.machine, self.machine.script, self.machine.connector
+        said = await self._said() if moment.at == "idle" else None
         if moment.at == "idle" and not machine.host._is_due(WF):
+            if said:
+                raise self._fail("explained", f"the host is said to {said}, and does nothing", ("host",))
             return
         script.ran = connector.asked = False
         connector.verdict = VERDICTS["retry"]
         went = await self._try(("host",), machine.go_on)
         if not went:
             raise self._fail("waker", "the host finds something due and then does nothing: it would spin", ("host",))
+        if said is not None and machine.ledger.commits[0] not in said:
+            raise self._fail("explained", f"it is said to {said}, and does {machine.ledger.commits[0]}", ("host",))
         if connector.asked:
             self.graph.edges[self._here[0]].pop()
             for name, verdict in VERDICTS.items():
@@ -202,6 +215,18 @@ class Explorer:
             script.throw = True
             await self._try(("host", "throws"), machine.go_on)
             script.throw = False
+
+    async def _said(self) -> frozenset[str] | None:
+        """What `explain` says that the host does next with a run that stopped; None if there is no such run."""
+        run = self.machine.open_run()
+        if run is None or run.state is Status.ACTIVE:
+            return None
+        told, now = (await self.machine.keep.explain(run.id)).moved_by, self.machine.clock.now_ms()
+        if any("resume" in mover.acts for mover in told):
+            return frozenset()  # a person holds the workflow
+        due = [mover for mover in told if mover.due_at is None or mover.due_at <= now]
+        return frozenset(verb for mover in due for words, verbs in SAID.items() if words in mover.what
+                         for verb in verbs)
 
     async def _acts(self) -> list[str]:
         """Everything a person might do; gives what was accepted."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from keepai.engine import closures, commands, reconcile, recovery
+from keepai.engine import closures, commands, next_step, reconcile, recovery, relaunch
 from keepai.engine import mutation as sending
 from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.connection import Transaction
@@ -22,8 +22,9 @@ from keepai.ledger.transitions.mutations import Intent, Straight
 from keepai.model.errors import Transient
 from keepai.model.operations import Step
 from keepai.model.records import Approval, Mutation, Run
-from keepai.model.states import Phase
+from keepai.model.states import Phase, Reason, Status
 from keepai.runtime.base import Operation
+from keepai.views import questions
 from tests.explore.explore import Broken, Found, explore
 from tests.explore.machine import Setting
 
@@ -138,10 +139,25 @@ def did_not_happen_is_taken_early(patch: Patch) -> None:
 
 
 def doubt_is_carried_over(patch: Patch) -> None:
-    patch.setattr("keepai.engine.relaunch.DOUBTFUL", frozenset())
-    patch.setattr(
-        "keepai.engine.host.Host._reconciling", lambda self, run: self._carrying(self._now(run.workflow_id), run))
-    patch.setattr("keepai.engine.host.Host._carry_why", lambda self, now, run: "retry")
+    real = next_step.step_of_run
+
+    def step_of_run(now: next_step.Now, run: Run) -> next_step.NextStep:
+        how = relaunch.carry(run, None, now.active, Status.SUPERSEDED, "retry")
+        assert how is not None
+        return next_step.CarryOn(run, how, "") if run.reason is Reason.RECONCILIATION else real(now, run)
+
+    patch.setattr(next_step, "step_of_run", step_of_run)
+
+
+def explained_by_a_rule_of_its_own(patch: Patch) -> None:
+    real = questions.step_of_run
+
+    def step_of_run(now: next_step.Now, run: Run) -> next_step.NextStep:
+        approval = now.stopped.approval if now.stopped else None
+        approved = approval is not None and approval.status == "approved"
+        return next_step.SendApproved(run) if approved else real(now, run)
+
+    patch.setattr(questions, "step_of_run", step_of_run)
 
 
 def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
@@ -170,6 +186,7 @@ FAULTS: dict[Callable[[Patch], None], tuple[Setting, set[str]]] = {
     no_compare_and_set: (replace(SMALL, races=True), {"I11", "I8", "I3", "I9", "I14", "I15", "I16", "I22"}),
     did_not_happen_is_taken_early: (SMALL, {"I5", "I33"}),
     doubt_is_carried_over: (SMALL, {"I3", "I11"}),
+    explained_by_a_rule_of_its_own: (replace(SMALL, grant="ask", grants=True), {"explained"}),
     nobody_is_asked_about_what_was_foreseen: (replace(SMALL, grant="ask"), {"I29"}),
     what_was_foreseen_is_sent_without_its_reservation: (SMALL, {"I14"}),
 }

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from keepai import Call, Connector, Keep, Policy, Transient, read
+from keepai.engine import host
 from keepai.engine.agenda import LONGEST_SLEEP_S
-from keepai.engine.host import Host
-from keepai.engine.scheduler import TIMES_MAX, next_run_at
+from keepai.engine.next_step import Wait
+from keepai.engine.scheduler import TIMES_MAX, Taken, next_run_at
 from keepai.model.clock import iso, parse_iso
 from keepai.script.manifest import Handler, HandlerKind, Schedule
 from tests.harness import NOTHING, Story, consumer, js, producer, take_all, workflow
@@ -360,10 +361,7 @@ def test_however_many_cron_times_have_run_the_next_is_the_first_that_has_not(cou
     """I27: also where only the first of them, and the newest, are looked at."""
     minute, handler = 60_000, Handler("poll", HandlerKind.PRODUCER, ("in",), schedule=Schedule(cron="* * * * *"))
     taken = [minute * (number + 1) for number in range(count)]
-
-    def ran(name: str, after: int) -> tuple[list[int], int | None]:
-        found = [each for each in taken if each > after]
-        return found[:TIMES_MAX], max(found, default=None)
+    ran = Taken(taken[:TIMES_MAX], taken[-1] if count >= TIMES_MAX else None)
     assert next_run_at(handler, 0, Policy(), ran) == taken[-1] + minute
 
 
@@ -864,8 +862,8 @@ async def test_a_time_that_came_and_changed_nothing_does_not_keep_the_host_awake
         await story.deploy(workflow(producers={"poll": producer()}))
         await story.run()
         story.clock.advance(minutes=6)  # the producer is due, and something holds it up
-        monkeypatch.setattr(Host, "_next", lambda host, now: None)
         now = story.clock.now_ms()
+        monkeypatch.setattr(host, "next_step", lambda seen: Wait(now))
         story.keep.host.wake()
         story.keep.host._look(now)
         assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
+from ..ledger.base import Reader
 from ..ledger.rows import approval_record
 from ..ledger.transitions import approvals
 from ..ledger.transitions.approvals import Ask
@@ -18,9 +19,10 @@ from ..ledger.transitions.mutations import Intent
 from ..model.codec import canonical, digest, encode, stored
 from ..model.errors import ApprovalNeeded, NotGranted
 from ..model.operations import Kind, Step
+from ..model.permissions import Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import ApprovalStatus
-from . import failure
+from . import failure, permission
 from .parts import Parts
 from .permission import Permissions
 from .stepping import Stepper
@@ -52,30 +54,30 @@ class Standing(StrEnum):
     WAITS = "waits"  #: a person has not answered yet
     EXPIRED = "expired"  #: not answered, or not used, in time: it is asked afresh
     USABLE = "usable"  #: a person said yes to exactly this call
-    UNFIT = "unfit"  #: it was approved, but what it depends on has changed: `mutate` runs again
+    UNFIT = "unfit"  #: what the call depends on has changed since it was shown: `mutate` runs again
 
 
-def standing(parts: Parts, run: Run, approval: Approval) -> Standing:
-    """What may be done with an approval now."""
-    now = parts.clock.now_ms()
-    if now >= approval.expires_at or now < approval.created_at:  # a clock set back makes nothing valid for longer
+def standing(
+    read: Reader, run: Run, approval: Approval, at: int, active: tuple[int, int], parts: Parts | None,
+) -> Standing:
+    """What may be done with an approval at a moment. A look without a host takes its connectors to be as they were."""
+    if at >= approval.expires_at or at < approval.created_at:  # a clock set back makes nothing valid for longer
         return Standing.EXPIRED
-    if approval.status is ApprovalStatus.PENDING:
-        return Standing.WAITS
-    return Standing.USABLE if fits(parts, run, approval) else Standing.UNFIT
+    if run.number != active or not _permitted(read, run, approval, parts):
+        return Standing.UNFIT
+    return Standing.WAITS if approval.status is ApprovalStatus.PENDING else Standing.USABLE
 
 
-def fits(parts: Parts, run: Run, approval: Approval) -> bool:
-    """Whether everything that a held call depends on is as it was when it was shown."""
+def _permitted(read: Reader, run: Run, approval: Approval, parts: Parts | None) -> bool:
+    """Whether the grant, the connector, its account and what was reserved are as they were when the call was shown."""
+    if parts is None:
+        return permission.mode_of(read, run.workflow_id, approval.capability) in (Mode.ALLOW, Mode.ASK)
     intent = intent_of(approval)
     known = parts.surface.kind(approval.capability) is Kind.MUTATION
-    active = parts.ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)
-    if active is None or run.version != f"{active['major']}.{active['minor']}":
-        return False
-    if not known or _digest(parts, run, intent) != approval.digest:
+    if not known or _digest(parts, read, run, intent) != approval.digest:
         return False
     try:
-        Permissions(parts, run).check(approval.capability, stored(intent.params), may_ask=True)
+        Permissions(parts, run, read).check(approval.capability, stored(intent.params), may_ask=True)
     except NotGranted:
         return False
     return True
@@ -108,7 +110,7 @@ def intent_of(approval: Approval) -> Intent:
 
 def _ask(parts: Parts, run: Run, intent: Intent, because: str) -> Ask:
     return Ask(
-        intent, parts.account(intent.connector), because, _digest(parts, run, intent),
+        intent, parts.account(intent.connector), because, _digest(parts, parts.ledger.read(), run, intent),
         parts.clock.now_ms() + int(parts.policy.approval_s * 1000),
     )
 
@@ -119,10 +121,10 @@ def _due_anew(parts: Parts, intent: Intent) -> Intent:
     return Intent(**{**asdict(intent), "deadline_at": deadline_at})
 
 
-def _digest(parts: Parts, run: Run, intent: Intent) -> str:
+def _digest(parts: Parts, read: Reader, run: Run, intent: Intent) -> str:
     """Binds an answer to workflow, run, attempt, version, connector, account, operation, params and inputs."""
-    reserved = parts.ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
-    item = parts.ledger.read().one("item_by_id", item_id=intent.item_id) if intent.item_id else None
+    reserved = read.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    item = read.one("item_by_id", item_id=intent.item_id) if intent.item_id else None
     pinned = [[r["event_id"], r["attempt"], r["payload"]] for r in reserved]
     inputs = encode([*pinned, *([[item["id"], item["attempt"]]] if item else [])])
     return digest(

@@ -279,9 +279,12 @@ class Commands:
             by = f" by {found.decided_by}" if found.decided_by else ""
             raise Refused(f"Approval {approval_id} is {found.status}{by}; there is nothing to decide.")
         run = self.run(found.run_id)
-        if approval.standing(self._parts, run, found) is Standing.EXPIRED:
+        row, now = self.workflow(run.workflow_id), self._parts.clock.now_ms()
+        active, read = (row["major"], row["minor"]), self._parts.ledger.read()
+        standing = approval.standing(read, run, found, now, active, self._parts)
+        if standing is Standing.EXPIRED:
             raise Refused(f"Approval {approval_id} has expired; the call is shown afresh.")
-        if not approval.fits(self._parts, run, found):
+        if standing is Standing.UNFIT:
             raise Refused(
                 f"Approval {approval_id} no longer fits: since it was asked, another version was deployed, or the "
                 "account or the permission of the call was changed. The run goes on under what holds now; if it must, "
@@ -339,7 +342,8 @@ class Commands:
     def _how(self, run: Run) -> Carry:
         """How a person has a stopped run carried on, or why that cannot be."""
         row = self.workflow(run.workflow_id)
-        how = carry(self._parts, run, (row["major"], row["minor"]), Status.SUPERSEDED, "person")
+        active = row["major"], row["minor"]
+        how = carry(run, last_mutation(self._parts, run), active, Status.SUPERSEDED, "person")
         if how is None:
             raise Refused(
                 f"Run {run.id} cannot be retried: nobody knows yet whether its mutation happened. Resolve that first."
@@ -354,7 +358,8 @@ class Commands:
         handler = parts.script(run.workflow_id, run.number).manifest.handler(run.handler)
         if handler is None or run.phase is not Phase.EXECUTING:
             return now + int(parts.policy.recheck_s * 1000)
-        return scheduler.next_run_at(handler, now, parts.policy, parts.ran(run.workflow_id))
+        ran = scheduler.taken(parts.ledger.read(), run.workflow_id, handler, now)
+        return scheduler.next_run_at(handler, now, parts.policy, ran)
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:
         ends_it = run.phase is not Phase.EXECUTING  # a routine's item keeps what was applied for it, and only ends

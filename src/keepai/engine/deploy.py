@@ -143,7 +143,8 @@ def _due(parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
             continue
         known = parts.ledger.read().one("handler_get", workflow_id=workflow_id, handler=handler.name) if old else None
         ran_at = known["ran_at"] if known else None
-        due[handler.name] = scheduler.first_run_at(handler, ran_at, parts.policy, now, parts.ran(workflow_id))
+        ran = scheduler.taken(parts.ledger.read(), workflow_id, handler, now)
+        due[handler.name] = scheduler.first_run_at(handler, ran_at, parts.policy, now, ran)
     return due
 
 

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
 
-from ..ledger.base import Ledger, Reader, Row
-from ..ledger.rows import run_record
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.runs import Begin, Follow
 from ..model.errors import Conflict, LedgerStopped, Refused
-from ..model.light import light
 from ..model.records import Mutation, Run
-from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
-from . import approval, permission, reconcile, repair, retention, runner, scheduler
+from ..model.states import Status
+from . import approval, reconcile, repair, retention, runner
 from .agenda import LONGEST_SLEEP_S, Agenda
-from .approval import Standing
+from .next_step import (
+    Abandon,
+    AskAgain,
+    AskRepair,
+    CarryOn,
+    Continue,
+    LookUp,
+    NextStep,
+    Now,
+    Reschedule,
+    SendApproved,
+    Start,
+    Wait,
+    at_rest,
+    look,
+    next_step,
+)
 from .parts import Parts
 from .relaunch import carry, last_mutation
 from .telling import Teller
@@ -29,43 +41,8 @@ WATCH_S = 0.5
 _CUT_S = 0.5
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
-
-
-@light
-@dataclass(frozen=True)
-class Now:
-    """A workflow as the ledger has it at one moment."""
-
-    row: Row
-    handlers: list[Row]
-    run: Run | None
-    read: Reader
-
-    @property
-    def active(self) -> tuple[int, int]:
-        """The version that new runs have."""
-        return self.row["major"], self.row["minor"]
-
-    @property
-    def due_at(self) -> int | None:
-        """When the workflow can have something to do by itself."""
-        return scheduler.next_due_at(self.handlers, self.run) if self.row["status"] == WorkflowStatus.ACTIVE else None
-
-
-#: What to do next; gives the run to execute then, if there is one.
-Step = Callable[[], Awaitable[Run | None]]
-
-
-@light
-@dataclass(frozen=True)
-class Beginning:
-    """The step that begins a handler's run."""
-
-    ledger: Ledger
-    new: Begin
-
-    async def __call__(self) -> Run:
-        return await self.ledger.write(runs.begin, self.new)
+#: Runs of one workflow before others that wait have their turn.
+_TURN_RUNS = 2
 
 
 class Host:
@@ -80,6 +57,8 @@ class Host:
         self._agenda = Agenda()
         self._touched: set[str] = set()  # workflows in which something changed while their lane was there
         self._overtaken: Counter[str] = Counter()
+        self._waiting = 0  # lanes without a place
+        self._turns: Counter[str] = Counter()  # runs of each lane since it has its place
         self._closing, self._end_by = False, 0.0  # by when it has ended, on the loop's clock
 
     async def run_until_idle(self) -> None:
@@ -148,9 +127,9 @@ class Host:
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
                 continue
-            now = self._now(workflow_id)
-            if self._next(now) is None:
-                self._rest(now)
+            step = next_step(self._now(workflow_id))
+            if isinstance(step, Wait):
+                self._rest(workflow_id, step)
             else:
                 self._agenda.plan(workflow_id, None)
                 self._start(workflow_id)
@@ -189,7 +168,7 @@ class Host:
         run = self._now(workflow_id).run
         if run is None or run.state is not Status.ACTIVE or runner.in_flight(self._parts, run) is not None:
             return
-        how = carry(self._parts, run, run.number, Status.SUPERSEDED, "ended", run.failures)
+        how = carry(run, last_mutation(self._parts, run), run.number, Status.SUPERSEDED, "ended", run.failures)
         assert how is not None, "nothing of this run is in flight"
         await self._parts.ledger.write(runs.carry_on, run, how)
 
@@ -238,26 +217,36 @@ class Host:
                 lane.result()
 
     async def _lane(self, workflow_id: str) -> None:
-        async with self._room:
-            self._parts.ledger.crew += 1
-            try:
-                while not self._closing and await self._advance(workflow_id):
-                    pass
-            except LedgerStopped:
-                return  # whoever looks is told; nothing starts until the ledger is opened again
-            finally:
-                self._parts.ledger.crew -= 1
+        """Do everything that a workflow has to do; while others wait for a place, a few runs at a time."""
+        more = True
+        while more and not self._closing:
+            self._waiting += 1
+            async with self._room:
+                self._waiting -= 1
+                self._parts.ledger.crew += 1
+                self._turns[workflow_id] = 0
+                try:
+                    while not self._closing and (more := await self._advance(workflow_id)):
+                        if self._turn_is_over(workflow_id):
+                            break
+                except LedgerStopped:
+                    return  # whoever looks is told; nothing starts until the ledger is opened again
+                finally:
+                    self._parts.ledger.crew -= 1
+
+    def _turn_is_over(self, workflow_id: str) -> bool:
+        return self._waiting > 0 and self._turns[workflow_id] >= _TURN_RUNS
 
     async def _advance(self, workflow_id: str) -> bool:
         """Do the next thing of a workflow; False if there is none now."""
-        now = self._now(workflow_id)
-        step = self._next(now)
-        if step is None:
-            self._rest(now)
+        step = next_step(self._now(workflow_id))
+        if isinstance(step, Wait):
+            self._rest(workflow_id, step)
             return False
         try:
-            run, before = await step(), None
+            run, before = await self._do(workflow_id, step), None
             while run is not None:
+                self._turns[workflow_id] += 1
                 run, before = await runner.execute(self._parts, run, self._follow(run), before) or (None, None)
         except Conflict:  # a person was quicker: look again, but not for ever
             self._overtaken[workflow_id] += 1
@@ -267,147 +256,56 @@ class Host:
         self._overtaken.pop(workflow_id, None)
         return True
 
-    def _rest(self, now: Now) -> None:
+    def _rest(self, workflow_id: str, wait: Wait) -> None:
         """There is nothing to do now. A time that has come and changed nothing is not waited for again and again."""
-        at = now.due_at
-        later = at is not None and at > self._parts.clock.now_ms()
-        self._agenda.plan(now.row["id"], at if later else None)
+        later = wait.until is not None and wait.until > self._parts.clock.now_ms()
+        self._agenda.plan(workflow_id, wait.until if later else None)
 
     # -- what is next ------------------------------------------------------------------------------
 
-    def _next(self, now: Now) -> Step | None:
-        """What a workflow has to do now, if anything: the one place that decides it."""
-        if now.row["status"] != WorkflowStatus.ACTIVE:
-            return None
-        if far := self._far(now):
-            return partial(self._bring_near, now, far)
-        if now.run is None:
-            return self._beginning(now)
-        if now.run.state is Status.ACTIVE:
-            return partial(self._under_active_version, now, now.run)
-        if now.run.reason is Reason.RECONCILIATION:
-            return self._reconciling(now.run)
-        return self._decided(now.run) or self._carrying(now, now.run) or self._mending(now.run)
-
-    def _reconciling(self, run: Run) -> Step | None:
-        mutation = last_mutation(self._parts, run)
-        if mutation is None or not self._reconcile_due(run, mutation):
-            return None
-        return partial(self._reconcile, run, mutation)
-
-    def _reconcile_due(self, run: Run, mutation: Mutation) -> bool:
-        if mutation.status is not MutationStatus.NEEDS_RECONCILE:
-            return False
-        return run.retry_at is None or scheduler.time_has_come(run, self._parts.clock.now_ms())
-
-    def _decided(self, run: Run) -> Step | None:
-        """A run whose call a person has approved goes on with it; one that nobody answered in time is asked afresh."""
-        asked = approval.of_run(self._parts, run)
-        match approval.standing(self._parts, run, asked) if asked else None:
-            case Standing.USABLE:
-                return partial(_itself, run)
-            case Standing.EXPIRED:
-                assert asked is not None
-                return partial(approval.ask_afresh, self._parts, run, asked)
-        return None
-
-    def _carrying(self, now: Now, run: Run) -> Step | None:
-        """A stopped run goes on when its time has come, or when a new version may mend it."""
-        trigger = self._carry_why(now, run)
-        if trigger is None:
-            return None
-        how = carry(self._parts, run, now.active, Status.SUPERSEDED, trigger, run.failures if trigger == "retry" else 0)
-        if how is None:
-            return None
-        if self._parts.script(run.workflow_id, now.active).manifest.handler(run.handler) is not None:
-            return partial(self._parts.ledger.write, runs.carry_on, run, how)
-        if how.phase is not Phase.EMITTING:
-            return partial(self._parts.ledger.write, runs.abandon, run)
-        return None  # only `finish` can end it: what follows it no longer exists
-
-    def _carry_why(self, now: Now, run: Run) -> str | None:
-        if scheduler.retry_due(run, self._parts.clock.now_ms()):
-            return "retry"
-        asked = approval.of_run(self._parts, run)
-        if asked and approval.standing(self._parts, run, asked) is Standing.UNFIT:
-            return "retry"
-        if permission.granted_meanwhile(self._parts, run):
-            return "granted"
-        if permission.connected_meanwhile(self._parts, run):
-            return "connected"
-        mendable = run.reason is not Reason.INTERNAL
-        if mendable and run.number != now.active:
-            return "new_version"
-        return None
-
-    def _mending(self, run: Run) -> Step | None:
-        """A run that failed for the script's fault is handed to the repair hook, once."""
-        return partial(repair.ask_hook, self._parts, run, "maintainer") if repair.wanted(self._parts, run) else None
+    def _now(self, workflow_id: str) -> Now:
+        parts = self._parts
+        return look(parts.ledger.read(), workflow_id, parts.clock.now_ms(), parts.policy, parts)
 
     def _is_due(self, workflow_id: str) -> bool:
-        return self._next(self._now(workflow_id)) is not None
-
-    def _beginning(self, now: Now) -> Beginning | None:
-        manifest = self._parts.script(now.row["id"], now.active).manifest
-        ran = self._parts.ran(now.row["id"], now.read)
-        due = scheduler.due(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms(), ran)
-        if due is None:
-            return None
-        phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
-        new = Begin(
-            now.row["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap, due.due_at, due.next_run_at,
-        )
-        return Beginning(self._parts.ledger, new)
+        return not isinstance(next_step(self._now(workflow_id)), Wait)
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
         def follow(read: Reader, workflow: Row) -> Begin | None:
-            handlers = read.all("handler_due", workflow_id=run.workflow_id)
-            now = Now(workflow, handlers, None, read)  # no run holds it any more
-            step = self._next(now) if now.active == run.number and not self._closing else None
-            return step.new if isinstance(step, Beginning) else None
+            parts = self._parts
+            same = (workflow["major"], workflow["minor"]) == run.number
+            if not same or self._closing or self._turn_is_over(run.workflow_id):
+                return None
+            step = next_step(at_rest(read, workflow, parts.clock.now_ms(), parts.policy, parts))
+            return step.new if isinstance(step, Start) else None
         return follow
 
-    # -- doing it ----------------------------------------------------------------------------------
-
-    async def _under_active_version(self, now: Now, run: Run) -> Run:
-        """A run that was made ready to go on does so with the version that is active by then."""
-        if run.number == now.active:
-            return run
-        how = carry(self._parts, run, now.active, Status.SUPERSEDED, "new_version", run.failures)
-        manifest = self._parts.script(run.workflow_id, now.active).manifest
-        if how is None or manifest.handler(run.handler) is None:
-            return run
-        return await self._parts.ledger.write(runs.carry_on, run, how)
-
-    async def _reconcile(self, run: Run, mutation: Mutation) -> Run | None:
-        found = await reconcile.attempt(self._parts, run, mutation)
-        return await self._under_active_version(self._now(run.workflow_id), found) if found else None
-
-    async def _bring_near(self, now: Now, far: Iterable[scheduler.Nearer]) -> None:
-        for near in far:
-            await self._parts.ledger.write(
-                workflows.reschedule, now.row["id"], near.handler, near.next_run_at, near.wake_at, near.recheck_at,
-            )
+    async def _do(self, workflow_id: str, step: NextStep) -> Run | None:
+        """Do what was decided; gives the run to execute then, if there is one."""
+        parts, write = self._parts, self._parts.ledger.write
+        match step:
+            case Start(new):
+                return await write(runs.begin, new)
+            case Continue(run) | SendApproved(run):
+                return run
+            case CarryOn(run, how):
+                return await write(runs.carry_on, run, how)
+            case Abandon(run):
+                await write(runs.abandon, run)
+            case LookUp(run, mutation):
+                await reconcile.attempt(parts, run, mutation)
+            case AskAgain(run, asked):
+                await approval.ask_afresh(parts, run, asked)
+            case AskRepair(run):
+                await repair.ask_hook(parts, run, "maintainer")
+            case Reschedule(nearer):
+                for near in nearer:
+                    times = near.next_run_at, near.wake_at, near.recheck_at
+                    await write(workflows.reschedule, workflow_id, near.handler, *times)
+        return None
 
     # -- looking -----------------------------------------------------------------------------------
 
     def _workflow_ids(self) -> Iterator[str]:
         yield from (str(r["id"]) for r in self._parts.ledger.read().all("workflow_all"))
-
-    def _now(self, workflow_id: str) -> Now:
-        read = self._parts.ledger.read()
-        row, open_run = (read.one(query, workflow_id=workflow_id) for query in ("workflow_by_id", "run_open"))
-        assert row is not None, f"workflow {workflow_id} was just listed"
-        run = run_record(open_run) if open_run else None
-        return Now(row, read.all("handler_due", workflow_id=workflow_id), run, read)
-
-    def _far(self, now: Now) -> list[scheduler.Nearer]:
-        """Due times that lie too far ahead, because the clock was set back."""
-        manifest = self._parts.script(now.row["id"], now.active).manifest
-        ran = self._parts.ran(now.row["id"], now.read)
-        return scheduler.nearer(now.handlers, manifest, self._parts.policy, self._parts.clock.now_ms(), ran)
-
-
-async def _itself(run: Run) -> Run:
-    return run

@@ -18,7 +18,6 @@ from ..model.policy import Policy
 from ..runtime.base import Ended, Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .closures import Closures
-from .scheduler import TIMES_MAX, Ran
 
 TRIES_MAX = 20  # of a step, or of loading a script, whose worker process dies each time
 
@@ -57,11 +56,13 @@ class Parts:
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy
 
-    def script(self, workflow_id: str, version: tuple[int, int]) -> Loaded:
-        """A version of a workflow's script."""
+    def script(self, workflow_id: str, version: tuple[int, int], read: Reader | None = None) -> Loaded:
+        """A version of a workflow's script. Another thread than the loop's gives the reader that is its own."""
         key = (workflow_id, *version)
         if key not in self._scripts:
-            row = self.ledger.read().one("script_get", workflow_id=workflow_id, major=version[0], minor=version[1])
+            row = (read or self.ledger.read()).one(
+                "script_get", workflow_id=workflow_id, major=version[0], minor=version[1],
+            )
             if row is None:
                 raise NotFound(f"Workflow {workflow_id} has no version {version[0]}.{version[1]}.")
             script = script_record(row)
@@ -72,17 +73,6 @@ class Parts:
         """Whose data a connector acts on; empty if it has no account, or is not there."""
         found = self.connectors.get(connector)
         return found.account if found else ""
-
-    def ran(self, workflow_id: str, read: Reader | None = None) -> Ran:
-        """For which cron times the handlers of a workflow have run already."""
-        reader = read or self.ledger.read()
-
-        def of(handler: str, after: int) -> tuple[list[int], int | None]:
-            where = {"workflow_id": workflow_id, "handler": handler, "after": after}
-            times = [int(row["due_at"]) for row in reader.all("run_times", limit=TIMES_MAX, **where)]
-            newest = reader.one("run_time_newest", **where) if len(times) == TIMES_MAX else None
-            return times, int(newest["due_at"]) if newest else None
-        return of
 
     def limits(self) -> Limits:
         """Policy's limits for one step."""

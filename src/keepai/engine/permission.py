@@ -7,7 +7,7 @@ from functools import cached_property
 from ..ledger.base import Reader
 from ..model.codec import Json
 from ..model.errors import ConnectorMissing, KeepError, RuleBroken
-from ..model.operations import Kind
+from ..model.operations import Kind, Step
 from ..model.permissions import INPUTS, Grant, Judged, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
 from ..model.states import Phase, Status
@@ -75,15 +75,22 @@ class Permissions:
         return int(row["sent"]) if row else 0
 
 
-def granted_meanwhile(parts: Parts, run: Run) -> bool:
-    """Whether the rule that stopped a run was changed since it began, to one that may let it go on."""
-    capability = run.lacks
-    if capability is None or run.state is not Status.PAUSED:
+def mode_of(read: Reader, workflow_id: str, capability: str) -> Mode | None:
+    """How a capability is granted; None if it is not."""
+    rows = read.all("grant_all", workflow_id=workflow_id)
+    return next((Mode(r["mode"]) for r in rows if r["capability"] == capability), None)
+
+
+def granted_meanwhile(read: Reader, run: Run) -> bool:
+    """Whether the rule that stopped a run was changed since it began, to one that may let it go on.
+
+    A read cannot be asked for: only `allow` lets it go on."""
+    if run.lacks is None or run.state is not Status.PAUSED:
         return False
-    may_ask = parts.surface.kind(capability) is Kind.MUTATION
-    enough = (Mode.ALLOW, Mode.ASK) if may_ask else (Mode.ALLOW,)
-    grants = parts.ledger.read().all("grant_all", workflow_id=run.workflow_id)
-    return any(g["capability"] == capability and g["seq"] > run.seq and g["mode"] in enough for g in grants)
+    reads = run.error is not None and run.error.step in (Step.PRODUCER, Step.PREPARE)
+    enough = (Mode.ALLOW,) if reads else (Mode.ALLOW, Mode.ASK)
+    grants = read.all("grant_all", workflow_id=run.workflow_id)
+    return any(g["capability"] == run.lacks and g["seq"] > run.seq and g["mode"] in enough for g in grants)
 
 
 def lacking(parts: Parts, manifest: Manifest, error: KeepError) -> ConnectorMissing | None:

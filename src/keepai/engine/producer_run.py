@@ -25,8 +25,9 @@ async def execute(stepper: Stepper) -> Run | None:
 def next_run_at(stepper: Stepper) -> int:
     """When this producer is due after now."""
     parts = stepper.parts
-    ran = parts.ran(stepper.run.workflow_id)
-    return scheduler.next_run_at(stepper.handler, parts.clock.now_ms(), parts.policy, ran)
+    now = parts.clock.now_ms()
+    ran = scheduler.taken(parts.ledger.read(), stepper.run.workflow_id, stepper.handler, now)
+    return scheduler.next_run_at(stepper.handler, now, parts.policy, ran)
 
 
 def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:

@@ -13,7 +13,7 @@ from ..model.records import Run
 from ..model.states import Status
 from . import failure, reconcile
 from .parts import Parts
-from .relaunch import carry
+from .relaunch import carry, last_mutation
 from .runner import in_flight
 
 
@@ -62,7 +62,7 @@ async def _carry_on(parts: Parts, run: Run) -> None:
     active = (workflow["major"], workflow["minor"])
     if parts.script(run.workflow_id, active).manifest.handler(run.handler) is None:
         active = run.number  # it ends under the version that knows its handler
-    how = carry(parts, run, active, Status.CRASHED, "recovery", run.failures)
+    how = carry(run, last_mutation(parts, run), active, Status.CRASHED, "recovery", run.failures)
     assert how is not None, "nothing of this run is in flight"
     await parts.ledger.write(runs.carry_on, run, how)
 

@@ -24,10 +24,9 @@ def last_mutation(parts: Parts, run: Run) -> Mutation | None:
 
 
 def carry(
-    parts: Parts, run: Run, active: tuple[int, int], leaves: Status, trigger: str, failures: int = 0,
+    run: Run, mutation: Mutation | None, active: tuple[int, int], leaves: Status, trigger: str, failures: int = 0,
 ) -> Carry | None:
-    """How a new run carries on from `run`; None while its mutation is in doubt."""
-    mutation = last_mutation(parts, run)
+    """How a new run carries on from `run`, whose newest mutation is given; None while that is in doubt."""
     if mutation is not None and mutation.status in DOUBTFUL:
         return None
     if run.phase in (Phase.EXECUTING, Phase.PREPARING):

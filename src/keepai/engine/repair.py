@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import repairs
 from ..ledger.transitions.acts import Act, as_shown
 from ..model.codec import decode, encode
@@ -85,17 +85,17 @@ def by_command(command: Sequence[str]) -> RepairHook:
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
-def wanted(parts: Parts, run: Run) -> bool:
+def wanted(parts: Parts, read: Reader, run: Run) -> bool:
     """Whether the hook should be asked about a run: once per run, within the budget of its lineage."""
     if parts.repair is None or run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         return False
-    asked = parts.ledger.read().one("repair_of_run", run_id=run.id)
-    return asked is None and tries_left(parts, run) > 0
+    asked = read.one("repair_of_run", run_id=run.id)
+    return asked is None and tries_left(parts, run, read) > 0
 
 
-def tries_left(parts: Parts, run: Run) -> int:
+def tries_left(parts: Parts, run: Run, read: Reader | None = None) -> int:
     """How many more repairs this piece of work may have."""
-    row = parts.ledger.read().one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
+    row = (read or parts.ledger.read()).one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
     return parts.policy.repairs_max - (int(row["tries"]) if row else 0)
 
 

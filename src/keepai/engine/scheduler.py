@@ -1,11 +1,11 @@
-"""What is due: pure functions of rows and the moment. Nothing here waits or writes."""
+"""What is due: functions of rows and the moment. Nothing here waits or writes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..model.light import light
 from ..model.policy import Policy
 from ..model.records import Run
@@ -27,9 +27,25 @@ class Due:
     next_run_at: int | None = None  # when the handler is due after that
 
 
-#: The cron times after a moment for which a handler has run already, oldest first, `TIMES_MAX` at most; and the newest.
-Ran = Callable[[str, int], tuple[Sequence[int], int | None]]
 TIMES_MAX = 100
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The cron times after a moment for which a handler has run already."""
+
+    times: Sequence[int]  # oldest first, `TIMES_MAX` at most
+    newest: int | None = None  # if there are as many as that
+
+
+def taken(read: Reader, workflow_id: str, handler: Handler, after: int) -> Taken | None:
+    """The same, as the ledger has it; None for a handler without a cron."""
+    if not is_cron(handler):
+        return None
+    where = {"workflow_id": workflow_id, "handler": handler.name, "after": after}
+    times = [int(row["due_at"]) for row in read.all("run_times", limit=TIMES_MAX, **where)]
+    newest = read.one("run_time_newest", **where) if len(times) == TIMES_MAX else None
+    return Taken(times, int(newest["due_at"]) if newest else None)
 
 
 @dataclass(frozen=True)
@@ -42,10 +58,12 @@ class Nearer:
     recheck_at: int | None
 
 
-def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Ran) -> Due | None:
+def due(
+    handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Mapping[str, Taken],
+) -> Due | None:
     """The handler to run now: consumers before what runs by the clock, the oldest pending event first."""
     consumers = [(h["oldest"], h) for h in handlers if h["kind"] == "consumer"]
-    ready = [(oldest, h, why) for oldest, h in consumers if (why := _consumer_why(h, now))]
+    ready = [(oldest, h, why) for oldest, h in consumers if (why := consumer_due(h, now))]
     if ready:
         _, handler, why = min(ready, key=lambda r: (r[0] is None, r[0] or 0, r[1]["handler"]))
         return Due(handler["handler"], "consumer", why)
@@ -58,40 +76,42 @@ def due(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, r
     assert declared is not None, "a version declares every handler that is present"
     return Due(
         first["handler"], first["kind"], why, _gap(first, declared, policy, now),
-        at if _is_cron(declared) and at is not None and at <= now else None, next_run_at(declared, now, policy, ran),
+        at if is_cron(declared) and at is not None and at <= now else None,
+        next_run_at(declared, now, policy, ran.get(declared.name)),
     )
 
 
-def next_run_at(handler: Handler, after: int, policy: Policy, ran: Ran) -> int:
-    """The first due time after a moment. A cron time for which a run has begun never comes again.
+def next_run_at(handler: Handler, after: int, policy: Policy, ran: Taken | None) -> int:
+    """The first due time after a moment. A cron time for which a run has begun (`ran`) never comes again.
 
     It could if the wall clock was set back. If it was set back over very many of them, the next lies after them all."""
     at = next_time(handler.schedule, after, _default_ms(policy))
-    if not _is_cron(handler):
+    if ran is None:
         return at
-    taken, newest = ran(handler.name, after)
-    for each in taken:
+    for each in ran.times:
         if each == at:
             at = next_time(handler.schedule, at, _default_ms(policy))
-    if newest is not None and len(taken) == TIMES_MAX and at > taken[-1]:
-        at = max(at, next_time(handler.schedule, newest, _default_ms(policy)))
+    if ran.newest is not None and at > ran.times[-1]:
+        at = max(at, next_time(handler.schedule, ran.newest, _default_ms(policy)))
     return at
 
 
-def first_run_at(handler: Handler, ran_at: int | None, policy: Policy, now: int, ran: Ran) -> int:
+def first_run_at(handler: Handler, ran_at: int | None, policy: Policy, now: int, ran: Taken | None) -> int:
     """When a handler is due that is new, or has another schedule than before. `ran_at` is when it ran last.
 
     An interval counts from there; one that never ran is due at once. A cron is never due before its time."""
-    if _is_cron(handler):
+    if is_cron(handler):
         return next_run_at(handler, now, policy, ran)
-    return now if ran_at is None else max(now, next_run_at(handler, ran_at, policy, ran))
+    return now if ran_at is None else max(now, next_run_at(handler, ran_at, policy, None))
 
 
-def _is_cron(handler: Handler) -> bool:
+def is_cron(handler: Handler) -> bool:
+    """Whether a handler runs at times of the calendar."""
     return handler.schedule is not None and handler.schedule.cron is not None
 
 
-def _consumer_why(handler: Row, now: int) -> str | None:
+def consumer_due(handler: Row, now: int) -> str | None:
+    """Why a consumer should look now, if it should."""
     if handler["oldest"] is not None:
         if handler["observed"] is None or handler["touched"] > handler["observed"]:
             return "event"
@@ -137,7 +157,9 @@ def time_has_come(run: Run, now: int) -> bool:
     return run.retry_at is not None and (run.retry_at <= now or now < run.updated_at)
 
 
-def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Ran) -> list[Nearer]:
+def nearer(
+    handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int, ran: Mapping[str, Taken],
+) -> list[Nearer]:
     """Due times that are further ahead than their own schedule allows, brought near."""
     wake_latest, recheck_latest = now + int(policy.wake_latest_s * 1000), now + int(policy.recheck_s * 1000)
     found = []
@@ -146,14 +168,16 @@ def nearer(handlers: Sequence[Row], manifest: Manifest, policy: Policy, now: int
         if handler is None:
             continue
         due = row["next_run_at"], row["wake_at"], row["recheck_at"]
-        scheduled = _scheduled(handler, due[0], policy, now, ran)
+        scheduled = _scheduled(handler, due[0], policy, now, ran.get(handler.name))
         near = scheduled, _least(due[1], wake_latest), _least(due[2], recheck_latest)
         if near != due:
             found.append(Nearer(row["handler"], *near))
     return found
 
 
-def _scheduled(handler: Handler, due_at: int | None, policy: Policy, now: int, ran: Ran) -> int | None:
+def _scheduled(
+    handler: Handler, due_at: int | None, policy: Policy, now: int, ran: Taken | None,
+) -> int | None:
     """A due time by a schedule, not further ahead than the next one from now on."""
     if due_at is None or due_at <= next_time(handler.schedule, now, _default_ms(policy)):
         return due_at

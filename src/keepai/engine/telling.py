@@ -174,7 +174,7 @@ class Teller:
         read = self._parts.ledger.read()
         run, tried = read.one("run_by_id", run_id=asked.run_id), read.one("repair_of_run", run_id=asked.run_id)
         under_way = tried is not None and tried["status"] == RepairStatus.ASKED
-        return under_way or (run is not None and repair.wanted(self._parts, run_record(run)))
+        return under_way or (run is not None and repair.wanted(self._parts, read, run_record(run)))
 
     # -- one channel -------------------------------------------------------------------------------
 

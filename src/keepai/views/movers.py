@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..engine.scheduler import next_due_at
+from ..engine.next_step import Abandon, AskRepair, CarryOn, LookUp, SendApproved, Wait, next_step
+from ..engine.scheduler import consumer_due
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..model.clock import parse_iso
@@ -72,8 +73,12 @@ class Movers:
             return self._of_next(run)
         if run.state not in OPEN:
             return self.finished()
+        if run.state is Status.ACTIVE:
+            workflow = self._workflow(run.workflow_id)
+            what = "A host runs it; if that host died, the next one that starts carries on."
+            return (*self._resume(workflow), Mover("host", what))
         seen = self._questions.seen(run, self._now)
-        return (*self._resume(seen.workflow), *self._of_open(seen))
+        return (*self._resume(seen.workflow), *self._of_stopped(seen))
 
     def of_mutation(self, mutation: Mutation, run: Run, deadline_at: int) -> tuple[Mover, ...]:
         """What lets the outcome of a mutation be known, or a sign against it be seen."""
@@ -125,9 +130,8 @@ class Movers:
             return self.finished()
         if item["held_by"] is not None:
             return self._through(self._run_of(item["held_by"]), "has it in hand")
-        workflow = self._read.one("workflow_by_id", workflow_id=item["workflow_id"])
-        assert workflow is not None, f"{item['workflow_id']} is never deleted"
-        return (*self._resume(workflow), *self._of_routine(item), *_of_left(self._read, item))
+        held = self._resume(self._workflow(item["workflow_id"]))
+        return (*held, *self._of_routine(item), *_of_left(self._read, item))
 
     def _of_routine(self, item: Row) -> tuple[Mover, ...]:
         """When the routine of an item that nobody has in hand runs again."""
@@ -147,31 +151,31 @@ class Movers:
             return self._resume(workflow)
         if run is not None:
             return self._through(run, "holds it")
-        handlers = self._read.all("handler_due", workflow_id=workflow["id"])
-        due = next_due_at(handlers, None)
-        if any(_is_offered(h) or h["queued"] for h in handlers) or (due is not None and due <= self._now):
+        step = next_step(self._questions.now(workflow["id"], self._now))
+        if not isinstance(step, Wait):
             return (Mover("host", "Something is due: the next host that looks runs it."),)
         now = Mover("person", "A person can have its producers look now.", acts=("run_now",), subject=workflow["id"])
-        at = [] if due is None else [Mover("time", "Then the next handler is due.", due)]
+        at = [] if step.until is None else [Mover("time", "Then the next handler is due.", step.until)]
         return (*at, Mover("event", "A new event in a topic that a handler takes."), now)
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _of_open(self, seen: Seen) -> tuple[Mover, ...]:
-        run = seen.run
-        if run.state is Status.ACTIVE:
-            what = "A host runs it; if that host died, the next one that starts carries on."
-            return (Mover("host", what),)
-        if seen.goes_on:
-            return (Mover("host", f"It goes on as soon as a host looks: {seen.goes_on}."),)
-        asked = self._questions.asked(seen)
+    def _of_stopped(self, seen: Seen) -> tuple[Mover, ...]:
+        run, asked = seen.run, self._questions.asked(seen)
         if asked is not None:
-            return (*self._of_repair(run), *self._of_question(seen, asked))
+            return (*self._of_repair(seen), *self._of_question(seen, asked))
+        match seen.step:
+            case LookUp():
+                return (Mover("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
+            case SendApproved():
+                return (Mover("host", "The next host that looks sends the approved call."),)
+            case CarryOn(_, _, because):
+                return (Mover("host", f"It goes on as soon as a host looks: {because}."),)
+            case Abandon():
+                what = f"The active version has no handler {run.handler!r}: the next host that looks ends it."
+                return (Mover("host", what),)
         if run.reason is Reason.RECONCILIATION:
             return (Mover("reconciliation", f"{_connector(seen)} is asked what became of it.", run.retry_at),)
-        if seen.approval is not None:
-            what = "asks afresh, for the approval has expired" if seen.expired else "sends the approved call"
-            return (Mover("host", f"The next host that looks {what}."),)
         acts = (*(("retry",) if seen.present else ()), given_up(seen))
         person = Mover("person", "Nobody must, but a person can have it tried now or give it up.", None, acts, run.id)
         return (Mover("time", "Then it is tried again.", run.retry_at), person)
@@ -195,8 +199,10 @@ class Movers:
         gone += seen.repairs.sentence() if seen.repairs else ""
         return (Mover("person", _ANSWERS[kind] + gone, None, actions, run.id, run.lacks),)
 
-    def _of_repair(self, run: Run) -> tuple[Mover, ...]:
-        tried = self._read.one("repair_of_run", run_id=run.id)
+    def _of_repair(self, seen: Seen) -> tuple[Mover, ...]:
+        if isinstance(seen.step, AskRepair):
+            return (Mover("host", "The next host that looks asks the repair hook for a new version."),)
+        tried = self._read.one("repair_of_run", run_id=seen.run.id)
         if tried is None or tried["status"] != RepairStatus.ASKED:
             return ()
         return (Mover("host", "The repair hook has the evidence and may offer a new version.", subject=tried["id"]),)
@@ -221,21 +227,24 @@ class Movers:
 
     def _of_free(self, workflow_id: str, subscriber: str) -> tuple[Mover, ...]:
         """What lets a consumer look at an event that nobody has reserved."""
-        workflow = self._read.one("workflow_by_id", workflow_id=workflow_id)
-        assert workflow is not None, f"{workflow_id} is never deleted"
         holds = self._read.one("run_open", workflow_id=workflow_id)
         if holds is not None:
             return self._through(run_record(holds), f"holds the workflow; after it, {subscriber!r} can take it")
         [handler] = [h for h in self._read.all("handler_due", workflow_id=workflow_id) if h["handler"] == subscriber]
-        return (*self._resume(workflow), *self._of_handler(handler))
+        return (*self._resume(self._workflow(workflow_id)), *self._of_handler(handler))
 
     def _of_handler(self, handler: Row) -> tuple[Mover, ...]:
         name = repr(str(handler["handler"]))
         times = [handler[at] for at in ("wake_at", "recheck_at") if handler[at] is not None]
-        if _is_offered(handler) or any(at <= self._now for at in times):
+        if consumer_due(handler, self._now) is not None:
             return (Mover("host", f"The next host that looks offers it to {name}."),)
         again = Mover("event", f"{name} left it the last time; it looks again when another event comes.")
         return (*([Mover("time", f"Then {name} looks again.", min(times))] if times else []), again)
+
+    def _workflow(self, workflow_id: str) -> Row:
+        row = self._read.one("workflow_by_id", workflow_id=workflow_id)
+        assert row is not None, f"{workflow_id} is never deleted"
+        return row
 
     def _resume(self, workflow: Row) -> tuple[Mover, ...]:
         if workflow["status"] == "active":
@@ -274,13 +283,6 @@ def _later(seen: Seen) -> tuple[Mover, ...]:
                       None, acts, id),)
     return (Mover("time", "Then nothing of it can arrive any more, and this answer is possible too.",
                   parse_iso(until), acts, id),)
-
-
-def _is_offered(handler: Row) -> bool:
-    """Whether a consumer has events that it has not seen, or took some the last time."""
-    if handler["kind"] != "consumer" or handler["oldest"] is None:
-        return False
-    return bool(handler["observed"] is None or handler["touched"] > handler["observed"] or handler["progressed"])
 
 
 def _connector(seen: Seen) -> str:

@@ -11,15 +11,17 @@ from typing import cast
 
 from ..engine.approval import in_words
 from ..engine.failure import inputs_of
+from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, step_of_run
 from ..ledger.base import Reader, Row
-from ..ledger.rows import approval_record, mutation_record
+from ..ledger.rows import mutation_record
 from ..model.clock import iso
 from ..model.codec import Json, stored
+from ..model.policy import Policy
 from ..model.records import Approval, Escalation, Mutation, Run
-from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Reason
+from ..model.states import MutationStatus, Phase, Reason
 from ..script.result_reads import result_reads
 from .repairs import Repairs, repairs_of, waiting_repair
-from .verify import Doubt, Knows
+from .verify import Doubt, HostKnows
 
 #: Kind of question → the acts that answer it.
 ACTIONS: dict[str, tuple[str, ...]] = {
@@ -41,39 +43,23 @@ _ASKED_AFRESH = "it has expired; the next host that runs asks afresh"
 
 @dataclass(frozen=True)
 class Seen:
-    """A stopped run with everything that decides what may be done about it."""
+    """A stopped run, what it does next, and everything that decides what a person may do about it."""
 
     run: Run
     workflow: Row
+    step: NextStep  # what the run does next, unless a person holds the workflow
     present: bool  # the active version has its handler
-    mutation: Mutation | None  # the newest of its lineage
+    mutation: Mutation | None  # the one that its stop is about
     approval: Approval | None  # the one that it waits for or may use
-    granted: bool  # what it lacked has been allowed meanwhile
     inputs: tuple[str, ...]
     doubt: Doubt | None
     result_read: tuple[str, ...]  # of a doubt: where the script reads the result that a person may not have
     repairs: Repairs | None  # of a fault of the script
-    now_ms: int
 
     @property
     def kind(self) -> str | None:
         """What it asks; None while it may still go on by itself."""
-        kind = _kind(self.run, self.mutation)
-        if kind is None or self.goes_on or (kind == "approval" and not self._asks):
-            return None
-        return kind
-
-    @property
-    def goes_on(self) -> str | None:
-        """Why the next host that looks carries on with it, if it does."""
-        run, active = self.run, f"{self.workflow['major']}.{self.workflow['minor']}"
-        if run.reason in (None, Reason.RECONCILIATION) or (self.mutation and self.mutation.status in DOUBTFUL):
-            return None
-        if self.granted:
-            return f"{run.lacks} has been granted since"
-        if run.version == active or run.reason is Reason.INTERNAL:
-            return None
-        return f"version {active} is active since" if self.present or not self.happened else None
+        return _kind(self.run, self.mutation) if isinstance(self.step, Wait | AskAgain | AskRepair) else None
 
     @property
     def happened(self) -> bool:
@@ -85,19 +71,15 @@ class Seen:
 
     @property
     def expired(self) -> bool:
-        """Whether an answer would come too late."""
-        return self.approval is not None and self.now_ms >= self.approval.expires_at
-
-    @property
-    def _asks(self) -> bool:
-        return self.approval is not None and self.approval.status is ApprovalStatus.PENDING
+        """Whether an answer would come too late: the next host asks again."""
+        return isinstance(self.step, AskAgain)
 
 
 class Questions:
-    """Looks at one ledger; `knows` is what a host tells about connectors, if one does."""
+    """Looks at one ledger; `host` is what one that runs knows of its connectors, if one does."""
 
-    def __init__(self, read: Reader, repairs_max: int, knows: Knows | None = None) -> None:
-        self._read, self._repairs_max, self.knows = read, repairs_max, knows
+    def __init__(self, read: Reader, policy: Policy, host: HostKnows | None = None) -> None:
+        self._read, self._policy, self._host = read, policy, host
 
     def of(self, run: Run, now_ms: int) -> Escalation | None:
         """The question that a stopped run puts; None while it may still go on by itself."""
@@ -105,23 +87,25 @@ class Questions:
 
     def asked(self, seen: Seen) -> Escalation | None:
         """The same, for a run that was looked at already."""
-        repair = None if seen.goes_on else waiting_repair(self._read, seen.run)
-        return repair or question(seen)
+        if not isinstance(seen.step, Wait | AskAgain | AskRepair):
+            return None
+        return waiting_repair(self._read, seen.run) or question(seen)
+
+    def now(self, workflow_id: str, now_ms: int) -> Now:
+        """One look at a workflow, as the host takes it."""
+        return look(self._read, workflow_id, now_ms, self._policy, self._host.parts if self._host else None)
 
     def seen(self, run: Run, now_ms: int) -> Seen:
-        """A run and what decides about it."""
-        read, where = self._read, {"workflow_id": run.workflow_id}
-        workflow = read.one("workflow_by_id", **where)
-        assert workflow is not None, f"{run.workflow_id} is never deleted"
-        handler = read.one("handler_get", handler=run.handler, **where)
-        held = read.one("approval_open", run_id=run.id)
+        """A stopped run and what decides about it."""
+        now = self.now(run.workflow_id, now_ms)
         mutation = self._mutation(run)
         doubt = self.doubt(mutation) if mutation else None
-        titles = tuple(str(row["title"]) for row in inputs_of(read, run))
+        titles = tuple(str(row["title"]) for row in inputs_of(self._read, run))
         return Seen(
-            run, workflow, bool(handler and handler["present"]), mutation, approval_record(held) if held else None,
-            self._granted(run), titles, doubt, self._result_read(run, workflow, doubt) if doubt else (),
-            repairs_of(read, run, self._repairs_max) if run.reason is Reason.LOGIC else None, now_ms,
+            run, now.workflow, step_of_run(now, run), now.manifest.handler(run.handler) is not None, mutation,
+            now.stopped.approval if now.stopped else None, titles, doubt,
+            self._result_read(run, now.workflow, doubt) if doubt else (),
+            repairs_of(self._read, run, self._policy.repairs_max) if run.reason is Reason.LOGIC else None,
         )
 
     def _result_read(self, run: Run, workflow: Row, doubt: Doubt) -> tuple[str, ...]:
@@ -147,13 +131,7 @@ class Questions:
             return None
         moves = self._read.all("look_moves", workflow_id=mutation.workflow_id, subject=mutation.id)
         asked_before = any(move["target"] == MutationStatus.NEEDS_RECONCILE for move in moves)
-        return Doubt(mutation, asked_before, self.knows(mutation) if self.knows else None)
-
-    def _granted(self, run: Run) -> bool:
-        """Whether what a run lacked was allowed since it began; less than `allow` may not be enough."""
-        wanted = run.lacks
-        rules = self._read.all("grant_all", workflow_id=run.workflow_id) if wanted else []
-        return any(r["capability"] == wanted and r["mode"] == "allow" and r["seq"] > run.seq for r in rules)
+        return Doubt(mutation, asked_before, self._host.known(mutation) if self._host else None)
 
 
 def question(seen: Seen) -> Escalation | None:

@@ -22,7 +22,7 @@ from .explain import Explainer, Explanation
 from .items import left_behind
 from .questions import Questions
 from .standing import event_record, held_record, input_record, left_by_consumers
-from .verify import Knows
+from .verify import HostKnows
 
 #: Lists give at most this many entries, if they are not asked for fewer.
 ROWS_MAX = 100_000
@@ -45,9 +45,9 @@ Logged = tuple[tuple[int, int], str, Traced]
 class Views:
     """Looks at one ledger."""
 
-    def __init__(self, read: Reader, policy: Policy, knows: Knows | None = None) -> None:
+    def __init__(self, read: Reader, policy: Policy, host: HostKnows | None = None) -> None:
         self._read, self._stale_ms = read, int(policy.stale_s * 1000)
-        self._questions = Questions(read, policy.repairs_max, knows)
+        self._questions = Questions(read, policy, host)
 
     def workflow_row(self, name_or_id: str) -> Row:
         """A workflow by its id or its name."""

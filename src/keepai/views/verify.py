@@ -1,17 +1,18 @@
 """What is known of a mutation in doubt beyond its row: who could verify it, and whether it may still arrive.
 
-Views know no connectors. A host tells what it knows through a function, `Knows`, that `app.py` makes. A look
-without a host has none: it reads from the history whether the outside system could be asked, and says of the
+Views know no connectors. A host tells what it knows (`HostKnows`). A look without a host
+has nobody to ask: it reads from the history whether the outside system could be asked, and says of the
 rest that only a running host knows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..connectors.visible import visible
+from ..engine.parts import Parts
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Mutation
@@ -31,7 +32,17 @@ class Known:
     settled: bool  # that moment has passed
 
 
-Knows = Callable[[Mutation], Known]
+class HostKnows(Protocol):
+    """A host that tells what it knows beside its ledger."""
+
+    @property
+    def parts(self) -> Parts:
+        """What it is configured with: this decides what comes next."""
+        ...
+
+    def known(self, mutation: Mutation) -> Known:
+        """What it knows of a mutation in doubt."""
+        ...
 
 
 @dataclass(frozen=True)

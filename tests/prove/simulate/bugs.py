@@ -20,6 +20,7 @@ from keepai.engine import (
     failure,
     host,
     mutation,
+    next_step,
     outside,
     producer_run,
     reconcile,
@@ -254,8 +255,8 @@ def _hold_and_tie(tx: Any, event: Any, run_id: str, entry: Any, revisions_max: i
 _carry = relaunch.carry
 
 
-def _new_version_keeps(parts: Any, run: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
-    how = _carry(parts, run, active, leaves, trigger, failures)
+def _new_version_keeps(run: Any, mutation: Any, active: Any, leaves: Any, trigger: str, failures: int = 0) -> Any:
+    how = _carry(run, mutation, active, leaves, trigger, failures)
     stale = how is not None and how.phase is Phase.PREPARING and run.phase is not Phase.PREPARING
     return replace(how, keep=True) if stale else how
 
@@ -350,14 +351,14 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
     # Who wakes whom.
     "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
-    "never_reconciled": lambda: [(host.Host, "_reconcile_due", _is(False))],
+    "never_reconciled": lambda: [(next_step, "LookUp", lambda run, mutation: next_step.Wait(run.retry_at))],
     "doubt_resets_the_count": lambda: [(failure, "stop", _doubt_resets)],
     "never_retried": lambda: [(failure, "stop", _retry_never)],
     "clock_set_back_is_believed": lambda: [
         (scheduler, "nearer", _is([])),
         (scheduler, "time_has_come", lambda run, now: run.retry_at is not None and run.retry_at <= now)],
     "new_version_keeps_what_it_did_not_choose": lambda: [
-        (m, "carry", _new_version_keeps) for m in (host, commands, recovery)],
+        (m, "carry", _new_version_keeps) for m in (next_step, commands, recovery)],
     # Hosts.
     "no_host_lock": lambda: [(HostLock, "__init__", _unlocked)],
 }

@@ -88,7 +88,7 @@ async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) 
         if short := shortage():
             say(short)
         async with host(settings) as keep, Control(keep, settings.path):
-            look = opened.enter_context(open_look(settings, keep.known))
+            look = opened.enter_context(open_look(settings, keep))
             _greet(settings, look, once)
             async with AsyncExitStack() as shown:
                 if not once:

@@ -84,7 +84,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         if short := shortage():
             log.note("host", short)
         async with host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
-            look = opened.enter_context(open_look(settings, keep.known))
+            look = opened.enter_context(open_look(settings, keep))
             narrator.catch_up(look)
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
             if hooks.origin:

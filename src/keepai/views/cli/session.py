@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...config import Settings
     from ...ledger.base import Reader
     from ..read import Views
-    from ..verify import Knows
+    from ..verify import HostKnows
 
 F = TypeVar("F", bound=Callable[..., Any])
 First: TypeAlias = "Callable[[Keep], Awaitable[None]]"
@@ -142,8 +142,8 @@ def _actor() -> str:
 
 
 @contextmanager
-def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
-    """A read-only look at the ledger of these settings; it creates nothing. `knows` is what a host here tells."""
+def open_look(settings: Settings, host: HostKnows | None = None) -> Iterator[Look]:
+    """A read-only look at the ledger of these settings; it creates nothing. `host` is one in this process."""
     from ...ledger.sqlite.connection import Statements, open_reader
     from ...ledger.sqlite.lock import mark_beside
     from ...ledger.sqlite.store import refusal
@@ -156,7 +156,7 @@ def open_look(settings: Settings, knows: Knows | None = None) -> Iterator[Look]:
     try:
         _check_schema(connection, settings.path)
         read = Statements(connection)
-        views = Views(read, settings.policy, knows)
+        views = Views(read, settings.policy, host)
         clock, older = SystemClock(), refusal(settings.path, mark, read.one("ledger_reached"))
         refused = older.message if older else None
         changed = lambda: int(connection.pragma("data_version"))  # noqa: E731

@@ -16,7 +16,7 @@ from typing import TypeVar
 from ...config import Settings
 from ...model.clock import Clock
 from ..cli.session import Look, open_look
-from ..verify import Knows
+from ..verify import HostKnows
 
 T = TypeVar("T")
 
@@ -26,8 +26,8 @@ THREADS = 2
 class Looks:
     """Looks at one ledger from several threads."""
 
-    def __init__(self, settings: Settings, clock: Clock, knows: Knows) -> None:
-        self._settings, self._clock, self._knows = settings, clock, knows
+    def __init__(self, settings: Settings, clock: Clock, host: HostKnows) -> None:
+        self._settings, self._clock, self._host = settings, clock, host
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keep-page")
         self._own, self._opened = local(), ExitStack()
 
@@ -37,7 +37,7 @@ class Looks:
 
     def open(self) -> Look:
         """A look that lasts until `close`, for the caller's own thread."""
-        return self._opened.enter_context(open_look(self._settings, self._knows))
+        return self._opened.enter_context(open_look(self._settings, self._host))
 
     def close(self) -> None:
         """Let reads under way end, then let go of the file."""

@@ -1,0 +1,274 @@
+"""What a workflow does next: one decision, as a pure function of one look at the workflow.
+
+The host does what `next_step` says. `needs_you`, `why` and the page say what it says. Nobody else decides it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ..ledger.base import Reader, Row
+from ..ledger.rows import approval_record, mutation_record, run_record
+from ..ledger.transitions.runs import Begin, Carry
+from ..model.light import light
+from ..model.policy import Policy
+from ..model.records import Approval, Mutation, Run
+from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
+from ..script import manifest as manifests
+from ..script.manifest import Manifest
+from . import approval, permission, repair, scheduler
+from .approval import Standing
+from .parts import Parts
+from .relaunch import carry
+
+# -- what can be next ------------------------------------------------------------------------------
+
+
+@light
+@dataclass(frozen=True)
+class Wait:
+    """Nothing can be done before a time, an event or a person."""
+
+    until: int | None  # when something may be due by itself; None: never
+
+
+@light
+@dataclass(frozen=True)
+class Start:
+    """A handler's run begins."""
+
+    new: Begin
+
+
+@dataclass(frozen=True)
+class Reschedule:
+    """The clock was set back: due times that lie too far ahead come near."""
+
+    nearer: Sequence[scheduler.Nearer]
+
+
+@light
+@dataclass(frozen=True)
+class Continue:
+    """An active run goes on from its phase."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """The outside system is asked what became of a mutation."""
+
+    run: Run
+    mutation: Mutation
+
+
+@dataclass(frozen=True)
+class SendApproved:
+    """The call that a person approved is sent."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class AskAgain:
+    """An approval that was not used in time is asked for anew."""
+
+    run: Run
+    approval: Approval
+
+
+@dataclass(frozen=True)
+class CarryOn:
+    """A new run carries on from a stopped one, or with the version that is active by now."""
+
+    run: Run
+    how: Carry
+    because: str
+
+
+@dataclass(frozen=True)
+class Abandon:
+    """The active version has no such handler, and nothing was sent: the run ends, and its events wait again."""
+
+    run: Run
+
+
+@dataclass(frozen=True)
+class AskRepair:
+    """The repair hook is asked to mend the script."""
+
+    run: Run
+
+
+NextStep: TypeAlias = (
+    Wait | Start | Reschedule | Continue | LookUp | SendApproved | AskAgain | CarryOn | Abandon | AskRepair
+)
+
+
+# -- what decides it -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What else decides about a run that stopped, or whose version is no longer the active one."""
+
+    mutation: Mutation | None = None  # the newest of its lineage
+    approval: Approval | None = None  # the one that it waits for or may use
+    standing: Standing | None = None  # of that approval
+    granted: bool = False  # what the run lacked was granted since
+    connected: bool = False  # the connector that it lacked is configured now
+    repairable: bool = False  # the repair hook can be asked
+
+
+@light
+@dataclass(frozen=True)
+class Now:
+    """A workflow at one moment, with everything that decides what it does next."""
+
+    at: int
+    workflow: Row
+    handlers: Sequence[Row]
+    run: Run | None  # the one that is open
+    manifest: Manifest  # of the active version
+    policy: Policy
+    cron_times: Mapping[str, scheduler.Taken]  # of each handler with a cron: the times for which it has run already
+    stopped: Stopped | None = None
+
+    @property
+    def active(self) -> tuple[int, int]:
+        """The version that new runs have."""
+        return self.workflow["major"], self.workflow["minor"]
+
+
+def look(read: Reader, workflow_id: str, at: int, policy: Policy, parts: Parts | None) -> Now:
+    """One look at a workflow. Without a host (`parts`) its connectors are taken to be as they were."""
+    row = read.one("workflow_by_id", workflow_id=workflow_id)
+    assert row is not None, f"{workflow_id} is never deleted"
+    open_run = read.one("run_open", workflow_id=workflow_id)
+    return at_rest(read, row, at, policy, parts, run_record(open_run) if open_run else None)
+
+
+def at_rest(
+    read: Reader, workflow: Row, at: int, policy: Policy, parts: Parts | None, run: Run | None = None,
+) -> Now:
+    """The same, of a workflow and its open run that were read already."""
+    workflow_id, active = workflow["id"], (workflow["major"], workflow["minor"])
+    manifest = parts.script(workflow_id, active, read).manifest if parts else _manifest(read, workflow)
+    handlers = read.all("handler_due", workflow_id=workflow_id)
+    decided = run is None or (run.state is Status.ACTIVE and run.number == active)
+    return Now(
+        at, workflow, handlers, run, manifest, policy, _cron_times(read, workflow_id, manifest, at),
+        None if decided or run is None else _stopped(read, run, at, active, parts),
+    )
+
+
+def _manifest(read: Reader, workflow: Row) -> Manifest:
+    script = read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
+    assert script is not None, f"the active version of {workflow['id']} is never deleted"
+    return manifests.from_text(script["manifest"])
+
+
+def _cron_times(read: Reader, workflow_id: str, manifest: Manifest, at: int) -> dict[str, scheduler.Taken]:
+    found = ((handler.name, scheduler.taken(read, workflow_id, handler, at)) for handler in manifest.handlers)
+    return {name: taken for name, taken in found if taken is not None}
+
+
+def _stopped(read: Reader, run: Run, at: int, active: tuple[int, int], parts: Parts | None) -> Stopped:
+    sent = read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    held = read.one("approval_open", run_id=run.id)
+    asked = approval_record(held) if held else None
+    return Stopped(
+        mutation_record(sent) if sent else None, asked,
+        approval.standing(read, run, asked, at, active, parts) if asked else None,
+        permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
+        parts is not None and repair.wanted(parts, read, run),
+    )
+
+
+# -- the decision ----------------------------------------------------------------------------------
+
+
+def next_step(now: Now) -> NextStep:
+    """What a workflow does now."""
+    if now.workflow["status"] != WorkflowStatus.ACTIVE:
+        return Wait(None)
+    if far := scheduler.nearer(now.handlers, now.manifest, now.policy, now.at, now.cron_times):
+        return Reschedule(far)
+    return _start(now) if now.run is None else step_of_run(now, now.run)
+
+
+def _start(now: Now) -> NextStep:
+    due = scheduler.due(now.handlers, now.manifest, now.policy, now.at, now.cron_times)
+    if due is None:
+        return Wait(scheduler.next_due_at(now.handlers, None))
+    phase = Phase.PREPARING if due.kind == "consumer" else Phase.EXECUTING
+    return Start(Begin(
+        now.workflow["id"], due.handler, due.kind, now.active, phase, due.trigger, due.gap, due.due_at, due.next_run_at,
+    ))
+
+
+def step_of_run(now: Now, run: Run) -> NextStep:
+    """What its open run does now, while no person holds the workflow."""
+    stopped = now.stopped or Stopped()
+    if run.state is Status.ACTIVE:
+        return _under_active_version(now, run, stopped)
+    if run.reason is Reason.RECONCILIATION:
+        open_ = stopped.mutation
+        due = run.retry_at is None or scheduler.time_has_come(run, now.at)
+        if open_ is not None and open_.status is MutationStatus.NEEDS_RECONCILE and due:
+            return LookUp(run, open_)
+        return Wait(run.retry_at)
+    if stopped.standing is Standing.USABLE:
+        return SendApproved(run)
+    if stopped.standing is Standing.EXPIRED and stopped.approval is not None:
+        return AskAgain(run, stopped.approval)
+    if carried := _carried(now, run, stopped):
+        return carried
+    return AskRepair(run) if stopped.repairable else Wait(run.retry_at)
+
+
+def _under_active_version(now: Now, run: Run, stopped: Stopped) -> NextStep:
+    """A run that was made ready to go on does so with the version that is active by then."""
+    if run.number == now.active or now.manifest.handler(run.handler) is None:
+        return Continue(run)
+    how = carry(run, stopped.mutation, now.active, Status.SUPERSEDED, "new_version", run.failures)
+    return Continue(run) if how is None else CarryOn(run, how, _new_version(now))
+
+
+def _carried(now: Now, run: Run, stopped: Stopped) -> NextStep | None:
+    """A stopped run goes on when its time has come, or when what stopped it has changed."""
+    why = _carried_because(now, run, stopped)
+    if why is None:
+        return None
+    trigger, because = why
+    failures = run.failures if trigger == "retry" else 0
+    how = carry(run, stopped.mutation, now.active, Status.SUPERSEDED, trigger, failures)
+    if how is None:
+        return None
+    if now.manifest.handler(run.handler) is not None:
+        return CarryOn(run, how, because)
+    if how.phase is not Phase.EMITTING:
+        return Abandon(run)
+    return None  # only `finish` can end it: what follows it no longer exists
+
+
+def _carried_because(now: Now, run: Run, stopped: Stopped) -> tuple[str, str] | None:
+    """The trigger of the run that carries on, and the same in words."""
+    if scheduler.retry_due(run, now.at):
+        return "retry", "it is time to try again"
+    if stopped.standing is Standing.UNFIT:
+        return "retry", "what was approved no longer fits, so mutate runs again"
+    if stopped.granted:
+        return "granted", f"{run.lacks} has been granted since"
+    if stopped.connected:
+        return "connected", "the connector that it lacked is configured now"
+    if run.reason is not Reason.INTERNAL and run.number != now.active:
+        return "new_version", _new_version(now)
+    return None
+
+
+def _new_version(now: Now) -> str:
+    return f"version {now.active[0]}.{now.active[1]} is active since"
