@@ -150,10 +150,11 @@ async def test_one_script_with_another_surface_or_other_limits_is_another(alone)
 
 
 @asynchronous
-async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(monkeypatch) -> None:
-    monkeypatch.setattr(forks, "_SCRIPTS_MAX", 2)
-    runtime = JavaScriptRuntime(workers_max=1)
+@pytest.mark.parametrize("limit", ["_SCRIPTS_MAX", "_SOURCES_MAX"])
+async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(monkeypatch, limit) -> None:
     versions = [job("return version;", before=f"const version = {number};\n") for number in range(5)]
+    monkeypatch.setattr(forks, limit, {"_SCRIPTS_MAX": 2, "_SOURCES_MAX": 2 * len(versions[0].source)}[limit])
+    runtime = JavaScriptRuntime(workers_max=1)
     seen = [value((await runtime.run(version, FakeHost())).value) for version in versions * 2]
     assert seen == [0, 1, 2, 3, 4] * 2
     assert len(runtime._free[0]._scripts) == 2
@@ -262,7 +263,7 @@ def test_an_image_holds_nothing_of_the_step_that_made_it(inside) -> None:
     script = inside.learn(1, made)
     assert "a-secret-of-one-run" in inside.run(script, made)["texts"][0]
     assert script.image is not None
-    assert not any(b"a-secret" in data for _, data in script.image.pieces)
+    assert not any(b"a-secret" in data for _, data in (*script.image.pieces, *script.image.changes))
 
 
 def test_the_images_of_a_worker_are_bounded_and_the_longest_unused_goes_first(inside, monkeypatch) -> None:
@@ -270,7 +271,7 @@ def test_the_images_of_a_worker_are_bounded_and_the_longest_unused_goes_first(in
     jobs = [job(f"return {number};") for number in range(4)]
     known = [inside.learn(number, made) for number, made in enumerate(jobs)]
     inside.run(known[0], jobs[0])
-    monkeypatch.setattr(scripts, "IMAGES_BYTES_MAX", known[0].image.bytes * 2)
+    monkeypatch.setattr(scripts, "IMAGES_BYTES_MAX", known[0].image.changed_bytes * 2)
     inside.run(known[1], jobs[1])
     inside.scripts.use(0)
     inside.run(known[2], jobs[2])

@@ -867,3 +867,17 @@ async def test_a_time_that_came_and_changed_nothing_does_not_keep_the_host_awake
         story.keep.host.wake()
         story.keep.host._look(now)
         assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S
+
+
+async def test_a_workflow_with_many_events_does_not_keep_others_from_their_first_run(tmp_path: Path) -> None:
+    async with Story(tmp_path, policy=Policy(runs_at_once_max=1)) as story:
+        for name in ("a", "b", "c"):
+            send = f'await ctx.gmail.send({{ to: "{name}", id: prepared.data.messageId }});'
+            await story.deploy(workflow(
+                name=name, producers={"poll": producer()}, consumers={"act": consumer(mutate=send)}))
+        for number in range(10):
+            story.feed.put(str(number))
+        await story.run()
+        order = [effect.params["to"] for effect in story.world.effects]
+        assert sorted(order) == ["a"] * 10 + ["b"] * 10 + ["c"] * 10
+        assert set(order[:6]) == {"a", "b", "c"}, order  # each has had a turn before one has a second

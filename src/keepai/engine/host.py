@@ -42,7 +42,7 @@ _CUT_S = 0.5
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
 #: Runs of one workflow before others that wait have their turn.
-_TURN_RUNS = 2
+_TURN_RUNS = 3
 
 
 class Host:
@@ -218,21 +218,23 @@ class Host:
 
     async def _lane(self, workflow_id: str) -> None:
         """Do everything that a workflow has to do; while others wait for a place, a few runs at a time."""
-        more = True
-        while more and not self._closing:
+        done = False
+        while not done:
             self._waiting += 1
-            async with self._room:
+            try:
+                await self._room.acquire()
+            finally:
                 self._waiting -= 1
-                self._parts.ledger.crew += 1
-                self._turns[workflow_id] = 0
-                try:
-                    while not self._closing and (more := await self._advance(workflow_id)):
-                        if self._turn_is_over(workflow_id):
-                            break
-                except LedgerStopped:
-                    return  # whoever looks is told; nothing starts until the ledger is opened again
-                finally:
-                    self._parts.ledger.crew -= 1
+            self._parts.ledger.crew += 1
+            self._turns[workflow_id] = 0
+            try:
+                while not self._turn_is_over(workflow_id) and not done:
+                    done = self._closing or not await self._advance(workflow_id)
+            except LedgerStopped:
+                return  # whoever looks is told; nothing starts until the ledger is opened again
+            finally:
+                self._parts.ledger.crew -= 1
+                self._room.release()
 
     def _turn_is_over(self, workflow_id: str) -> bool:
         return self._waiting > 0 and self._turns[workflow_id] >= _TURN_RUNS

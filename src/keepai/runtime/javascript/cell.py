@@ -20,6 +20,7 @@ from .guest import Guest, GuestCrashed
 _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
 _STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
+_BLOCK_BYTES = 512  # of memory, by which the image of a script is compared with the base
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -35,6 +36,7 @@ class Image:
     desk: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
     spare: int  # another, which a step may give away once
+    changes: tuple[tuple[int, bytes], ...] = ()  # in the image of a loaded script: where it differs from the base
 
     @classmethod
     def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int, spare: int) -> Image:
@@ -45,13 +47,15 @@ class Image:
 
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""
-        pieces, gaps = _parts(guest, self.stack_pointer)
-        return replace(self, pieces=pieces, gaps=gaps)
+        base = bytearray(self.size)
+        for start, data in self.pieces:
+            base[start : start + len(data)] = data
+        return replace(self, changes=_differences(bytes(base), _memory(guest, self.stack_pointer)))
 
     @property
-    def bytes(self) -> int:
-        """What it takes."""
-        return sum(len(data) for _, data in self.pieces)
+    def changed_bytes(self) -> int:
+        """What it takes beside the base, which all images share."""
+        return sum(len(data) for _, data in self.changes)
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ class Cell:
             guest.clear(start, end)
         for start, data in image.pieces:
             guest.write(start, data)
+        for start, data in image.changes:
+            guest.write(start, data)
         guest.set_stack_pointer(image.stack_pointer)
 
     def _limit(self, size: Size) -> None:
@@ -93,11 +99,29 @@ class Cell:
         self._limited_to = size
 
 
+def _memory(guest: Guest, stack_pointer: int) -> bytes:
+    """The whole memory of a guest at rest; all of the stack is zero."""
+    return bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
+
+
+def _differences(base: bytes, memory: bytes) -> tuple[tuple[int, bytes], ...]:
+    """Where a memory differs from another of the same size, and what it has there; in blocks, neighbours joined."""
+    differ = [at for at in range(0, len(base), _BLOCK_BYTES)
+              if base[at : at + _BLOCK_BYTES] != memory[at : at + _BLOCK_BYTES]]
+    joined: list[tuple[int, int]] = []
+    for at in differ:
+        if joined and joined[-1][1] == at:
+            joined[-1] = joined[-1][0], at + _BLOCK_BYTES
+        else:
+            joined.append((at, at + _BLOCK_BYTES))
+    return tuple((start, memory[start:end]) for start, end in joined)
+
+
 def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
     """The memory, cut into pieces of something and long gaps of zeros; all of the stack is zero, most of it a gap."""
     if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
-    memory = bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
+    memory = _memory(guest, stack_pointer)
     kept, empty = range(stack_pointer - _STACK_KEPT_BYTES, stack_pointer), bytes(_PAGE_BYTES)
     pages = range(0, len(memory), _PAGE_BYTES)
     marks = "".join("1" if at in kept or memory[at : at + _PAGE_BYTES] != empty else "0" for at in pages)

@@ -27,7 +27,8 @@ _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
 _READY_BYTES_MAX = 64 << 10
 _USED = 2  # in the number of a process's clock: all processor time (Linux)
-_SCRIPTS_MAX = 128  # that a worker knows at once
+_SCRIPTS_MAX = 1_000  # that a worker knows at once
+_SOURCES_MAX = 16 << 20  # characters of all their texts
 #: What the server needs of the environment; nothing else of it, and so no secret, reaches a worker.
 _ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
 
@@ -64,15 +65,18 @@ class Worker:
         known, first = self._scripts.pop(key, None), b""
         if known is None:
             known = (next(self._numbers), job.surface)
-            first = script_frame(known[0], job, self._forget_one())
+            first = script_frame(known[0], job, self._forgotten_for(job))
         self._scripts[key] = known
         self.link.send(first + job_frame(job, number, known[0], hand))
 
-    def _forget_one(self) -> int | None:
-        if len(self._scripts) < _SCRIPTS_MAX:
-            return None
-        number, _ = self._scripts.pop(next(iter(self._scripts)))
-        return number
+    def _forgotten_for(self, job: Job) -> list[int]:
+        """The scripts that have to go for another one, the longest unused first."""
+        gone, characters = [], sum(len(source) for source, _, _ in self._scripts) + len(job.source)
+        while self._scripts and (len(self._scripts) >= _SCRIPTS_MAX or characters > _SOURCES_MAX):
+            key = next(iter(self._scripts))
+            characters -= len(key[0])
+            gone.append(self._scripts.pop(key)[0])
+        return gone
 
 
 def _key(job: Job) -> tuple[str, int, Limits]:

@@ -172,8 +172,8 @@ class Channel:
             self._unread += more
 
 
-def script_frame(number: int, job: Job, forget: int | None) -> bytes:
-    """The frame that tells a worker of a script, and which one to forget for it."""
+def script_frame(number: int, job: Job, forget: list[int]) -> bytes:
+    """The frame that tells a worker of a script, and which ones to forget for it."""
     return pack({
         "t": "script", "script": number, "forget": forget, "source": job.source,
         "operations": {name: dict(operations) for name, operations in job.surface.operations.items()},

@@ -17,7 +17,7 @@ from .cell import Image, Size
 from .places import Places
 from .vm import Vm
 
-#: What all images of a worker may take; a small script's takes half a megabyte.
+#: What all images of a worker may take beside the base; a small script's takes about 80 kB.
 IMAGES_BYTES_MAX = 64 << 20
 _NAME = re.compile(r"\b([A-Za-z_]\w{0,30})\s?:", re.ASCII)  # of a member in an object; that of a type does no harm
 _NAMES_MAX = 200  # that an image holds ready for messages
@@ -73,7 +73,7 @@ class Scripts:
     @property
     def images_bytes(self) -> int:
         """What the images take."""
-        return sum(script.image.bytes for script in self._known.values() if script.image)
+        return sum(script.image.changed_bytes for script in self._known.values() if script.image)
 
     def _make_room(self) -> None:
         surplus = self.images_bytes - IMAGES_BYTES_MAX
@@ -81,5 +81,5 @@ class Scripts:
             if surplus <= 0:
                 return
             if script.image is not None:
-                surplus -= script.image.bytes
+                surplus -= script.image.changed_bytes
                 script.image = None

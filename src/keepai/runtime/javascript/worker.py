@@ -58,7 +58,8 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
     frame = channel.receive()
     while frame["t"] != "job":  # else it is an answer that was on its way when the step before ended
         if frame["t"] == "script":
-            scripts.forget(frame["forget"])
+            for number in frame["forget"]:
+                scripts.forget(number)
             scripts.learn(frame["script"], script_of(frame))
         frame = channel.receive()
     script = scripts.use(frame["script"])
