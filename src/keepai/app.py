@@ -13,7 +13,7 @@ from .connectors.redacted import redacted, redactor_of
 from .engine import reconcile, retention
 from .engine.closures import Closures
 from .engine.commands import Commands
-from .engine.deploy import Deployment, GrantRule, Grants
+from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
 from .engine.parts import Parts
@@ -97,11 +97,14 @@ class Keep:
 
     async def deploy(
         self, source: str, *, workflow_id: str | None = None, grants: Grants = None, author: str = "person",
-        strand: bool = False,
+        strand: bool = False, configured: Configured = None,
     ) -> Deployment:
-        """Store and activate a script; runs nothing. Raises `ScriptInvalid` with the findings."""
+        """Store and activate a script; runs nothing. Raises `ScriptInvalid` with the findings.
+
+        `configured` is what keep.toml grants, by workflow: it counts where no person has granted otherwise."""
         done = await deploy_script(
-            self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand, actor=self._actor,
+            self.parts, source, workflow_id=workflow_id, grants=grants, author=author, strand=strand,
+            actor=self._actor, configured=configured,
         )
         self.host.wake()
         return done

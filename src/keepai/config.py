@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .model.errors import ConfigError
+from .model.permissions import grant_of
 from .model.policy import Policy
 from .model.policy import settings as policy_settings
 
@@ -62,6 +63,7 @@ class Settings:
     vault: Any = None  # the secrets that the connectors were given, if one of them needs any
     hooks: tuple[str, int] = ("127.0.0.1", 7788)  # where webhooks come in, if a connector takes them
     channels: tuple[Any, ...] = ()  # by which people are told
+    grants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # workflow → capability → its rule
 
 
 def table() -> list[Setting]:
@@ -82,6 +84,8 @@ def table() -> list[Setting]:
                 "environment, never in keep.toml.", ENV_PASSPHRASE),
         Setting(ENV_NEW_PASSPHRASE, None, "The passphrase that `keep secrets rotate` locks them with from then on. "
                 "Only in the environment, never in keep.toml.", ENV_NEW_PASSPHRASE),
+        Setting("workflows.NAME.grants", None, "What a deploy grants to the workflow NAME: capability → a mode, or a "
+                "table with mode, match, ask_when, deny_when, per_run, per_day. What a person granted by hand stays."),
         Setting("notify.NAME.type", None, "How people are told what waits for them: command, email, slack, ntfy, "
                 "desktop or apprise; the table's other settings belong to that type."),
         Setting("notify.NAME.digest", None, 'When that channel gets a digest, such as "daily 08:00 Europe/Berlin".'),
@@ -105,11 +109,13 @@ def load(
     policy = _policy(source, env)
     connectors, channels = tuple(_connectors(source, make)), tuple(_channels(source, make_channel))
     repair, hooks, key_file = _repair(source), _hooks(source), _key_file(source, env.get(ENV_KEY_FILE) or None)
+    grants = {name: _grants(source, name) for name in source.section("workflows")}
     if source.problems:
         raise ConfigError("\n".join(source.problems))
     return Settings(
         file, ledger, policy, connectors, repair, password=env.get(ENV_PASSWORD) or None, key_file=key_file,
         passphrase=env.get(ENV_PASSPHRASE) or None, hooks=hooks, channels=channels,
+        grants=grants,
     )
 
 
@@ -169,7 +175,7 @@ class _Source:
 
     def check_tables(self) -> None:
         """Tables that nobody reads, and things that should be tables."""
-        known = ("keep", "policy", "connectors", "notify")
+        known = ("keep", "policy", "connectors", "workflows", "notify")
         for name, value in self.data.items():
             if name not in known:
                 shown = f"[{name}]" if isinstance(value, dict) else f"the key {name!r}"
@@ -308,6 +314,28 @@ def _number(text: str) -> object:
         except ValueError:
             continue
     return text
+
+
+def _grants(source: _Source, workflow: str) -> dict[str, Any]:
+    """What a deploy of a workflow grants: capability → its rule. `gmail.send` without quotes is a table in a table."""
+    table = source.section("workflows")[workflow]
+    if not isinstance(table, dict) or not isinstance(table.get("grants", {}), dict) or set(table) - {"grants"}:
+        source.wrong(f"[workflows.{workflow}] has one table, [workflows.{workflow}.grants].", "workflows", workflow)
+        return {}
+    found: dict[str, Any] = {}
+    for name, entry in table.get("grants", {}).items():
+        if "." not in name and not isinstance(entry, dict):
+            told = f'{name!r} is no capability. Write it so: "sheets.appendRow" = "ask".'
+            source.wrong(f"[workflows.{workflow}.grants] {told}", "workflows", workflow, "grants", name)
+            continue
+        spelled = {name: entry} if "." in name else {f"{name}.{each}": rule for each, rule in entry.items()}
+        for capability, rule in spelled.items():
+            place = ("workflows", workflow, "grants", *capability.split("."))
+            try:
+                found[capability] = grant_of(rule, capability).to_json()
+            except ConfigError as error:
+                source.wrong(f"[workflows.{workflow}.grants] {error.message}", *place)
+    return found
 
 
 def _connectors(source: _Source, make: Make | None) -> list[Any]:

@@ -158,6 +158,23 @@ def test_a_saved_script_is_the_new_version_a_broken_one_is_not_and_a_new_one_wai
     assert [each["version"] for each in place.json("status")["workflows"]] == ["2.0"]
 
 
+def test_a_saved_script_is_granted_what_keep_toml_says_and_the_terminal_says_so(place: Place, hosts: Hosts) -> None:
+    place.type("deploy", "flow.js", "--grant", "all")
+    with (place.folder / "keep.toml").open("a", encoding="utf-8") as settings:
+        settings.write('[workflows.email-to-sheets.grants]\nsheets.updateRow = "ask"\nsheets.appendRow = "deny"\n')
+    host, script = hosts(), place.folder / "flow.js"
+    address(host)
+    text = script.read_text("utf-8")
+    script.write_text(text.replace("ctx.sheets.appendRow({", "ctx.sheets.updateRow({ rowId: 'r1',"), "utf-8")
+    assert host.stderr is not None
+    told = ""
+    while "by hand" not in told:
+        told += host.stderr.readline()
+    assert "email-to-sheets 2.0 deployed" in told
+    assert "  keep.toml    sheets.updateRow: ask" in told
+    assert "sheets.appendRow: allow; keep.toml says deny" in told
+
+
 def test_a_script_that_differs_at_the_start_is_told_and_not_deployed(worked: Place, hosts: Hosts) -> None:
     with (worked.folder / "flow.js").open("a", encoding="utf-8") as script:
         script.write("// older, or newer\n")

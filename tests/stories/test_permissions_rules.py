@@ -1,13 +1,16 @@
-"""Which rule asked, and for which account a grant counts."""
+"""Which rule asked, for which account a grant counts, and what keep.toml grants."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from keepai.ledger.transitions import workflows
 from keepai.model.errors import Refused
+from keepai.model.permissions import grant_of
 from tests.harness import Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId, amount: prepared.data.payload });"
@@ -153,3 +156,24 @@ async def test_a_renewed_grant_is_an_act_of_its_own_in_the_account(tmp_path: Pat
         assert [act["detail"] for act in acts if act["act"] == "grant"] == [
             '{"account":"ann@example.com","mode":"ask"}', '{"account":"bob@example.com","mode":"ask"}',
         ]
+
+
+# What keep.toml says
+
+
+async def test_a_grant_by_hand_that_comes_between_plan_and_commit_of_a_deploy_stays(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        wf = await story.deploy(sending(), grants=READS, configured={"story": {"gmail.send": "allow"}})
+        planned = {"gmail.send": replace(grant_of("ask", "gmail.send"), configured=True)}
+        ledger, read = story.keep.parts.ledger, story.keep.parts.ledger.read()
+        await ledger.write(workflows.allow, wf, planned)
+        assert [r["mode"] for r in read.all("grant_all", workflow_id=wf)] == ["allow", "ask"]
+        await story.keep.grant(wf, "gmail.send", "deny")
+        await ledger.write(workflows.allow, wf, planned)
+        assert [r["mode"] for r in read.all("grant_all", workflow_id=wf)] == ["allow", "deny"]
+
+
+async def test_what_keep_toml_grants_counts_for_its_workflow_alone(tmp_path: Path) -> None:
+    async with Story(tmp_path) as story:
+        done = await story.keep.deploy(sending("other"), grants=READS, configured={"story": {"gmail.send": "allow"}})
+        assert (done.configured, done.not_granted) == ((), ("gmail.send",))

@@ -124,6 +124,13 @@ async def test_a_grant_for_another_account_is_shown_as_none_and_can_be_renewed(s
     assert "allow was said" not in again.body
 
 
+async def test_a_rule_of_keep_toml_is_shown_as_its_own(served: Served) -> None:
+    configured = {"lines": {"sheets.appendRow": {"mode": "allow", "per_day": 3}}}
+    wf = await served.story.deploy(LINES, grants={"feed.list": "allow"}, configured=configured)
+    page = texts((await served.get(f"/workflows/{wf}")).body)
+    assert re.search(r"sheets\.appendRow \S+ allow at most 3 per day set \S+ by keep\.toml", page)
+
+
 async def test_what_nobody_granted_is_shown_as_refused(served: Served) -> None:
     wf = await served.story.deploy(LINES, grants=None)
     told = texts((await served.get(f"/workflows/{wf}")).body)

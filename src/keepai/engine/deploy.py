@@ -25,7 +25,7 @@ from ..model.errors import (
     WorkerDied,
 )
 from ..model.operations import Kind
-from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, grant_of
+from ..model.permissions import INPUTS, Grant, Mode, check_for_inputs, check_params, from_text, grant_of
 from ..model.records import Record
 from ..script.check import check
 from ..script.findings import ERROR
@@ -38,6 +38,7 @@ AUTHORS = ("person", "planner", "maintainer")
 
 GrantRule = str | Mapping[str, object]
 Grants = str | Mapping[str, GrantRule] | None
+Configured = Mapping[str, Mapping[str, GrantRule]] | None  # workflow → what keep.toml grants it
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Deployment(Record):
     new_capabilities: tuple[str, ...]  # that the version before did not have
     not_granted: tuple[str, ...]
     must_ask: tuple[str, ...]  # that are granted with `ask`
+    configured: tuple[str, ...]  # what keep.toml changed, in words
+    overruled: tuple[str, ...]  # what keep.toml says and a person has said otherwise, which stays
     findings: tuple[Finding, ...]
 
     def to_json(self) -> dict[str, object]:  # type: ignore[override]
@@ -71,6 +74,7 @@ class Plan:
     earlier: frozenset[str]  # capabilities of the version before
     same: bool  # it is the active version already
     message_ids: MessageIds  # how it names its events
+    overruled: tuple[str, ...] = ()  # what keep.toml says and a person has said otherwise
 
     @property
     def before(self) -> tuple[int, int] | None:
@@ -80,10 +84,12 @@ class Plan:
 
 async def deploy(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, strand: bool, actor: str,
+    configured: Configured = None,
 ) -> Deployment:
     """Store `source` as a new version of its workflow, or as a new workflow; the same source changes nothing."""
     planned = await plan(
         parts, source, workflow_id=workflow_id, grants=grants, author=author, impact="safe", strand=strand, actor=actor,
+        configured=configured,
     )
     existing = planned.existing["id"] if planned.existing else None
     if planned.same and existing:
@@ -100,7 +106,7 @@ async def deploy(
 
 async def plan(
     parts: Parts, source: str, *, workflow_id: str | None, grants: Grants, author: str, impact: str, strand: bool,
-    actor: str,
+    actor: str, configured: Configured = None,
 ) -> Plan:
     """Check a script against every rule for a new version; nothing is written."""
     held = parts.redactor.found(source) if parts.redactor is not None else None
@@ -119,17 +125,18 @@ async def plan(
         await _check_loads(parts, source, checked.findings)
         existing = _existing(parts, workflow_id, manifest.name)  # that took a while
     wanted, earlier = _wanted(parts, grants, manifest), _earlier(parts, existing)
+    settled, overruled = _configured(parts, (configured or {}).get(manifest.name, {}), wanted, existing)
     same = existing is not None and _same(parts, existing, source_hash)
     if existing is not None and not same:
         _check_successor(parts, existing, manifest, earlier, author, strand)
     version = Version(
         name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
         impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
-        handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(parts, existing, manifest), grants=wanted,
-        actor=actor,
+        handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(parts, existing, manifest),
+        grants=wanted | settled, actor=actor,
     )
     number = _number(existing) if existing and same else _next_number(existing, author)
-    return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids)
+    return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled)
 
 
 def _due(parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
@@ -197,6 +204,23 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
         grants = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value)
     return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in grants.items()}
+
+
+def _configured(
+    parts: Parts, rules: Mapping[str, GrantRule], wanted: Mapping[str, Grant], row: Row | None,
+) -> tuple[dict[str, Grant], tuple[str, ...]]:
+    """What keep.toml changes, and what it says in vain: a rule that a person set by hand stays."""
+    rows = parts.ledger.read().all("grant_all", workflow_id=row["id"]) if row else []
+    there = {r["capability"]: from_text(r["rule"], r["account"], r["configured"]) for r in rows} | dict(wanted)
+    changed, overruled = {}, []
+    for capability, rule in rules.items():
+        said = replace(bound(parts, capability, grant_of(rule, capability)), configured=True)
+        before = there.get(capability)
+        if before is None or (before.configured and before != said):
+            changed[capability] = said
+        elif not before.configured and before.to_text() != said.to_text():
+            overruled.append(f"{capability}: {before.in_words}; keep.toml says {said.in_words}")
+    return changed, tuple(overruled)
 
 
 def bound(parts: Parts, capability: str, rule: Grant) -> Grant:
@@ -280,16 +304,23 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
     return handler.name if handler else None
 
 
-def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
-    modes = {
+def modes_of(parts: Parts, workflow_id: str) -> dict[str, str]:
+    """Capability → its mode, of every rule that counts for the account that its connector has now."""
+    return {
         r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)
         if r["account"] == parts.account(r["capability"].partition(".")[0])
     }
+
+
+def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+    modes = modes_of(parts, workflow_id)
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(
         workflow_id, planned.manifest.name, "{}.{}".format(*planned.number), before, not planned.same, needed,
         tuple(c for c in needed if c not in planned.earlier),
         tuple(c for c in needed if modes.get(c, "deny") == "deny"),
-        tuple(c for c in needed if modes.get(c) == "ask"), planned.findings,
+        tuple(c for c in needed if modes.get(c) == "ask"),
+        tuple(f"{c}: {rule.in_words}" for c, rule in planned.version.grants.items() if rule.configured),
+        planned.overruled, planned.findings,
     )

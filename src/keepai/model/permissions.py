@@ -101,6 +101,11 @@ class Grant:
         return tuple(told)
 
     @property
+    def in_words(self) -> str:
+        """The mode, and what narrows it."""
+        return ", ".join((self.mode.value, *self.limits))
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The params that the rule looks at."""
         return (*self.match, *(each.path for each in (*self.ask_when, *self.deny_when)))

@@ -63,7 +63,7 @@ _SHOWN: Types = (int, type(None))
 
 #: Act → its parameters. Each is the method of that name.
 ACTS: Mapping[str, Act] = MappingProxyType({
-    "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,)),
+    "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,), configured=(dict,)),
     "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=(str, type(None)), note=_TEXT),
     "pause": _act(_WORKFLOW, shown=_SHOWN),
     "resume": _act(_WORKFLOW, shown=_SHOWN),

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from ..app import Keep
 from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
-from ..engine.deploy import Deployment, Grants
+from ..engine.deploy import Configured, Deployment, Grants, modes_of
 from ..ledger.sqlite.copies import copy
 from ..model.codec import Json
 from ..model.errors import Transient
@@ -80,6 +80,7 @@ class Rehearsal(Record):
 
 async def rehearse(
     path: Path, source: str, grants: Grants, connectors: Sequence[Connector], policy: Policy, strand: bool = False,
+    configured: Configured = None,
 ) -> Rehearsal:
     """Try a script on a copy of the ledger at `path`, if there is one. Raises what a deploy would."""
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
@@ -88,7 +89,9 @@ async def rehearse(
         stage = Stage()
         muted = [Muted(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=policy) as keep:
-            return await _rehearse(keep, source, grants, strand, stage)
+            others = await keep.workflows()
+            deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
+            return await _rehearse(keep, source, deployed, others, stage)
 
 
 def _copy(path: Path, target: Path) -> None:
@@ -104,10 +107,10 @@ class Stage:
     more: bool = False
 
 
-async def _rehearse(keep: Keep, source: str, grants: Grants, strand: bool, stage: Stage) -> Rehearsal:
-    others = await keep.workflows()
-    deployed = await keep.deploy(source, grants=grants, strand=strand)
-    workflow_id, real = deployed.workflow_id, _modes(keep, deployed.workflow_id)
+async def _rehearse(
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Stage,
+) -> Rehearsal:
+    workflow_id, real = deployed.workflow_id, modes_of(keep.parts, deployed.workflow_id)
     await _leave_alone(keep, others, workflow_id)
     input, mutation, run = (_newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs"))
     await keep.deploy(source, grants=_everything(keep, source))
@@ -181,11 +184,6 @@ async def _stops(keep: Keep, workflow_id: str, rests: set[str]) -> list[Stop]:
         return stops
     return [Stop(each.blocked_status, "it is tried again later") for each in await keep.workflows()
             if each.id == workflow_id and each.blocked_status]
-
-
-def _modes(keep: Keep, workflow_id: str) -> dict[str, str]:
-    rows = keep.parts.ledger.read().all("grant_all", workflow_id=workflow_id)
-    return {str(row["capability"]): str(row["mode"]) for row in rows}
 
 
 async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str) -> None:

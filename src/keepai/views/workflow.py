@@ -126,4 +126,4 @@ def _permission(capability: str, used: bool, row: Row | None) -> Permission:
     if row is None:
         return Permission(capability, used, None, None, None)
     rule = from_text(row["rule"], row["account"], row["configured"])
-    return Permission(capability, used, rule, row["actor"], row["updated_at"])
+    return Permission(capability, used, rule, "keep.toml" if rule.configured else row["actor"], row["updated_at"])

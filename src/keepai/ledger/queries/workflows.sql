@@ -130,11 +130,12 @@ update handler_state set state = :state, updated_at = :now
 where workflow_id = :workflow_id and handler = :handler;
 
 -- name: grant_upsert
--- Allow, ask or deny one capability.
+-- Allow, ask or deny one capability. What keep.toml says never takes the place of what a person said.
 insert into grant_rule (workflow_id, capability, mode, rule, account, configured, seq, updated_at)
 values (:workflow_id, :capability, :mode, :rule, :account, :configured, :seq, :now)
 on conflict (workflow_id, capability) do update set mode = excluded.mode, rule = excluded.rule,
-  account = excluded.account, configured = excluded.configured, seq = excluded.seq, updated_at = excluded.updated_at;
+  account = excluded.account, configured = excluded.configured, seq = excluded.seq, updated_at = excluded.updated_at
+where excluded.configured = 0 or grant_rule.configured = 1;
 
 -- name: grant_all
 -- Every grant of a workflow.

@@ -39,7 +39,8 @@ def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: st
     """Run the workflows here, with a page to look at, until Ctrl-C.
 
     The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the
-    new version of its workflow, if that is deployed already. What it newly asks for is not granted by that.
+    new version of its workflow, if that is deployed already. What it newly asks for is not granted by that, unless
+    keep.toml grants it.
 
     With --once the exit code is 4 if a workflow waits for a person.
     """

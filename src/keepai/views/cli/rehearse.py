@@ -34,7 +34,9 @@ def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json:
     unlock(settings)
     source = read_script(file)
     try:
-        done = asyncio.run(tried(settings.path, source, grants, settings.connectors, settings.policy, strand))
+        done = asyncio.run(tried(
+            settings.path, source, grants, settings.connectors, settings.policy, strand, settings.grants,
+        ))
     except ScriptInvalid as error:
         refused(file, error, as_json)
         return 3
@@ -55,6 +57,8 @@ def _told(done: Rehearsal) -> Iterator[str]:
     new = ", ".join(deployment.new_capabilities) if deployment.before else ""
     yield from field(f"new since {deployment.before}", new)
     yield from field("not granted", ", ".join(deployment.not_granted))
+    yield from field("keep.toml", *deployment.configured)
+    yield from field("by hand", *(f"{each}, which is not used" for each in deployment.overruled))
     yield from field("came in", *(each.title for each in done.inputs))
     yield f"It would make {count(len(done.mutations), 'mutation')}." if done.mutations else (
         "It would make no mutation now.")

@@ -1,9 +1,9 @@
 """While `keep dev` runs: a script that is saved in its folder becomes the new version of its workflow.
 
 Only workflows that are deployed already: to deploy a new one, and to grant what a script newly asks for, stays a
-person's own act. A script with errors changes nothing; its findings are told, and the version before goes on. What
-was on disk at the start counts as seen: a file that differs from the active version is told once, not deployed, since
-it may be older.
+person's own act, by hand or in keep.toml. A script with errors changes nothing; its findings are told, and the version
+before goes on. What was on disk at the start counts as seen: a file that differs from the active version is told once,
+not deployed, since it may be older.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Saved:
     """Watches while it is entered."""
 
     def __init__(self, keep: Keep, settings: Settings) -> None:
-        self._keep = keep
+        self._keep, self._grants = keep, dict(settings.grants)
         self._folder = settings.file.parent if settings.file else Path()
         self._seen: dict[Path, _Seen] = {}
 
@@ -95,7 +95,7 @@ class Saved:
             say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
             return
         try:
-            done = await control.perform(self._keep, "deploy", {"source": seen.text})
+            done = await control.perform(self._keep, "deploy", {"source": seen.text, "configured": self._grants})
         except ScriptInvalid as error:
             for finding in error.findings:
                 say(shown(path.name, finding))

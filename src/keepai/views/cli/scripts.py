@@ -64,7 +64,8 @@ def deploy(
 ) -> None:
     """Store a script and make it the active version. Runs nothing.
 
-    A script with the name of a workflow that exists is a new version of it.
+    A script with the name of a workflow that exists is a new version of it. What keep.toml grants the workflow is
+    granted, unless a person has granted otherwise by hand, or does so now with --grant.
 
     With --dry-run the script runs on a copy of the ledger that is thrown away: it reads for real, every mutation is
     shown and none is sent. Each gives a made-up result of its type, and the script goes on with that; what comes after
@@ -76,7 +77,8 @@ def deploy(
 
         sys.exit(rehearse(session, file, wanted, strand, as_json))
     try:
-        done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand)
+        configured = dict(session.settings().grants)
+        done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
     except ScriptInvalid as error:
         refused(file, error, as_json)
         sys.exit(3)
@@ -123,6 +125,8 @@ def deployed(done: dict[str, Any]) -> list[str]:
     allowed = [each for each in done["capabilities"] if each not in (*done["not_granted"], *done["must_ask"])]
     lines += [f"  may use      {', '.join(allowed)}"] if allowed else []
     lines += [f"  must ask     {', '.join(done['must_ask'])}"] if done["must_ask"] else []
+    lines += [f"  keep.toml    {plain(each)}" for each in done["configured"]]
+    lines += [f"  by hand      {plain(each)}, which is not used: keep grant changes it" for each in done["overruled"]]
     if done["before"] and done["new_capabilities"]:
         lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
     lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
