@@ -7,9 +7,6 @@ from pathlib import Path
 import pytest
 
 from keepai import Policy, Transient
-from keepai.engine.trace import Trace
-from keepai.model.operations import Step
-from keepai.testing import ManualClock
 from tests.harness import Story, consumer, producer, workflow
 from tests.routines import each, items, routine, sent
 
@@ -135,7 +132,7 @@ REFUSED = {
     "one input too many": (publishing("""
       for (let n = 0; n < 41; n++) ctx.registerInput({ source: "feed", type: "item", id: "i" + n, title: "x" });
     """), Policy(events_per_run_max=40), "40 inputs"),
-    "payloads that are too large together": (many(5, 300), Policy(events_bytes_per_run_max=1000), "1,000 bytes"),
+    "payloads that are too large together": (many(5, 300), Policy(run_bytes_max=1000), "1,000 bytes"),
 }
 
 
@@ -151,15 +148,3 @@ async def test_what_a_run_may_hold_in_memory_has_a_limit(
         assert run.error is not None
         assert said in run.error.message
         assert await story.ids(wf, "in") == []
-
-
-def test_a_trace_that_grew_large_keeps_the_calls_and_cuts_what_they_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.engine.trace._HELD_MAX", 1000)
-    trace = Trace("run_1", ManualClock(), 4096, 0)
-    for _ in range(10):
-        trace.call(Step.PRODUCER, "feed.list", "{}", "x" * 400, None, 1)
-    lines = trace.take()
-    assert [len(line.answer or "") for line in lines[:3]] == [400, 400, 400]
-    assert all("400 characters" in (line.answer or "") for line in lines[3:])
-    trace.call(Step.PRODUCER, "feed.list", "{}", "x" * 400, None, 1)
-    assert [len(line.answer or "") for line in trace.take()] == [400]

@@ -19,7 +19,7 @@ from ..runtime.base import Operation
 from . import approval, chain, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE, check_fits
-from .producer_run import kept_state
+from .producer_run import grows, kept_state
 from .relaunch import last_mutation
 from .stepping import Stepper, fixed_by
 
@@ -70,7 +70,7 @@ async def _chosen(stepper: Stepper) -> tuple[Prepared, Straight | None]:
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen = result.wishes, ended.ahead
-    prepared = Prepared(stepper.begun_ms, result.text, result.wanted)
+    prepared = Prepared(stepper.begun_ms, result.text, result.wanted, stepper.parts.policy.run_bytes_max)
     return prepared, _straight(stepper) if result.wanted else None
 
 
@@ -147,8 +147,8 @@ async def _next(stepper: Stepper) -> Run | None:
     wake_at = _wake_at(stepper)
     end = ConsumerEnd(
         publications=publications, depth=chain.depth(stepper, publications) if publications else 0,
-        revisions_max=parts.policy.revisions_max, state=state, wake_at=wake_at, recheck_at=_recheck_at(stepper),
-        trace=stepper.trace.take(),
+        revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(stepper, state), wake_at=wake_at,
+        recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
     )
     await stepper.start_prepare(state, publications)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)

@@ -16,9 +16,10 @@ from typing import Protocol
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
 from ..ledger.transitions.runs import NUMBERS
-from ..model.codec import Json, check_id, digest, shown, text_of
+from ..model.codec import Json, check_id, digest, shown, size, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
+from ..model.policy import Policy
 from ..model.records import Run
 from ..runtime.base import LogLine, Operation, Reply
 from ..script.manifest import Handler, Manifest
@@ -54,7 +55,7 @@ class Gathered:
     publications: dict[tuple[str, str], Publication] = field(default_factory=dict)
     input_ids: set[str] = field(default_factory=set)
     published: int = 0
-    published_bytes: int = 0
+    bytes: int = 0  # of all that it published and registered
 
 
 class Gate:
@@ -152,7 +153,7 @@ class Gate:
         with closing(rows):
             for row in rows:
                 event = _event(name, row)
-                left -= _size(event) + len(",")
+                left -= size(event) + len(",")
                 if shown and (left < 0 or len(shown) == limit):
                     return Reply(f"[{','.join(shown)}]", f'{{"cursor":"{last}"}}')
                 shown.append(event)
@@ -163,7 +164,7 @@ class Gate:
         name = self._subscribed(topic, "getByIds")
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
-        found, size = list[str](), 0
+        found, taken = list[str](), 0
         if len(ids) > self._parts.policy.peek_max:
             limit = self._parts.policy.peek_max
             raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
@@ -174,10 +175,10 @@ class Gate:
             )
             if row and row["status"] == "pending" and row["reserved_by"] is None:
                 found.append(_event(name, row))
-                size += _size(found[-1])
-                if size > self._parts.policy.message_bytes_max:
+                taken += size(found[-1])
+                if taken > self._parts.policy.message_bytes_max:
                     raise LimitExceeded(
-                        f"ctx.getByIds: the first {len(found):,} of these events have {size:,} bytes; the limit is "
+                        f"ctx.getByIds: the first {len(found):,} of these events have {taken:,} bytes; the limit is "
                         f"{self._parts.policy.message_bytes_max:,}. Ask for fewer ids at a time."
                     )
         return Reply(f"[{','.join(found)}]")
@@ -228,6 +229,8 @@ class Gate:
             known = self._parts.ledger.read().one(
                 "input_find", workflow_id=self._run.workflow_id, source=source, type=kind, external_id=external_id,
             )
+            if known is None:
+                self._spend(size(external_id) + size(title))
             input_id = str(known["id"]) if known else self._parts.ids.new("inp")
             self.gathered.inputs[key] = Registration(input_id, source, kind, external_id, title)
             self.gathered.input_ids.add(input_id)
@@ -243,7 +246,7 @@ class Gate:
             entry.get("payload"), what=f"the payload of {shown(message_id)}",
             bytes_max=self._parts.policy.payload_bytes_max,
         )
-        self._count_bytes(len(payload))
+        self._spend(len(names) * (size(message_id) + size(payload)))
         causes = self._causes(entry, names[0], message_id)
         for name in names:
             earlier = self.gathered.publications.get((name, message_id))
@@ -273,14 +276,10 @@ class Gate:
         if self.gathered.published > limit:
             raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Spread them over runs.")
 
-    def _count_bytes(self, more: int) -> None:
-        self.gathered.published_bytes += more
-        limit = self._parts.policy.events_bytes_per_run_max
-        if self.gathered.published_bytes > limit:
-            raise LimitExceeded(
-                f"The payloads that this run published are larger than {limit:,} bytes together, the limit. "
-                "Spread them over runs."
-            )
+    def _spend(self, more: int) -> None:
+        """Count what would be kept, before it is."""
+        self.gathered.bytes += more
+        check_spent(self.gathered.bytes, self._parts.policy)
 
     def _message_id(self, given: Json, topic: str) -> str:
         if given is not None:
@@ -347,13 +346,19 @@ def _left_out(name: str, skipped: list[str]) -> str:
     return f"ctx.{name} could not read {len(skipped):,} of what it found, and left it out: {named}"
 
 
+def check_spent(spent: int, policy: Policy) -> None:
+    """Refuse a run that would keep more than one run may."""
+    if spent > policy.run_bytes_max:
+        raise LimitExceeded(
+            f"This run published and registered more than {policy.run_bytes_max:,} bytes, the limit (policy "
+            "run_bytes_max): payloads, ids and titles count, and an event counts once for each topic. Spread it over "
+            "runs, or publish less."
+        )
+
+
 def _event(topic: str, row: Row) -> str:
     """An event as a script sees it; its payload stands there as it is kept."""
     return f'{{"messageId":{text_of(row["message_id"])},"payload":{row["payload"]},"topic":{text_of(topic)}}}'
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _after(options: Json) -> int:

@@ -11,6 +11,7 @@ from ..model.light import light
 from ..model.policy import Policy
 from ..runtime.base import Ended
 from ..script.manifest import Handler
+from .gate import TITLE_MAX
 
 _SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wakeAt?}."
 
@@ -44,14 +45,14 @@ def parse(ended: Ended, handler: Handler, policy: Policy, warn: list[str]) -> Pr
     if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
         raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
     wanted = _wanted(value["reservations"], handler, policy)
-    return PrepareResult(returned, wanted, Wishes(_title(value.get("ui")), _wake(value.get("wakeAt"), warn)))
+    return PrepareResult(returned, wanted, Wishes(_title(value.get("ui"), warn), _wake(value.get("wakeAt"), warn)))
 
 
 def wishes_of(text: str) -> Wishes:
     """What stands in a PrepareResult that was pinned earlier."""
     value = stored(text)
     assert isinstance(value, dict), "only an object is pinned"
-    return Wishes(_title(value.get("ui")), _wake(value.get("wakeAt"), []))
+    return Wishes(_title(value.get("ui"), []), _wake(value.get("wakeAt"), []))
 
 
 def _wanted(reservations: Json, handler: Handler, policy: Policy) -> tuple[tuple[str, str], ...]:
@@ -89,13 +90,16 @@ def _id(value: Json, topic: str) -> str:
         raise RuleBroken(f"{error.message} Reserve the messageId of an event that ctx.peek returned.") from None
 
 
-def _title(ui: Json) -> str | None:
+def _title(ui: Json, warn: list[str]) -> str | None:
     if ui is None:
         return None
     title = ui.get("title") if isinstance(ui, dict) else None
     if not isinstance(ui, dict) or not (title is None or isinstance(title, str)):
         raise RuleBroken("PrepareResult.ui must be an object {title: string}.")
-    return title
+    if title is None or len(title) <= TITLE_MAX:
+        return title
+    warn.append(f"ui.title has {len(title):,} characters. People see the first {TITLE_MAX:,}.")
+    return title[:TITLE_MAX]
 
 
 def _wake(value: Json, warn: list[str]) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..ledger.transitions import runs
-from ..model.codec import check_size
+from ..model.codec import check_size, size
 from ..model.operations import Step
 from ..model.records import Run
 from . import scheduler
@@ -15,10 +15,11 @@ async def execute(stepper: Stepper) -> Run | None:
     """Run the handler and commit what it brought; gives the run that begins in the same commit, if one does."""
     parts, run = stepper.parts, stepper.run
     ended, gate = await stepper.step(Step.PRODUCER, (stepper.state(),))
+    state = kept_state(parts, ended.value, stepper.handler.name)
     return await parts.ledger.write(
         runs.commit_producer, run, tuple(gate.gathered.inputs.values()),
-        tuple(gate.gathered.publications.values()), kept_state(parts, ended.value, stepper.handler.name),
-        next_run_at(stepper), stepper.trace.take(), stepper.follow, parts.policy.revisions_max,
+        tuple(gate.gathered.publications.values()), state, next_run_at(stepper), stepper.trace.take(), stepper.follow,
+        grows(stepper, state), parts.policy.revisions_max,
     )
 
 
@@ -35,3 +36,8 @@ def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
     if returned is not None:
         check_size(returned, f"the state of {handler}", parts.policy.state_bytes_max)
     return returned
+
+
+def grows(stepper: Stepper, state: str | None) -> int:
+    """By how many bytes a handler's state grows with what it returned."""
+    return 0 if state is None else size(state) - size(stepper.state())

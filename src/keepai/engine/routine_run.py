@@ -13,17 +13,17 @@ from typing import Any
 
 from ..ledger.base import Row
 from ..ledger.transitions import items, runs
-from ..model.codec import Json, check_id, encode, shown
+from ..model.codec import Json, check_id, encode, shown, size
 from ..model.errors import OutcomeUnknown, RuleBroken
 from ..model.operations import Step
 from ..model.records import Run
 from ..model.states import UNFINISHED, ItemStatus, Status
 from ..runtime.base import Fixed, Operation, Reply
 from . import approval, mutation
-from .gate import check_title
+from .gate import check_spent, check_title
 from .mutation import Unit
 from .outcome import check_fits
-from .producer_run import kept_state, next_run_at
+from .producer_run import grows, kept_state, next_run_at
 from .stepping import Stepper
 
 
@@ -44,9 +44,10 @@ async def execute(stepper: Stepper) -> Run | None:
         )
     except Suspended:
         return None
+    state = kept_state(stepper.parts, ended.value, stepper.handler.name)
     return await stepper.parts.ledger.write(
-        runs.commit_routine, stepper.run, kept_state(stepper.parts, ended.value, stepper.handler.name),
-        next_run_at(stepper), stepper.trace.take(), stepper.follow,
+        runs.commit_routine, stepper.run, state, next_run_at(stepper), stepper.trace.take(), stepper.follow,
+        grows(stepper, state),
     )
 
 
@@ -57,6 +58,7 @@ class Items:
         self._stepper = stepper
         self._current: Row | None = None
         self._suspended = False  # the run waits, and why is on record
+        self._bytes = 0  # of the items that it has begun and that are new
 
     async def with_item(self, args: tuple[Json, ...]) -> Reply:
         """`ctx.withItem` begins or ends an item."""
@@ -83,6 +85,9 @@ class Items:
         known = ledger.read().one("item_find", workflow_id=run.workflow_id, external_id=name)
         if known is not None and not _unfinished(known):
             return known
+        if known is None:
+            self._bytes += 2 * (size(name) + size(title))  # the item, and the input that stands for it
+            check_spent(self._bytes, self._stepper.parts.policy)
         return await ledger.write(items.begin_item, run, name, title)
 
     async def _end(self, external_id: Json) -> None:

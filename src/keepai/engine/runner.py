@@ -7,9 +7,9 @@ from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.runs import Follow
 from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken, in_words
 from ..model.records import Mutation, Run
-from ..model.states import AFTER_APPLIED, Status
+from ..model.states import AFTER_APPLIED, Phase, Status
 from ..script.manifest import HandlerKind
-from . import consumer_run, failure, permission, producer_run, reconcile, routine_run
+from . import consumer_run, failure, permission, producer_run, reconcile, room, routine_run
 from .parts import Parts
 from .stepping import Before, Stepper
 
@@ -40,6 +40,8 @@ async def _execute(parts: Parts, run: Run, follow: Follow, before: Before | None
         return None
     stepper = Stepper(parts, run, loaded, handler, follow, before)
     try:
+        if run.phase in (Phase.PREPARING, Phase.EXECUTING):
+            room.check(parts, run)
         following = await _EXECUTE[handler.kind](stepper)
         return None if following is None else (following, stepper.passed_on())
     except (LedgerStopped, Conflict):

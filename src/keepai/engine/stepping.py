@@ -54,7 +54,10 @@ class Stepper:
         self._left: tuple[str | None] | None = None  # the state that the run's commit leaves, if that is known
         self.begun_ms = 0  # when the last step began
         self.permissions = Permissions(parts, run)
-        self.trace = Trace(run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor)
+        self.trace = Trace(
+            run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor,
+            parts.policy.trace_bytes_per_run_max,
+        )
         self.at: Step | None = None
         self.item_id: str | None = None  # the item in whose function a routine is
         self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult

@@ -6,33 +6,44 @@ from ..connectors.redaction import Redactor
 from ..model.clock import Clock
 from ..model.codec import sound
 from ..model.operations import Step
+from ..model.policy import Policy
 from ..model.records import Traced
 
-_HELD_MAX = 64 << 20  # characters that a run keeps in memory before the rest is cut short
 _LITTLE = 100  # characters of what is cut short
+_LINE = 100  # characters that a line counts for beside what it says: an empty one is not free either
 
 
 class Trace:
-    """Collects one run's calls, logs and warnings; `take` empties it."""
+    """Collects one run's calls, logs and warnings; `take` empties it.
+
+    When they have `total_max` characters together, arguments and answers of further calls are cut short; when they have
+    twice as many, further lines are only counted. Both stand in the trace."""
 
     def __init__(
         self, run_id: str, clock: Clock, bytes_max: int, position: int, redactor: Redactor | None = None,
+        total_max: int = Policy.trace_bytes_per_run_max,
     ) -> None:
         self._run_id, self._clock, self._bytes_max, self._position = run_id, clock, bytes_max, position
-        self._redactor = redactor
+        self._redactor, self._total_max = redactor, total_max
         self._lines: list[Traced] = []
         self._warned: set[str] = set()
-        self._held = 0  # characters of arguments and answers in them
+        self._total = 0  # characters of all lines, also of those that were taken
+        self._left_out = 0
+        self._step = Step.PRODUCER  # of the last line
 
     def call(
         self, step: Step, name: str, args: str, answer: str | None, error: str | None, duration_ms: int,
     ) -> None:
         """A call and what came of it, in JSON."""
+        if self._is_full(step):
+            return
         shown_answer = None if error or answer is None else self._short(answer)
         self._add(step, "call", name, self._short(args), shown_answer, error, duration_ms)
 
     def log(self, step: Step, level: str, text: str) -> None:
         """A line that the script wrote."""
+        if self._is_full(step):
+            return
         self._add(step, "log", level, None, text, None, None)
 
     def warning(self, step: Step, text: str) -> None:
@@ -47,12 +58,25 @@ class Trace:
 
     def take(self) -> list[Traced]:
         """Everything since the last time."""
-        lines, self._lines, self._held = self._lines, [], 0
+        if self._left_out:
+            self.warning(self._step, (
+                f"{self._left_out:,} further calls and log lines of this run are not kept: what it kept has "
+                f"{2 * self._total_max:,} characters, the limit (twice policy trace_bytes_per_run_max)."
+            ))
+            self._left_out = 0
+        lines, self._lines = self._lines, []
         return lines
 
     def put_back(self, lines: list[Traced]) -> None:
         """What was taken could not be kept yet."""
         self._lines = lines + self._lines
+
+    def _is_full(self, step: Step) -> bool:
+        """Whether a further line is only counted."""
+        if self._total < 2 * self._total_max:
+            return False
+        self._left_out, self._step = self._left_out + 1, step
+        return True
 
     def _add(
         self, step: Step, kind: str, name: str, args: str | None, answer: str | None, error: str | None,
@@ -61,6 +85,7 @@ class Trace:
         self._position += 1
         if self._redactor is not None:
             answer, error = self._told(answer), self._told(error)
+        self._total += _LINE + len(args or "") + len(answer or "") + len(error or "")
         self._lines.append(Traced(
             self._run_id, self._position, step.value, kind, name, args, sound(answer) if answer else answer,
             sound(error) if error else error, duration_ms, self._clock.now_ms(),
@@ -72,7 +97,5 @@ class Trace:
     def _short(self, text: str) -> str:
         if self._redactor is not None:
             text = self._redactor.text(text)  # before it is cut: half a secret would not be found
-        most = self._bytes_max if self._held < _HELD_MAX else _LITTLE
-        shown = text if len(text) <= most else text[:most] + f"… ({len(text):,} characters)"
-        self._held += len(shown)
-        return shown
+        most = self._bytes_max if self._total < self._total_max else _LITTLE
+        return text if len(text) <= most else text[:most] + f"… ({len(text):,} characters)"

@@ -67,12 +67,13 @@ class Tx(Reader, Protocol):
         """A fresh id."""
         ...
 
-    def count(self, workflow_id: str, count: int) -> Row:
-        """Take the next numbers of a workflow's own sequence: the workflow with the last of them, as `sequence`."""
+    def count(self, workflow_id: str, count: int, *, events: int = 0, runs: int = 0, inputs: int = 0) -> Row:
+        """Take the next numbers of a workflow's own sequence, and count bytes that are kept for it from now on: the
+        workflow with the last of the numbers, as `sequence`, and all its `bytes`."""
         ...
 
-    def tick(self, workflow_id: str, count: int = 1) -> int:
-        """The next number of a workflow's own sequence, or the last of the next `count`."""
+    def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:
+        """The next number of a workflow's own sequence, or the last of the next `count`; bytes as in `count`."""
         ...
 
 
@@ -100,6 +101,10 @@ class Ledger(Protocol):
 
     def counted(self, workflow_id: str) -> int | None:
         """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
+        ...
+
+    def kept_bytes(self, workflow_id: str) -> int:
+        """How much was kept for a workflow when this host last counted in it, or is now."""
         ...
 
     def check(self) -> None:

@@ -103,13 +103,20 @@ def sound(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
+def size(text: str | None) -> int:
+    """How many bytes a text has when it is stored; nothing has none."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
     """Refuse a text over `bytes_max`, naming the limit and the size."""
     if len(text) * 4 <= bytes_max:
         return
-    size = len(text.encode("utf-8", "surrogatepass")) if isinstance(text, str) else len(text)
-    if size > bytes_max:
-        raise LimitExceeded(f"{what} has {size:,} bytes; the limit is {bytes_max:,}. Keep less in it.")
+    found = size(text) if isinstance(text, str) else len(text)
+    if found > bytes_max:
+        raise LimitExceeded(f"{what} has {found:,} bytes; the limit is {bytes_max:,}. Keep less in it.")
 
 
 def check_id(value: object, what: str, *, length_max: int = 512) -> str:

@@ -13,7 +13,8 @@ KeepError                   what happened, to what, why, what to do
 │ │ ├ NotGranted            nobody allowed this capability to the workflow
 │ │ └ VaultClosed           the secrets cannot be read or stored; says what to do
 │ ├ PreconditionFailed      it did not happen; a person must mend the world      → person
-│ │ └ ConnectorMissing      the host lacks a connector that the script was deployed with
+│ │ ├ ConnectorMissing      the host lacks a connector that the script was deployed with
+│ │ └ WorkflowFull          the ledger keeps as much for the workflow as policy allows
 │ ├ Rejected                it did not happen; the request itself is wrong       → repair
 │ └ OutcomeUnknown          it may have happened                                 → reconcile
 │   └ NoLookUp              the host lacks the connector that could be asked
@@ -199,6 +200,10 @@ class ConnectorMissing(PreconditionFailed):
     def __init__(self, message: str, capability: str, *, at: Location | None = None) -> None:
         super().__init__(message, at=at)
         self.capability = capability
+
+
+class WorkflowFull(PreconditionFailed):
+    """The ledger keeps as much for this workflow as policy allows."""
 
 
 class Rejected(ConnectorError):

@@ -101,6 +101,26 @@ class Workflow(Record):
     gaps: tuple[Gap, ...]
     next_due_at: int | None
     created_at: int
+    bytes: Kept  # what the ledger keeps for it
+
+
+@dataclass(frozen=True)
+class Kept(Record):
+    """How many bytes the ledger keeps for a workflow, and how many it may."""
+
+    events: int
+    runs: int  # with their traces, PrepareResults, mutations and handlers' states
+    inputs: int  # with items
+    most: int  # policy workflow_bytes_max
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.events + self.runs + self.inputs
+
+    @classmethod
+    def shown_too(cls) -> tuple[str, ...]:
+        return ("total",)
 
 
 @dataclass(frozen=True)
@@ -268,6 +288,7 @@ class Run(Record):
     created_at: int
     updated_at: int
     due_at: int | None = None  # the time of its cron schedule that it is for
+    bytes: int = 0  # that it has kept in the ledger so far, without what it published
 
     @property
     def status(self) -> str:

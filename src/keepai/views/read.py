@@ -13,7 +13,7 @@ from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
 from ..model.errors import NotFound, Refused
 from ..model.policy import Policy
-from ..model.records import Escalation, Event, Gap, Input, Item, Mutation, Output, Rows, Run, Traced, Workflow
+from ..model.records import Escalation, Event, Gap, Input, Item, Kept, Mutation, Output, Rows, Run, Traced, Workflow
 from ..model.states import WorkflowStatus
 from .answers import subject
 from .blast import Blast, Moment, blast
@@ -46,7 +46,7 @@ class Views:
     """Looks at one ledger."""
 
     def __init__(self, read: Reader, policy: Policy, host: HostKnows | None = None) -> None:
-        self._read, self._stale_ms = read, int(policy.stale_s * 1000)
+        self._read, self._stale_ms, self._bytes_max = read, int(policy.stale_s * 1000), policy.workflow_bytes_max
         self._questions = Questions(read, policy, host)
 
     def workflow_row(self, name_or_id: str) -> Row:
@@ -269,6 +269,9 @@ class Views:
                     for h in handlers if h["gap_since_at"] is not None), *left_by_consumers(self._read, handlers)),
             next_due_at=next_due_at(handlers, run) if row["status"] == WorkflowStatus.ACTIVE else None,
             created_at=row["created_at"],
+            bytes=Kept(
+                row["event_bytes"], row["run_bytes"] + (run.bytes if run else 0), row["input_bytes"], self._bytes_max,
+            ),
         )
 
 

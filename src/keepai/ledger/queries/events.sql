@@ -64,10 +64,11 @@ insert into event_revision (workflow_id, event_id, revision, payload, created_by
 values (:workflow_id, :event_id, :revision, :payload, :run_id, :now);
 
 -- name: event_revision_trim
--- Of the payloads that came too late for one event only the newest are kept.
+-- Of the payloads that came too late for one event only the newest are kept; how large the others were.
 delete from event_revision where workflow_id = :workflow_id and event_id = :event_id and revision <= (
   select v.revision from event_revision v where v.workflow_id = :workflow_id and v.event_id = :event_id
-  order by v.revision desc limit 1 offset :revisions_max);
+  order by v.revision desc limit 1 offset :revisions_max)
+returning octet_length(payload) as bytes;
 
 -- name: event_number
 -- One more revision of an event has come.
@@ -167,6 +168,11 @@ where r.workflow_id = :workflow_id and r.run_id = :run_id order by r.position;
 -- A retry pins the same events in the same form.
 insert into reservation (workflow_id, run_id, position, event_id, topic, message_id, attempt, revision, payload)
 select workflow_id, :new_run_id, position, event_id, topic, message_id, attempt, revision, payload
+from reservation where workflow_id = :workflow_id and run_id = :run_id;
+
+-- name: reservation_bytes
+-- How much the events that a run pinned take, as it pinned them.
+select count(*) as events, coalesce(sum(octet_length(payload) + octet_length(message_id)), 0) as bytes
 from reservation where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: event_hand_over

@@ -3,7 +3,7 @@
 
 -- name: prune_runs
 -- Runs that ended before a moment, of lineages in which nothing is open, with content that can be thrown away.
-select r.id, coalesce(length(r.prepare_result), 0) as bytes from run r
+select r.id, coalesce(octet_length(r.prepare_result), 0) as bytes from run r
 where r.workflow_id = :workflow_id and r.seq >= :first and r.seq < :until and r.updated_at < :before
   and r.status in ('committed', 'crashed', 'superseded', 'abandoned')
   and (r.prepare_result <> '' or exists (
@@ -18,7 +18,7 @@ order by r.seq;
 
 -- name: prune_events
 -- Events that ended before a moment, with payloads that can be thrown away.
-select e.id, length(e.payload) as bytes from event e
+select e.id, octet_length(e.payload) as bytes from event e
 where e.workflow_id = :workflow_id and e.seq >= :first and e.seq < :until and e.updated_at < :before
   and e.status <> 'pending'
   and (e.payload <> '' or exists (select 1 from event_revision v
@@ -36,12 +36,24 @@ delete from trace where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: prune_trace_size
 -- How much a run called and logged.
-select coalesce(sum(coalesce(length(args), 0) + coalesce(length(answer), 0)), 0) as bytes, count(*) as entries from trace
+select coalesce(sum(coalesce(octet_length(args), 0) + coalesce(octet_length(answer), 0) + coalesce(octet_length(error), 0)), 0)
+  as bytes, count(*) as entries from trace
 where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: prune_event
 -- Throw away the payload of an event that has ended.
 update event set payload = '' where id = :event_id and status <> 'pending' and updated_at < :before;
+
+-- name: prune_event_size
+-- How much of an event that has ended can be thrown away: its payload, how runs had pinned it, what came too late long ago.
+select octet_length(e.payload) as payload,
+  (select coalesce(sum(octet_length(r.payload)), 0) from reservation r
+    where r.workflow_id = e.workflow_id and r.event_id = e.id) as pinned,
+  (select coalesce(sum(octet_length(v.payload)), 0) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.created_at < :before) as held,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.created_at < :before) as revisions
+from event e where e.id = :event_id;
 
 -- name: prune_reservations
 -- The same for how runs had pinned it.

@@ -4,10 +4,10 @@
 -- name: run_insert
 -- A new attempt at a handler.
 insert into run (workflow_id, seq, id, handler, kind, major, minor, trigger, retry_of, lineage, attempt, phase, status,
-  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at)
+  prepare_result, prepared_at, outcome, failures, observed, host, epoch, created_at, updated_at, due_at, bytes)
 values (:workflow_id, :seq, :id, :handler, :kind, :major, :minor, :trigger, :retry_of, :lineage, :attempt, :phase,
   'active', :prepare_result, :prepared_at, :outcome, :failures, :observed, :host, :epoch, :created_at, :updated_at,
-  :due_at);
+  :due_at, :bytes);
 
 -- name: run_by_id
 -- One run.
@@ -48,13 +48,13 @@ where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :ep
 
 -- name: run_phase
 -- Go forward from one phase to the next.
-update run set phase = :target, outcome = coalesce(:outcome, outcome), updated_at = :now
+update run set phase = :target, outcome = coalesce(:outcome, outcome), bytes = :bytes, updated_at = :now
 where id = :run_id and phase = :source and status = 'active' and epoch = :epoch;
 
 -- name: run_stop
 -- A failure changes the status, never the phase.
 update run set status = :status, reason = :reason, error = :error, retry_at = :retry_at, failures = :failures, exhausted = :exhausted,
-  updated_at = :now
+  bytes = :bytes, updated_at = :now
 where id = :run_id and status = 'active' and phase = :phase and epoch = :epoch;
 
 -- name: run_leave
@@ -82,7 +82,7 @@ where id = :run_id and status = 'active' and epoch = :source_epoch;
 
 -- name: run_commit
 -- Everything of this run is in the ledger.
-update run set phase = 'committed', status = 'committed', updated_at = :now
+update run set phase = 'committed', status = 'committed', bytes = :bytes, updated_at = :now
 where id = :run_id and phase = :source and status = 'active' and epoch = :epoch;
 
 -- name: trace_insert

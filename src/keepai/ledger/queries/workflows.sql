@@ -1,8 +1,12 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Count further steps of this workflow's own time; whoever begins a run by it sees whether it may.
-update workflow set sequence = sequence + :count where id = :workflow_id returning id, sequence, status, major, minor;
+-- Count further steps of this workflow's own time, and bytes that are kept for it from now on; whoever begins a run by it
+-- sees whether it may.
+update workflow set sequence = sequence + :count, event_bytes = event_bytes + :events, run_bytes = run_bytes + :runs,
+  input_bytes = input_bytes + :inputs
+where id = :workflow_id
+returning id, sequence, status, major, minor, event_bytes + run_bytes + input_bytes as bytes;
 
 -- name: workflow_insert
 -- A new workflow.

@@ -234,6 +234,7 @@ class Transaction(Statements):
         self._changes, self._ids = connection.changes, ids
         self.host, self.epoch, self.now = host, epoch, 0
         self.counted: dict[str, int] = {}  # by workflow, the newest number; one that was rolled back may be too high
+        self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it then
         self.shown: int | None = None
 
     def run(self, query: str, **params: object) -> int:
@@ -265,12 +266,15 @@ class Transaction(Statements):
         """A fresh id."""
         return self._ids.new(prefix)
 
-    def count(self, workflow_id: str, count: int) -> Row:
-        """Take the next numbers of a workflow's own sequence: the workflow with the last of them."""
-        row = self.row("workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count)
-        self.counted[workflow_id] = row["sequence"]
+    def count(self, workflow_id: str, count: int, *, events: int = 0, runs: int = 0, inputs: int = 0) -> Row:
+        """Take the next numbers of a workflow's own sequence, and count bytes: the workflow with the last of them."""
+        row = self.row(
+            "workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count,
+            events=events, runs=runs, inputs=inputs,
+        )
+        self.counted[workflow_id], self.kept[workflow_id] = row["sequence"], row["bytes"]
         return row
 
-    def tick(self, workflow_id: str, count: int = 1) -> int:
+    def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:
         """The next number of a workflow's own sequence, or the last of the next `count`."""
-        return int(self.count(workflow_id, count)["sequence"])
+        return int(self.count(workflow_id, count, events=events, runs=runs, inputs=inputs)["sequence"])

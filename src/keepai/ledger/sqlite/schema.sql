@@ -35,6 +35,8 @@ create table host (
   ended_at integer
 );
 
+-- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/sizes.py): of its events,
+-- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
 create table workflow (
   id text not null primary key,
   name text not null unique,
@@ -42,6 +44,9 @@ create table workflow (
   major integer not null,
   minor integer not null,
   sequence integer not null default 0,
+  event_bytes integer not null default 0,
+  run_bytes integer not null default 0,
+  input_bytes integer not null default 0,
   created_at integer not null,
   updated_at integer not null
 );
@@ -219,6 +224,7 @@ create table run (
   created_at integer not null,
   updated_at integer not null,
   due_at integer,
+  bytes integer not null default 0,
   primary key (workflow_id, seq),
   constraint run_reason_fits check (
     case status

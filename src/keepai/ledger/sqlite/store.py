@@ -88,6 +88,14 @@ class SqliteLedger:
         """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
         return self._tx.counted.get(workflow_id)
 
+    def kept_bytes(self, workflow_id: str) -> int:
+        """How much was kept for a workflow when this host last counted in it, or is now."""
+        kept = self._tx.kept.get(workflow_id)
+        if kept is None:
+            row = self.read().one("workflow_by_id", workflow_id=workflow_id)
+            kept = row["event_bytes"] + row["run_bytes"] + row["input_bytes"] if row else 0
+        return int(kept)
+
     def check(self) -> None:
         """Stop, and raise `LedgerStopped`, if the file at its path is no longer ours, or another host has opened it."""
         if self._writer.stopped is None:

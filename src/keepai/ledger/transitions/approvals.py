@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from ...model.codec import encode
+from ...model.codec import encode, size
 from ...model.errors import Conflict
 from ...model.records import Approval, Mutation, Run, Traced
 from ...model.states import ApprovalStatus
 from ..base import Tx
 from ..rows import approval_record
-from . import mutations, runs
+from . import mutations, runs, sizes
 from .mutations import Intent
 from .runs import Stop
 
@@ -62,12 +62,12 @@ def send(tx: Tx, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mut
 
 
 def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
-    approval_id = tx.new_id("apr")
+    approval_id, intent = tx.new_id("apr"), encode(asdict(asked.intent))
+    seq = tx.tick(run.workflow_id, runs=sizes.ROW + size(intent))
     tx.run(
-        "approval_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), approval_id=approval_id,
-        run_id=run.id, capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,
-        because=asked.because, intent=encode(asdict(asked.intent)), digest=asked.digest,
-        expires_at=asked.expires_at, now=tx.now,
+        "approval_insert", workflow_id=run.workflow_id, seq=seq, approval_id=approval_id, run_id=run.id,
+        capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,
+        because=asked.because, intent=intent, digest=asked.digest, expires_at=asked.expires_at, now=tx.now,
     )
     row = tx.one("approval_by_id", approval_id=approval_id)
     assert row is not None, f"approval {approval_id} was just written"

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...model.codec import same
-from ...model.errors import KeepError, Overtaken, Refused, RuleBroken
+from ...model.codec import same, size
+from ...model.errors import KeepError, LimitExceeded, Overtaken, Refused, RuleBroken
 from ...model.light import light
 from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
 from ..base import Row, Tx
+from . import sizes
 
 
 @light
@@ -40,12 +41,16 @@ class Registration:
 
 def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
-    for seq, entry in _counted(tx, workflow_id, inputs):
-        tx.run(
+    known = 0
+    for seq, entry in _counted(tx, workflow_id, inputs, inputs=sizes.of_inputs(inputs)):
+        if not tx.run(
             "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
             source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
             run_id=run_id, now=tx.now,
-        )
+        ):
+            known += sizes.of_input(entry.external_id, entry.title)
+    if known:
+        tx.count(workflow_id, 0, inputs=-known)
 
 
 def publish(
@@ -53,9 +58,11 @@ def publish(
     revisions_max: int = Policy.revisions_max, first: int | None = None, skipped: Set[str] = frozenset(),
 ) -> None:
     """Put events into topics: last write wins until a run has taken the event. Their numbers may be taken already,
-    from `first` on. A new event whose inputs are all `skipped` is skipped from its beginning."""
+    from `first` on, and their bytes counted as new. A new event whose inputs are all `skipped` is skipped from its
+    beginning."""
     touched: dict[str, int] = {}
-    numbered = _counted(tx, workflow_id, publications) if first is None else enumerate(publications, first)
+    numbered = enumerate(publications, first) if first is not None else _counted(
+        tx, workflow_id, publications, events=sizes.of_events(publications))
     for seq, entry in numbered:
         skip = bool(entry.causes) and skipped >= set(entry.causes)
         if _put(tx, workflow_id, run_id, seq, entry, revisions_max, skip):
@@ -75,9 +82,14 @@ def skipped_causes(tx: Tx, workflow_id: str, publications: Sequence[Publication]
 Entry = TypeVar("Entry")
 
 
-def _counted(tx: Tx, workflow_id: str, entries: Sequence[Entry]) -> Iterable[tuple[int, Entry]]:
-    """Each with a number of the workflow's own sequence."""
-    return enumerate(entries, tx.tick(workflow_id, len(entries)) - len(entries) + 1) if entries else ()
+def _counted(
+    tx: Tx, workflow_id: str, entries: Sequence[Entry], *, events: int = 0, inputs: int = 0,
+) -> Iterable[tuple[int, Entry]]:
+    """Each with a number of the workflow's own sequence; their bytes are counted with it."""
+    if not entries:
+        return ()
+    last = tx.tick(workflow_id, len(entries), events=events, inputs=inputs)
+    return enumerate(entries, last - len(entries) + 1)
 
 
 def _put(
@@ -94,10 +106,15 @@ def _put(
         return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
     assert known is not None, "what was in the way of an insert is there"
+    new = sizes.of_event(entry.message_id, entry.payload)
     if known["status"] != EventStatus.PENDING or known["reserved_by"] is not None:
-        _hold(tx, known, run_id, entry, revisions_max)
+        grown = _hold(tx, known, run_id, entry, revisions_max)
+        tx.count(workflow_id, 0, events=grown - new)
         return False
-    return _revise(tx, known, entry)
+    revised, differs = _revise(tx, known, entry)
+    grown = size(entry.payload) - size(known["payload"]) if revised else 0
+    tx.count(workflow_id, 0, events=grown - new)
+    return differs
 
 
 def _tie(tx: Tx, workflow_id: str, event_id: str, causes: Sequence[str], attempt: int, revision: int) -> int:
@@ -107,8 +124,8 @@ def _tie(tx: Tx, workflow_id: str, event_id: str, causes: Sequence[str], attempt
     ) for each in causes)
 
 
-def _revise(tx: Tx, event: Row, entry: Publication) -> bool:
-    """Publish over an event that waits: whether its payload is another one.
+def _revise(tx: Tx, event: Row, entry: Publication) -> tuple[bool, bool]:
+    """Publish over an event that waits: whether that makes a revision, and whether its payload is another one.
 
     A further input makes a revision of its own even with the same payload: a run that had reserved the event and was
     given up was not caused by it."""
@@ -120,11 +137,12 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> bool:
             "event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, depth=entry.depth,
             now=tx.now,
         )
-    return differs
+    return bool(joined or differs), differs
 
 
-def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: int) -> None:
-    """Keep a payload that came too late, with the inputs behind it, beside the frozen one."""
+def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: int) -> int:
+    """Keep a payload that came too late, with the inputs behind it, beside the frozen one: how many bytes more that
+    makes, or fewer, because older ones go."""
     where = {"workflow_id": event["workflow_id"], "event_id": event["id"]}
     latest = tx.one("event_revision_latest", revision=event["revision"], **where)
     revision = int(latest["revision"] if latest else event["revision"])
@@ -133,15 +151,18 @@ def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: in
     if latest is None and is_known and all(
         tx.one("cause_known", attempt=event["attempt"], input_id=each, **where) for each in entry.causes
     ):
-        return
+        return 0
+    grown = 0
     if latest is None or not is_known:
         revision = event["newest"] + 1
         tx.run("event_revision_insert", revision=revision, payload=entry.payload, run_id=run_id, now=tx.now, **where)
         tx.run("event_number", event_id=event["id"], revision=revision)
-        tx.run("event_revision_trim", revisions_max=revisions_max, **where)
+        dropped = tx.all("event_revision_trim", revisions_max=revisions_max, **where)
+        grown = sizes.ROW + size(entry.payload) - sum(sizes.ROW + int(row["bytes"]) for row in dropped)
     attempt = event["attempt"] if event["reserved_by"] else 0
     for each in entry.causes:
         tx.run("held_cause_insert", revision=revision, input_id=each, attempt=attempt, **where)
+    return grown
 
 
 def touch(tx: Tx, workflow_id: str, topic: str) -> None:
@@ -160,14 +181,23 @@ def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
 
 def reserve(
     tx: Tx, workflow_id: str, run_id: str, wanted: Sequence[tuple[str, str]],
+    bytes_max: int = Policy.run_bytes_max,
 ) -> list[Row]:
-    """Pin every (topic, messageId), or none: the first that cannot be pinned refuses them all. Gives what is pinned."""
-    pinned = []
+    """Pin every (topic, messageId), or none: the first that cannot be pinned, or for which there is no room, refuses
+    them all. Gives what is pinned."""
+    pinned: list[Row] = []
+    left = bytes_max
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
         event = tx.one("event_waiting", **address)
         if event is None or not tx.run("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
             raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
+        left -= size(message_id) + size(event["payload"])
+        if left < 0:
+            raise LimitExceeded(
+                f"prepare reserved {len(wanted):,} events, and the first {len(pinned) + 1:,} of them have more than "
+                f"{bytes_max:,} bytes, the limit (policy run_bytes_max). Reserve fewer per run."
+            )
         tx.run("reservation_insert", workflow_id=workflow_id, run_id=run_id, position=position, **event)
         pinned.append(event)
     return pinned
@@ -229,7 +259,10 @@ def _adopt(tx: Tx, workflow_id: str, event: Row, latest: Row, reserved_in: int |
     """An event takes the newest payload with the inputs behind it, and those that came while it was reserved in an
     attempt."""
     revision, event_id = latest["revision"], event["id"]
+    before = tx.one("event_by_id", event_id=event_id)
+    assert before is not None, f"event {event_id} is being released"
     tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=revision, now=tx.now)
+    tx.count(workflow_id, 0, events=size(latest["payload"]) - size(before["payload"]))
     held = {"workflow_id": workflow_id, "event_id": event_id, "revision": revision, "reserved_in": reserved_in}
     tx.run("held_cause_take", attempt=event["attempt"], **held)
     tx.run("held_cause_taken", **held)

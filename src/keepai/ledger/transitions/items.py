@@ -6,7 +6,7 @@ from ...model.errors import Refused
 from ...model.records import Run
 from ...model.states import UNFINISHED, ItemStatus
 from ..base import Row, Tx
-from . import events
+from . import events, sizes
 from .events import Registration
 
 #: An item is an input too, so that inputs → outputs holds for routines: its source and type.
@@ -30,8 +30,9 @@ def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
     registered = tx.one("input_find", **address)
     assert registered is not None, f"input {external_id!r} was just registered"
     tx.run(
-        "item_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), item_id=item_id,
-        external_id=external_id, title=title, input_id=registered["id"], handler=run.handler, now=tx.now,
+        "item_insert", workflow_id=run.workflow_id, item_id=item_id, external_id=external_id, title=title,
+        seq=tx.tick(run.workflow_id, inputs=sizes.of_input(external_id, title)), input_id=registered["id"],
+        handler=run.handler, now=tx.now,
     )
     return item_id
 
@@ -47,7 +48,7 @@ def expect_executing(tx: Tx, run: Run) -> None:
     """Refuse to go on for a run that this host no longer executes."""
     tx.expect(
         "run_phase", f"run {run.id} is no longer active under this host", run_id=run.id, source=run.phase,
-        target=run.phase, outcome=None, epoch=tx.epoch, now=tx.now,
+        target=run.phase, outcome=None, epoch=tx.epoch, now=tx.now, bytes=run.bytes,
     )
 
 

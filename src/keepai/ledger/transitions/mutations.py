@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...model.codec import stored
+from ...model.codec import size, stored
 from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..base import Reader, Row, Tx
 from ..rows import mutation_record
-from . import items, runs
+from . import items, runs, sizes
 from .runs import Prepared, Stop
 
 
@@ -71,11 +71,21 @@ def prepare_and_send(
     """Pin what prepare decided and record the intent that follows from it, in one step; without one, go on later."""
     run, pinned = runs.pin(tx, run, prepared, trace, Phase.MUTATING)
     intent = straight(tx, run, pinned)
-    return run, send(tx, run, intent, ()) if intent else None
+    if intent is None:
+        return run, None
+    mutation = _record(tx, run, intent)
+    return replace(run, bytes=run.bytes + sizes.of_intent(intent)), mutation  # counted when it has its outcome
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
+    tx.count(run.workflow_id, 0, runs=sizes.of_intent(intent) + sizes.of_trace(trace))
+    mutation = _record(tx, run, intent)
+    runs.keep_trace(tx, run.workflow_id, trace)
+    return mutation
+
+
+def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
     assert run.phase in AFTER_APPLIED, run
     if intent.item_id is not None:
         items.expect_executing(tx, run)
@@ -88,7 +98,6 @@ def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
-    runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
 
 
@@ -107,7 +116,7 @@ def _begun(tx: Tx, run: Run, intent: Intent, ordinal: int, attempts: int) -> Mut
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
-    run = _got_further(tx, run, mutation)
+    run = _got_further(tx, replace(run, bytes=run.bytes + size(result)), mutation)
     if outcome is not None:
         return runs.emit(tx, run, outcome, trace)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
@@ -138,6 +147,7 @@ def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Seque
     if doubt.evidence is not None:
         tx.run("mutation_evidence", mutation_id=mutation.id, evidence=doubt.evidence, contradicts=0, now=tx.now)
     runs.rest(tx, run, doubt.why)
+    tx.count(run.workflow_id, 0, runs=sizes.of_trace(trace) + size(doubt.evidence))
     runs.keep_trace(tx, run.workflow_id, trace)
 
 
@@ -154,6 +164,7 @@ def found(
 ) -> Run:
     """It turned out to have happened: the run goes on in its place."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, resolution=resolution)
+    tx.count(run.workflow_id, 0, runs=size(result) + size(outcome))
     run = _got_further(tx, run, mutation)
     return runs.resume(tx, run, AFTER_APPLIED[run.phase], outcome)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..base import Reader, Row, Tx
+from . import sizes
 from .workflows import note
 
 #: How many numbers of a workflow's sequence are looked at, or emptied, in one go: it must be short.
@@ -35,7 +36,8 @@ class Emptied:
     runs: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
     traces: int = 0
-    bytes: int = 0
+    bytes: int = 0  # of payloads, PrepareResults and traces
+    run_bytes: int = 0  # of these, what runs kept
 
 
 def windows(read: Reader, before: int) -> Iterator[Window]:
@@ -49,9 +51,10 @@ def to_prune(read: Reader, window: Window) -> Emptied:
     """What of a stretch can be thrown away; nothing is changed."""
     runs, events = read.all("prune_runs", **vars(window)), read.all("prune_events", **vars(window))
     traced = [_traced(read, window.workflow_id, row["id"]) for row in runs]
-    size = sum(int(row["bytes"]) for row in (*runs, *events, *traced))
+    of_runs = sum(int(row["bytes"]) for row in (*runs, *traced))
     entries = sum(int(row["entries"]) for row in traced)
-    return Emptied(_ids(runs), _ids(events), entries, size)
+    size = of_runs + sum(int(row["bytes"]) for row in events)
+    return Emptied(_ids(runs), _ids(events), entries, size, of_runs)
 
 
 def _traced(read: Reader, workflow_id: str, run_id: str) -> Row:
@@ -70,10 +73,15 @@ def prune(tx: Tx, window: Window, found: Emptied, actor: str) -> None:
     for run_id in found.runs:
         tx.run("prune_trace", workflow_id=workflow_id, run_id=run_id)
         tx.run("prune_run", run_id=run_id)
+    events, pinned = 0, 0
     for event_id in found.events:
+        held = tx.row("prune_event_size", f"event {event_id} is gone", event_id=event_id, before=window.before)
         if tx.run("prune_event", event_id=event_id, before=window.before):
             tx.run("prune_reservations", workflow_id=workflow_id, event_id=event_id)
             tx.run("prune_revisions", workflow_id=workflow_id, event_id=event_id, before=window.before)
+            events += int(held["payload"]) + int(held["held"]) + sizes.ROW * int(held["revisions"])
+            pinned += int(held["pinned"])
+    tx.count(workflow_id, 0, events=-events, runs=-pinned - found.run_bytes - sizes.LINE * found.traces)
     note(tx, workflow_id, "prune", SUBJECT, actor, {
         "runs": len(found.runs), "events": len(found.events), "before": window.before,
     })

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...model.codec import stored
+from ...model.codec import size, stored
 from ...model.errors import Conflict
 from ...model.light import light
 from ...model.policy import Policy
@@ -14,7 +14,7 @@ from ...model.records import Run, Traced
 from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status, WorkflowStatus
 from ..base import Reader, Row, Tx
 from ..rows import run_record
-from . import events, items
+from . import events, items, sizes
 from .events import Publication, Registration
 
 
@@ -42,6 +42,7 @@ class Prepared:
     at: int  # when it began to: the time that `mutate` sees
     text: str  # the PrepareResult
     wanted: Sequence[tuple[str, str]]  # what it reserves: (topic, messageId)
+    bytes_max: int = Policy.run_bytes_max  # that these may have together
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class ConsumerEnd:
     depth: int = 0  # of what it publishes, in its chain of events
     revisions_max: int = Policy.revisions_max  # how many payloads that came too late are kept of one event
     state: str | None = None
+    state_grows: int = 0  # by so many bytes
     wake_at: int | None = None
     recheck_at: int | None = None
     trace: Sequence[Traced] = field(default=())
@@ -123,6 +125,7 @@ def _own_number(last: int) -> int:
 
 
 def _insert(tx: Tx, run: Run) -> Run:
+    run = _moved(run, bytes=run.bytes + sizes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
     return run
 
@@ -141,10 +144,11 @@ def pin(
     """The same, and the events as they are pinned."""
     decided = {"prepare_result": prepared.text, "prepared_at": prepared.at}
     _expect(tx, "run_prepared", run, **decided)
-    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, **decided)
-    pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted)
+    pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted, prepared.bytes_max)
+    kept = size(prepared.text) + sizes.of_pinned(pinned)
+    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, bytes=run.bytes + kept, **decided)
     if target is not Phase.PREPARED:
-        run = _forward(tx, run, target, outcome)
+        run = _forward(tx, run, target, outcome, trace)
     keep_trace(tx, run.workflow_id, trace)
     return run, pinned
 
@@ -153,7 +157,7 @@ def advance(
     tx: Tx, run: Run, target: Phase, outcome: str | None = None, trace: Sequence[Traced] = (),
 ) -> Run:
     """Go forward one phase."""
-    run = _forward(tx, run, target, outcome)
+    run = _forward(tx, run, target, outcome, trace)
     keep_trace(tx, run.workflow_id, trace)
     return run
 
@@ -163,9 +167,11 @@ def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
     return advance(tx, _forward(tx, run, Phase.MUTATED, outcome), Phase.EMITTING, None, trace)
 
 
-def _forward(tx: Tx, run: Run, target: Phase, outcome: str | None) -> Run:
-    _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome)
-    return _moved(run, phase=target, outcome=run.outcome if outcome is None else outcome, updated_at=tx.now)
+def _forward(tx: Tx, run: Run, target: Phase, outcome: str | None, trace: Sequence[Traced] = ()) -> Run:
+    kept = run.bytes + size(outcome) + sizes.of_trace(trace)
+    _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome, bytes=kept)
+    new = run.outcome if outcome is None else outcome
+    return _moved(run, phase=target, outcome=new, updated_at=tx.now, bytes=kept)
 
 
 def _moved(run: Run, **changed: object) -> Run:
@@ -180,7 +186,7 @@ def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
     """A failure: the status says why, the phase stays. A run whose call is on record is in doubt, and stops as that."""
     if tx.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id) is not None:
         raise Conflict(f"Nothing was changed: a call of run {run.id} is on record without an outcome.")
-    halt(tx, run, why)
+    halt(tx, _moved(run, bytes=run.bytes + sizes.of_trace(trace)), why)
     keep_trace(tx, run.workflow_id, trace)
 
 
@@ -188,7 +194,7 @@ def halt(tx: Tx, run: Run, why: Stop) -> None:
     """The part of `stop` that other verbs share."""
     _expect(
         tx, "run_stop", run, status=why.status, reason=why.reason, error=why.error, retry_at=why.retry_at,
-        failures=why.failures, exhausted=int(why.exhausted), phase=run.phase,
+        failures=why.failures, exhausted=int(why.exhausted), phase=run.phase, bytes=run.bytes,
     )
     items.stop(tx, run, why.item)
 
@@ -212,19 +218,25 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
     void(tx, run)
     if not how.keep:
         events.release(tx, run.workflow_id, run.id)  # before the count that says what the new run has seen
-    sequence = _own_number(tx.tick(run.workflow_id, NUMBERS))
+    sequence = _own_number(tx.tick(run.workflow_id, NUMBERS, runs=run.bytes))
     new = _insert(tx, replace(
         run, id=tx.new_id("run"), seq=sequence, version=f"{how.version[0]}.{how.version[1]}", trigger=how.trigger,
         retry_of=run.id, attempt=run.attempt + 1, phase=how.phase, state=Status.ACTIVE, reason=None,
         prepare_result=run.prepare_result if how.keep else None, prepared_at=run.prepared_at if how.keep else None,
         outcome=run.outcome if how.keep else None, error=None, retry_at=None, failures=how.failures, exhausted=False,
         observed=run.observed if how.keep else sequence, host=tx.host, epoch=tx.epoch, created_at=tx.now,
-        updated_at=tx.now, due_at=None,
+        updated_at=tx.now, due_at=None, bytes=_pinned_by(tx, run) if how.keep else 0,
     ))
     if how.keep:
         tx.run("reservation_copy", workflow_id=run.workflow_id, run_id=run.id, new_run_id=new.id)
         tx.run("event_hand_over", run_id=run.id, new_run_id=new.id, now=tx.now)
     return new
+
+
+def _pinned_by(tx: Tx, run: Run) -> int:
+    """How much the events that a run has pinned take: whoever carries on pins them too."""
+    found = tx.row("reservation_bytes", "a sum is always there", workflow_id=run.workflow_id, run_id=run.id)
+    return int(found["bytes"]) + sizes.ROW * int(found["events"])
 
 
 def abandon(tx: Tx, run: Run) -> None:
@@ -233,6 +245,7 @@ def abandon(tx: Tx, run: Run) -> None:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=Status.ABANDONED, now=tx.now,
     )
+    tx.count(run.workflow_id, 0, runs=run.bytes)
     void(tx, run)
     events.release(tx, run.workflow_id, run.id)
     items.leave(tx, run)
@@ -278,7 +291,11 @@ def adopt(tx: Tx, run: Run) -> Run:
 
 def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing_follows) -> Run | None:
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
-    counted = tx.count(run.workflow_id, len(end.publications) + NUMBERS)  # of all that it brings about, at once
+    kept = run.bytes + sizes.of_trace(end.trace)
+    counted = tx.count(  # of all that it brings about, at once
+        run.workflow_id, len(end.publications) + NUMBERS, events=sizes.of_events(end.publications),
+        runs=kept + end.state_grows,
+    )
     if end.publications:
         found = tx.all("cause_of_run", workflow_id=run.workflow_id, run_id=run.id)
         causes = tuple(dict.fromkeys([str(row["input_id"]) for row in found]))  # several events may share one
@@ -292,7 +309,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
         progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
-    _expect(tx, "run_commit", run, source=run.phase)
+    _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
     return _followed(tx, follow, counted)
 
 
@@ -305,19 +322,21 @@ def _events_become(run: Run) -> EventStatus:
 def commit_producer(
     tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
     state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
-    revisions_max: int = Policy.revisions_max,
+    state_grows: int = 0, revisions_max: int = Policy.revisions_max,
 ) -> Run | None:
     """The handler returned: inputs, events, state and the next due time, in one step; and what follows begins in it."""
     events.register(tx, run.workflow_id, run.id, inputs)
     skipped = events.skipped_causes(tx, run.workflow_id, publications)
     events.publish(tx, run.workflow_id, run.id, publications, revisions_max, skipped=skipped)
-    return commit_routine(tx, run, state, next_run_at, trace, follow)
+    return commit_routine(tx, run, state, next_run_at, trace, follow, state_grows)
 
 
 def commit_routine(
     tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
+    state_grows: int = 0,
 ) -> Run | None:
-    """The handler returned: state and the next due time, in one step; an item that it left open is left behind."""
+    """The handler returned: state, by how many bytes it grows, and the next due time, in one step; an item that it left
+    open is left behind."""
     _store(tx, run, state)
     tx.run(
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
@@ -325,8 +344,9 @@ def commit_routine(
     )
     items.pass_over(tx, run)
     keep_trace(tx, run.workflow_id, trace)
-    _expect(tx, "run_commit", run, source=run.phase)
-    return _followed(tx, follow, tx.count(run.workflow_id, NUMBERS))
+    kept = run.bytes + sizes.of_trace(trace)
+    _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
+    return _followed(tx, follow, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows))
 
 
 def _followed(tx: Tx, follow: Follow, counted: Row) -> Run | None:

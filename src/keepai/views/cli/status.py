@@ -9,7 +9,7 @@ import click
 
 from .session import Look, Session, with_json, with_session
 from .stops import Stopped, questions, stopped
-from .text import ago, count, echo, echo_json, line, paint, plain, width
+from .text import ago, count, echo, echo_json, kept, line, paint, plain, width
 from .watch import with_watch
 
 if TYPE_CHECKING:
@@ -76,6 +76,7 @@ def _facts(
         old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
         facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))
     facts += [("gap", _gap(look, gap)) for gap in workflow.gaps]
+    facts.append(("ledger", kept(workflow.bytes)))
     if stop and stop.needs_you:
         facts.append(("next", "after your answer"))  # when the question expires is no check
     elif workflow.next_due_at is not None:

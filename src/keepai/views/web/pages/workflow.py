@@ -15,6 +15,7 @@ from ....script.graph import graph
 from ... import workflow
 from ...cli.graph import schedule
 from ...cli.session import Look
+from ...cli.text import kept
 from ...graph import svg
 from ...overview import standing_of
 from ..site import Link, show, site
@@ -51,10 +52,10 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
     said = workflow.said_of(made, workflow.waiting(look.read, row), run)
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
+    stands = look.views.workflow(row["id"], look.now_ms)
     return {
         "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule,
-        "questions": len(asked),
-        "standing": standing_of(look.views.workflow(row["id"], look.now_ms), asked, run)[0],
+        "questions": len(asked), "kept": kept(stands.bytes), "standing": standing_of(stands, asked, run)[0],
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
         "handlers": workflow.timed(look.read, row, manifest), "versions": workflow.versions(look.read, row),
         "permissions": workflow.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN, "held": run is not None,
