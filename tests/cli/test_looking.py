@@ -50,6 +50,15 @@ def test_status_as_json_has_iso_times(worked: Place) -> None:
     assert workflow["blocked"] is None
 
 
+def test_status_says_how_much_the_ledger_keeps_for_a_workflow(worked: Place) -> None:
+    told = worked.type("status").stdout
+    assert re.search(r"^  ledger     \d+\.\d kB of 4\.0 GB: events .+, runs .+, inputs .+$", told, re.MULTILINE)
+    [workflow] = worked.json("status")["workflows"]
+    kept = workflow["bytes"]
+    assert kept["most"] == 4 << 30
+    assert all(0 < kept[part] < 100_000 for part in ("events", "runs", "inputs"))
+
+
 def test_status_says_what_to_type_when_a_person_must_act(blocked: Place) -> None:
     told = blocked.type("status", code=4).stdout
     assert "needs you  processEmail is paused:approval" in told

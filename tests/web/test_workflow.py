@@ -55,6 +55,12 @@ async def test_the_graph_says_what_waits_and_which_run_is_open(served: Served) -
     assert "1 question for you" in texts(page)
 
 
+async def test_the_page_says_how_much_the_ledger_keeps_for_it(served: Served) -> None:
+    wf = await held(served)
+    page = texts((await served.get(f"/workflows/{wf}")).body)
+    assert re.search(r"The ledger keeps \d+\.\d kB of 4\.0 GB: events .+? kB, runs .+? kB, inputs .+? for it\.", page)
+
+
 async def test_a_name_from_a_script_cannot_become_markup_in_the_graph(served: Served) -> None:
     wf = await served.story.deploy(workflow(name="odd", topics=("in", "<b>'\"&"), producers={"poll": producer()}))
     page = (await served.get(f"/workflows/{wf}")).body

@@ -118,10 +118,6 @@ class Kept(Record):
         """All of them."""
         return self.events + self.runs + self.inputs
 
-    @classmethod
-    def shown_too(cls) -> tuple[str, ...]:
-        return ("total",)
-
 
 @dataclass(frozen=True)
 class Script(Record):

@@ -188,7 +188,7 @@ def _append(*values: str) -> str:
 _REST = {
     "run": ("workflow_id", "seq", "id", "handler", "kind", "major", "minor", "trigger", "retry_of", "lineage",
             "attempt", "phase", "status", "reason", "prepared_at", "outcome", "error", "retry_at", "failures",
-            "exhausted", "observed", "host", "epoch", "created_at", "updated_at", "due_at"),
+            "exhausted", "observed", "host", "epoch", "created_at", "updated_at", "due_at", "bytes"),
     "reservation": ("workflow_id", "run_id", "position", "event_id", "topic", "message_id", "attempt",
                     "revision"),
 }

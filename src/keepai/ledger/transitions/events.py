@@ -41,8 +41,8 @@ class Registration:
 
 def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
-    known = 0
-    for seq, entry in _counted(tx, workflow_id, inputs, inputs=sizes.of_inputs(inputs)):
+    known, new = 0, sum([sizes.of_input(each.external_id, each.title) for each in inputs])
+    for seq, entry in _counted(tx, workflow_id, inputs, inputs=new):
         if not tx.run(
             "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
             source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
@@ -62,13 +62,18 @@ def publish(
     beginning."""
     touched: dict[str, int] = {}
     numbered = enumerate(publications, first) if first is not None else _counted(
-        tx, workflow_id, publications, events=sizes.of_events(publications))
+        tx, workflow_id, publications, events=bytes_of(publications))
     for seq, entry in numbered:
         skip = bool(entry.causes) and skipped >= set(entry.causes)
         if _put(tx, workflow_id, run_id, seq, entry, revisions_max, skip):
             touched[entry.topic] = seq
     for topic, seq in touched.items():
         tx.run("topic_touch", workflow_id=workflow_id, topic=topic, sequence=seq)
+
+
+def bytes_of(publications: Sequence[Publication]) -> int:
+    """How much these take if each is new in its topic."""
+    return sum([sizes.of_event(each.message_id, each.payload) for each in publications])
 
 
 def skipped_causes(tx: Tx, workflow_id: str, publications: Sequence[Publication]) -> Set[str]:

@@ -35,6 +35,12 @@ class Intent:
     deadline_at: int
     item_id: str | None = None  # in a routine: the item that it belongs to
 
+    @property
+    def bytes(self) -> int:
+        """How much of the ledger it takes."""
+        texts = (self.target, self.identity, self.payload, self.params, self.title, self.preview)
+        return sizes.ROW + sum([size(text) for text in texts])
+
 
 @dataclass(frozen=True)
 class Doubt:
@@ -74,12 +80,12 @@ def prepare_and_send(
     if intent is None:
         return run, None
     mutation = _record(tx, run, intent)
-    return replace(run, bytes=run.bytes + sizes.of_intent(intent)), mutation  # counted when it has its outcome
+    return replace(run, bytes=run.bytes + intent.bytes), mutation  # counted when it has its outcome
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
-    tx.count(run.workflow_id, 0, runs=sizes.of_intent(intent) + sizes.of_trace(trace))
+    tx.count(run.workflow_id, 0, runs=intent.bytes + sizes.of_trace(trace))
     mutation = _record(tx, run, intent)
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation

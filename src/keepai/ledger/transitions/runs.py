@@ -293,7 +293,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
     kept = run.bytes + sizes.of_trace(end.trace)
     counted = tx.count(  # of all that it brings about, at once
-        run.workflow_id, len(end.publications) + NUMBERS, events=sizes.of_events(end.publications),
+        run.workflow_id, len(end.publications) + NUMBERS, events=events.bytes_of(end.publications),
         runs=kept + end.state_grows,
     )
     if end.publications:

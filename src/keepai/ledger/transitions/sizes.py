@@ -7,15 +7,10 @@ script that writes many small things must not be cheaper than one that writes a 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from ...model.codec import size
 from ...model.records import Run, Traced
 from ..base import Row
-
-if TYPE_CHECKING:
-    from .events import Publication, Registration
-    from .mutations import Intent
 
 ROW = 500  #: a row with its ids, its places in indexes, and its moves in the account
 EVENT = 2 * ROW  #: an event also has causes and more moves
@@ -27,19 +22,9 @@ def of_event(message_id: str, payload: str) -> int:
     return EVENT + size(message_id) + size(payload)
 
 
-def of_events(publications: Iterable[Publication]) -> int:
-    """Events that are new in their topics."""
-    return sum([of_event(each.message_id, each.payload) for each in publications])
-
-
 def of_input(external_id: str, title: str) -> int:
     """An input, or an item beside its input."""
     return ROW + size(external_id) + size(title)
-
-
-def of_inputs(inputs: Iterable[Registration]) -> int:
-    """Inputs that are new."""
-    return sum([of_input(each.external_id, each.title) for each in inputs])
 
 
 def of_pinned(events: Iterable[Row]) -> int:
@@ -55,9 +40,3 @@ def of_run(run: Run) -> int:
 def of_trace(trace: Iterable[Traced]) -> int:
     """What a run did, line by line."""
     return sum([LINE + size(each.args) + size(each.answer) + size(each.error) for each in trace])
-
-
-def of_intent(intent: Intent) -> int:
-    """A mutation that is about to be sent."""
-    texts = (intent.target, intent.identity, intent.payload, intent.params, intent.title, intent.preview)
-    return ROW + sum([size(text) for text in texts])
