@@ -348,6 +348,19 @@ def test_a_secret_that_is_too_short_to_be_found_is_told(connected: Place) -> Non
     assert "fewer than 6 characters" in connected.type("secrets", "set", "bank", "password", stdin="12345").stderr
 
 
+def test_a_secret_that_can_be_guessed_is_told_when_it_is_stored_and_by_the_doctor(connected: Place) -> None:
+    said = connected.type("secrets", "set", "bank", "password", stdin="Summer2024!").stderr
+    assert "password can be guessed: it looks like one of about 2^20 values" in said
+    assert "Summer" not in said
+    doctor = [each for each in connected.json("doctor", code=1) if "can be guessed" in each["said"]]
+    assert [(each["name"], each["state"], each["do"]) for each in doctor] == [
+        ("secrets", "warn", "Then say: keep secrets set bank password")]
+    assert "Summer" not in json.dumps(doctor)
+    said = connected.type("secrets", "set", "bank", "password", stdin="3f1c9a77e0b24d5c8a6e").stderr
+    assert "guessed" not in said
+    assert not [each for each in connected.json("doctor", code=1) if "can be guessed" in each["said"]]
+
+
 def test_deleting_says_what_is_gone(connected: Place) -> None:
     assert connected.json("secrets", "delete", "bank", "token") == {"connection": "bank", "deleted": ["token"]}
     assert "bank.password" in silent(connected.type("secrets", "delete", "bank"))

@@ -1,8 +1,13 @@
 """A connector behind a wall: what it raises, logs, returns and tells leaves without secrets.
 
 The host wraps its connectors in this when one of them has a secret, and this is the one place through which what they
-say can reach the ledger, traces, logs, questions and pages. Params that hold a secret are refused before they are
-kept or sent: a script has none to send. What is right or wrong with a call is not decided here.
+say can reach the ledger, traces, logs, questions and pages. What is right or wrong with a call is not decided here.
+
+Results, which a script is given, lose the connector's own secrets only. If they lost those of other connectors too, a
+script could have any connector return thousands of guesses and see which of them was replaced. Errors and logs, which
+only people see, lose all of them. Params that hold any secret in any spelling are refused before they are kept or sent:
+a script has none to send. That ends the run, uncatchably, and asks a person. So a right guess costs a run, and the
+error does not say whose secret it was.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ class Redacted(Connector):
 
     def __init__(self, real: Connector, redactor: Redactor) -> None:
         super().__init__(name=real.name)
-        self._real, self._redactor = real, redactor
+        self._real, self._redactor, self._own = real, redactor, Redactor([real])
         self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
 
     @property
@@ -52,7 +57,7 @@ class Redacted(Connector):
         return MappingProxyType({
             name: RedactedOperation(
                 **{each.name: getattr(spec, each.name) for each in fields(OperationSpec)},
-                real=spec, redactor=self._redactor,
+                real=spec, redactor=self._redactor, own=self._own,
             ) for name, spec in self._real.operations.items()
         })
 
@@ -93,16 +98,17 @@ class RedactedOperation(OperationSpec):
     """An operation of which nothing but what may be told comes out."""
 
     real: OperationSpec
-    redactor: Redactor
+    redactor: Redactor  # of all connectors: for what people see
+    own: Redactor  # of this connector: for what scripts are given
 
     def parse(self, params: Json) -> dict[str, Json]:
         with self.redactor.guard():
             normal = self.real.parse(params)
-        held = self.redactor.found_in(normal)
-        if held:
+        if self.redactor.spelled_in(normal):
             raise RuleBroken(
-                f"{self.full_name} was given the secret {held} among its params, and nothing was sent. Connectors add "
-                "their secrets themselves: take it out of the script."
+                f"{self.full_name} was given a secret of this host among its params, and nothing was sent. Connectors "
+                "add their secrets themselves: take it out of the script. If the script cannot know it, it guesses: "
+                "see what it does, and have the secret changed where it comes from."
             )
         return normal
 
@@ -110,14 +116,14 @@ class RedactedOperation(OperationSpec):
         with self.redactor.guard():
             answer = await self.real.invoke(params, self._quiet(call))
         if not isinstance(answer, Page):
-            return self.redactor.value(answer)
-        items, extra = self.redactor.value(list(answer)), self.redactor.value(cast("Json", dict(answer.fields)))
+            return self.own.value(answer)
+        items, extra = self.own.value(list(answer)), self.own.value(cast("Json", dict(answer.fields)))
         return Page(cast("list[Json]", items), **cast("dict[str, Json]", extra))
 
     async def reconcile(self, params: Json, call: Call) -> Verdict:
         with self.redactor.guard():
             verdict = await self.real.reconcile(params, self._quiet(call))
-        result = self.redactor.value(cast("Json", verdict.result))
+        result = self.own.value(cast("Json", verdict.result))
         return replace(verdict, result=result, why=self.redactor.text(verdict.why))
 
     def preview(self, params: Json) -> str:

@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote, unquote_plus
 
 from ..model.codec import Json
 from ..model.errors import (
@@ -73,6 +73,15 @@ class Redactor:
     def found_in(self, value: object) -> str | None:
         """The same for a JSON value."""
         return self.found(json.dumps(value, ensure_ascii=False, default=str)) if self._known() else None
+
+    def spelled_in(self, value: object) -> bool:
+        """Whether a secret stands in a JSON value in any spelling, also one that nobody but a script would use: hex of
+        small and capital letters, or an address in which some characters are encoded and others are not."""
+        if not self._known():
+            return False
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        said = {text, _HEX.sub(lambda found: found[0].lower(), text), unquote(text), unquote_plus(text)}
+        return any(self.found(each) is not None for each in said)
 
     def value(self, value: Json) -> Json:
         """The same value without secrets, also in its keys and numbers."""
@@ -149,6 +158,7 @@ def _spellings(value: str) -> set[str]:
     }
 
 
+_HEX = re.compile(f"[0-9A-Fa-f]{{{2 * CHARACTERS_LEAST},}}")
 _URL_SAFE = str.maketrans("+/", "-_")
 
 

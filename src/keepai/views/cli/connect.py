@@ -74,7 +74,7 @@ def connect(
     done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
             "secrets": sorted(fresh), "checked": found.state == OK}
     echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
-    entering.warn_of_short(fresh)
+    entering.warn_of_weak(fresh)
 
 
 # -- settings --------------------------------------------------------------------------------------

@@ -186,7 +186,17 @@ def secrets_found(settings: Settings) -> list[Found]:
         Found("secrets", WARN, f"{said}; others may read the file.", f"Say: chmod 600 {vault.path}") if exposed else
         Found("secrets", OK, said),
         *(_secret_found(each) for each in found if each["state"] != "stored"),
+        *(each for name in sorted(connections(settings)) for each in _weak_found(name, vault.values(name))),
     ]
+
+
+def _weak_found(connection: str, secrets: Mapping[str, str]) -> Iterator[Found]:
+    from .entering import weakness
+
+    for secret, value in secrets.items():
+        told = weakness(f"{plain(connection)}.{plain(secret)}", value)
+        if told:
+            yield Found("secrets", WARN, told, f"Then say: keep secrets set {connection} {secret}")
 
 
 def _secret_found(state: Mapping[str, Any]) -> Found:

@@ -93,9 +93,26 @@ def pairs(words: tuple[str, ...], option: str) -> dict[str, str]:
     return found
 
 
-def warn_of_short(secrets: Mapping[str, str]) -> None:
-    """Say which secrets cannot be recognised in texts."""
-    from ...connectors.redaction import CHARACTERS_LEAST
+def warn_of_weak(secrets: Mapping[str, str]) -> None:
+    """Say which secrets cannot be recognised in texts, and which can be guessed."""
+    for name, value in secrets.items():
+        told = weakness(name, value)
+        if told:
+            say(told)
 
-    for name in (name for name, value in secrets.items() if len(value) < CHARACTERS_LEAST):
-        say(f"{name} has fewer than {CHARACTERS_LEAST} characters: it is too short to be found in errors and logs.")
+
+def weakness(name: str, value: str) -> str | None:
+    """Why a secret is too short or too easy to guess, in words; None if it is neither."""
+    from ...connectors.redaction import CHARACTERS_LEAST
+    from ...vault.strength import BITS_LEAST, bits
+
+    if len(value) < CHARACTERS_LEAST:
+        return f"{name} has fewer than {CHARACTERS_LEAST} characters: it is too short to be found in errors and logs."
+    found = bits(value)
+    if found >= BITS_LEAST:
+        return None
+    return (
+        f"{name} can be guessed: it looks like one of about 2^{found} values, and fewer than 2^{BITS_LEAST} are too "
+        "few. A script notices when Keep hides or refuses a secret, and can try guesses. Have a long random one made "
+        "where it comes from."
+    )

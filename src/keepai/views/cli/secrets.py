@@ -76,7 +76,7 @@ def set_(session: Session, name: str, secret: str, source: str | None, as_json: 
         echo_json({"connection": name, "secret": secret})
     else:
         echo(f"Stored, encrypted: {name}.{secret}. `keep doctor` tries it.")
-    entering.warn_of_short({secret: value})
+    entering.warn_of_weak({secret: value})
 
 
 def _declared(settings: Settings, name: str, secret: str) -> str:

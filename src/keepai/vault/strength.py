@@ -1,0 +1,52 @@
+"""How hard a secret is to guess, in bits: a plain estimate from what it looks like. It never says a secret.
+
+A script can find out a guessable secret, because it notices when the host replaces or refuses it. So people are warned
+when they store one. The estimate takes every character for chosen by chance, except where that is plainly wrong:
+usual words, years, and characters that repeat or count up or down.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+BITS_LEAST = 50  #: fewer are guessable: ten small letters, or eight letters and digits
+
+_WORD_BITS = 7.0  # one of some hundred usual words
+_POOLS = (("[a-z]", 26), ("[A-Z]", 26), ("[0-9]", 10), ("[^a-zA-Z0-9]", 33))
+_LOOKS_LIKE = str.maketrans("013457@$", "oleastas")
+_WORDS = re.compile("|".join(sorted((
+    "abc", "access", "account", "admin", "api", "april", "asdf", "august", "autumn", "baseball", "batman",
+    "changeme", "company", "computer", "database", "december", "default", "demo", "dragon", "example", "february",
+    "football", "friday", "google", "guest", "hallo", "hello", "hunter", "iloveyou", "internet", "january", "july",
+    "june", "keep", "letmein", "login", "london", "love", "mail", "march", "master", "monday", "monkey", "november",
+    "october", "office", "oracle", "pass", "passwd", "password", "passwort", "postgres", "princess", "private",
+    "qazwsx", "qwerty", "qwertz", "root", "saturday", "secret", "september", "server", "shadow", "slack", "sommer",
+    "spring", "summer", "sunday", "sunshine", "superman", "swordfish", "sysadmin", "temp", "test", "thursday",
+    "token", "trustno", "tuesday", "user", "wednesday", "welcome", "winter", "yxcv", "zxcv",
+), key=len, reverse=True)))
+_YEAR = re.compile("(?:19|20)[0-9]{2}")
+
+
+def bits(secret: str) -> int:
+    """About how many bits a guesser lacks; each halves the chance of a guess."""
+    pool = sum(size for kind, size in _POOLS if re.search(kind, secret))
+    if not pool:
+        return 0
+    rest, found = _without_usual(secret.lower())
+    chosen = sum(not _follows(rest[n - 1], rest[n]) if n else True for n in range(len(rest)))
+    return int(found * _WORD_BITS + chosen * math.log2(pool))
+
+
+def _without_usual(text: str) -> tuple[str, int]:
+    """The text without usual words and years, and how many there were; digits may stand for letters."""
+    plain, years = _YEAR.subn("\0", text)
+    found = [match.span() for match in _WORDS.finditer(plain.translate(_LOOKS_LIKE))]
+    for start, end in reversed(found):
+        plain = plain[:start] + "\0" + plain[end:]
+    return plain.replace("\0", ""), years + len(found)
+
+
+def _follows(before: str, after: str) -> bool:
+    """Whether a character repeats the one before it, or counts up or down from it."""
+    return abs(ord(after) - ord(before)) <= 1
