@@ -22,7 +22,7 @@ from ...model.errors import ConfigError, ConnectorError, PermissionDenied, Rejec
 from ...model.operations import Kind
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..visible import described
-from . import changes
+from . import changes, connecting
 from .catalog import Steps
 from .changes import Rules, Wish
 from .postgres import PostgresDatabase
@@ -257,6 +257,7 @@ def _checked(url: str) -> str:
         raise ConfigError("url must not hold a password. Take it out and say: keep secrets set NAME password")
     if importlib.util.find_spec("psycopg") is None:
         raise ConfigError("PostgreSQL needs one more package: pip install 'keepai[postgres]'")
+    connecting.checked(url)
     return url
 
 

@@ -30,6 +30,7 @@ from ...model.errors import (
 )
 from ..local.files import check_deadline
 from ..values import Call
+from . import connecting
 from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .sqlite import unpacked
 from .statements import RECEIPTS
@@ -181,10 +182,7 @@ class PostgresDatabase:
 
         seconds = max(2, math.ceil(min(CONNECT_S_MAX, self.timeout_s, call.remaining_s)))
         try:
-            connection = await psycopg.AsyncConnection.connect(
-                self.url, password=self._password(), autocommit=True, connect_timeout=seconds, prepare_threshold=None,
-                application_name="keep",
-            )
+            connection = await connecting.connect(self.url, self._password(), seconds)
         except psycopg.OperationalError as error:
             raise self._unreached(error) from None  # what it knows of the connection stays here
         connected.descriptor = connection.pgconn.socket
@@ -193,6 +191,17 @@ class PostgresDatabase:
     def _unreached(self, error: psycopg.OperationalError) -> ConnectorError:
         said = " ".join(str(error).split())
         state = error.sqlstate or ""
+        if _WEAK_ENTRY in said:
+            return PermissionDenied(
+                f"The server does not use SCRAM: {said}. It was not given the password. Have it keep the password as "
+                "scram-sha-256; or, if this is as it should be, put require_auth=… into the url."
+            )
+        if any(each in said for each in _NO_PROOF):
+            return PreconditionFailed(
+                f"The server did not prove who it is: {said}. Off the loopback Keep wants TLS with a certificate for "
+                "the host's name. Name its authority with sslrootcert=FILE in the url; or put another sslmode there, "
+                "if others on the way may read and change everything."
+            )
         if state.startswith("28") or any(each in said for each in _NO_ENTRY):
             advice = f"Say `keep secrets set {self.name} password`."
             return PermissionDenied(f"The database does not let Keep in: {said}. {advice}")
@@ -379,6 +388,8 @@ _READ: Mapping[str, Callable[[Column, str], Json]] = MappingProxyType({
     "json": document, "array": document, "bytes": _bytes, "moment": _moment,
 })
 _NO_ENTRY = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role \"")
+_WEAK_ENTRY = "authentication method requirement"
+_NO_PROOF = ("server does not support SSL", "certificate verify failed", "server certificate for", "root certificate")
 _WORDS = {"datestyle": "ISO, YMD", "timezone": "UTC", "intervalstyle": "iso_8601", "bytea_output": "hex",
           "extra_float_digits": "1", "standard_conforming_strings": "on", "client_encoding": "UTF8"}
 _CATALOG = """

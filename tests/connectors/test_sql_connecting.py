@@ -1,0 +1,241 @@
+"""How the connector `sql` comes to its PostgreSQL server: by keep.toml and the vault alone, and to no server that could
+be another one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepai import Call, PermissionDenied, PreconditionFailed
+from keepai.connectors import make
+from keepai.connectors.sql import connecting
+from keepai.connectors.sql.connecting import parameters
+from keepai.model.errors import ConfigError, ConnectorError
+from tests.postgres import PASSWORD, Proxy, binaries, shared
+
+needs_server = pytest.mark.skipif(binaries() is None, reason="there is no PostgreSQL here")
+
+#: A process that connects as a host would, and says as whom and with which settings it is there.
+CHILD = """
+import asyncio, json, sys
+from keepai.connectors.sql import connecting
+order = json.loads(sys.argv[1])
+async def main():
+    connection = await connecting.connect(order["url"], order["password"], 5)
+    asked = "select current_user, current_database(), current_setting('search_path'), "
+    asked += "current_setting('default_transaction_read_only'), current_setting('application_name'), inet_server_port()"
+    print(json.dumps((await (await connection.execute(asked)).fetchone())))
+    await connection.close()
+try:
+    asyncio.run(main())
+except Exception as error:
+    print(json.dumps(type(error).__name__ + ": " + " ".join(str(error).split())))
+"""
+
+
+def said_by_child(home: Path, password: str | None, **variables: str) -> Any:
+    """What a process with these variables comes to."""
+    order = json.dumps({"url": shared().url(), "password": password})
+    env = {**os.environ, "HOME": str(home), **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, order], env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def there() -> list[Any]:
+    return ["postgres", "postgres", '"$user", public', "off", "keep", shared().port]
+
+
+VARIABLES = {
+    "PGHOST": "192.0.2.1", "PGHOSTADDR": "192.0.2.1", "PGPORT": "1", "PGDATABASE": "other", "PGUSER": "other",
+    "PGPASSWORD": "wrong", "PGSERVICE": "other", "PGOPTIONS": "-c default_transaction_read_only=on -c search_path=evil",
+    "PGSSLMODE": "verify-full", "PGREQUIREAUTH": "none", "PGAPPNAME": "other", "PGTARGETSESSIONATTRS": "standby",
+    "PGCONNECT_TIMEOUT": "nonsense", "PGLOADBALANCEHOSTS": "nonsense", "PGSSLCERTMODE": "require",
+    "PGMINPROTOCOLVERSION": "nonsense", "PGSSLNEGOTIATION": "direct", "PGCHANNELBINDING": "require",
+    "PGGSSENCMODE": "require", "PGSYSCONFDIR": "/nowhere", "PGCLIENTENCODING": "nonsense",
+}
+
+
+@needs_server
+@pytest.mark.parametrize("name", [*VARIABLES, "all of them"])
+def test_no_variable_changes_where_or_how_keep_connects(tmp_path: Path, name: str) -> None:
+    chosen = VARIABLES if name == "all of them" else {name: VARIABLES[name]}
+    assert said_by_child(tmp_path, PASSWORD, **chosen) == there()
+
+
+@needs_server
+def test_a_service_file_is_not_read(tmp_path: Path) -> None:
+    services = "[other]\nhost=192.0.2.1\noptions=-c search_path=evil\n"
+    (tmp_path / ".pg_service.conf").write_text(services)
+    (tmp_path / "services").write_text(services)
+    named = {"PGSERVICE": "other", "PGSERVICEFILE": str(tmp_path / "services")}
+    assert said_by_child(tmp_path, PASSWORD, PGSERVICE="other") == there()
+    assert said_by_child(tmp_path, PASSWORD, **named) == there()
+
+
+@needs_server
+@pytest.mark.parametrize("where", [".pgpass", "PGPASSFILE", "PGPASSWORD"])
+def test_a_password_comes_from_the_vault_only(tmp_path: Path, where: str) -> None:
+    line = f"*:*:*:*:{PASSWORD}\n"
+    for name in (".pgpass", "elsewhere"):
+        (tmp_path / name).write_text(line)
+        (tmp_path / name).chmod(0o600)
+    variables = {".pgpass": {}, "PGPASSFILE": {"PGPASSFILE": str(tmp_path / "elsewhere")},
+                 "PGPASSWORD": {"PGPASSWORD": PASSWORD}}[where]
+    said = said_by_child(tmp_path, None, **variables)
+    assert "no password supplied" in said
+
+
+@needs_server
+def test_the_variables_are_there_again_for_everybody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGSERVICE", "other")
+
+    async def connected() -> None:
+        connection = await connecting.connect(shared().url(), PASSWORD, 5)
+        assert os.environ["PGSERVICE"] == "other"
+        await connection.close()
+
+    asyncio.run(connected())
+
+
+@needs_server
+async def test_a_driver_that_connects_in_another_way_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    import psycopg
+
+    monkeypatch.setattr(connecting, "_connection_class", lambda: psycopg.AsyncConnection)
+    with pytest.raises(PreconditionFailed, match="another way"):
+        await connecting.connect(shared().url(), PASSWORD, 5)
+
+
+@pytest.mark.parametrize("name", ["service=x", "passfile=/x", "password=x"])
+def test_a_url_names_no_file_of_parameters_and_no_password(name: str) -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match="must not"):
+        make("sql", "books", {"url": f"postgresql://u@h/d?{name}", "tables": ["a"]})
+
+
+def test_a_url_that_libpq_cannot_read_is_refused_at_once() -> None:
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match="not an address"):
+        make("sql", "books", {"url": "postgresql://u@h/d?nonsense=1", "tables": ["a"]})
+
+
+OFF, ON = "verify-full", None
+HOSTS = {
+    "postgresql://u@db.example.com/d": OFF, "postgresql://u@10.0.0.1/d": OFF, "postgresql://u@127.0.0.1/d": ON,
+    "postgresql://u@127.8.9.1/d": ON, "postgresql://u@[::1]/d": ON, "postgresql://u@[2001:db8::1]/d": OFF,
+    "postgresql://u@localhost/d": ON, "postgresql://u@LOCALHOST/d": ON, "postgresql:///d": ON,
+    "postgresql:///d?host=/run/postgresql": ON, "postgresql://u@localhost,db.example.com/d": OFF,
+    "postgresql://u@localhost.example.com/d": OFF, "postgresql://u@localhost/d?hostaddr=10.0.0.1": OFF,
+    "postgresql://u@db.example.com/d?hostaddr=127.0.0.1": ON, "postgresql://u@/d?host=db.example.com": OFF,
+    "postgresql://u@127.0.0.1.example.com/d": OFF, "postgresql://u@0.0.0.0/d": OFF,
+}
+
+
+@pytest.mark.parametrize("url", HOSTS)
+def test_off_the_loopback_a_server_must_prove_who_it_is(url: str) -> None:
+    pytest.importorskip("psycopg")
+    made = parameters(url)
+    assert made.get("sslmode") == HOSTS[url]
+    assert ("sslrootcert" in made) is (HOSTS[url] is OFF)
+    assert made["require_auth"] == "scram-sha-256"
+    assert made["sslcertmode"] == "disable"
+
+
+def test_what_keep_toml_says_counts() -> None:
+    pytest.importorskip("psycopg")
+    said = "sslmode=require&require_auth=none&sslcert=/c&sslrootcert=/r&gssencmode=prefer&target_session_attrs=primary"
+    made = parameters(f"postgresql://u@db.example.com:6432/d?{said}")
+    for pair in (*said.split("&"), "host=db.example.com", "port=6432"):
+        name, _, value = pair.partition("=")
+        assert made[name] == value
+    assert "sslcertmode" not in made
+
+
+def books(url: str) -> Any:
+    connector = make("sql", "books", {"url": url, "tables": ["bill"], "timeout": 5})
+    connector.entrust({"password": PASSWORD})
+    return connector
+
+
+async def refused(url: str) -> ConnectorError:
+    spec = books(url).operations["query"]
+    with pytest.raises(ConnectorError) as caught:
+        await spec.invoke(spec.parse({"table": "bill"}), Call())
+    return caught.value
+
+
+@needs_server
+async def test_a_server_elsewhere_without_tls_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    real = loop.getaddrinfo
+
+    async def resolved(host: Any, port: Any, **more: Any) -> Any:
+        return await real("127.0.0.1" if host == "db.example.test" else host, port, **more)
+
+    monkeypatch.setattr(loop, "getaddrinfo", resolved)
+    with Proxy(shared().port) as proxy:
+        error = await refused(f"postgresql://postgres@db.example.test:{proxy.port}/postgres")
+        assert isinstance(error, PreconditionFailed)
+        assert "sslmode" in error.message
+        proxy.settled()
+        assert len(proxy.seen) == 8, "it asked for TLS, and named neither user nor database"
+        plain = books(f"postgresql://postgres@db.example.test:{proxy.port}/postgres?sslmode=disable")
+        with pytest.raises(ConnectorError, match="bill"):  # it is in, and there is no such table
+            await plain.check()
+
+
+@contextmanager
+def demanding(answer: bytes) -> Iterator[tuple[int, bytearray]]:
+    """A server that answers the first message of a client with this, and keeps what it is told."""
+    heard = bytearray()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        def serve() -> None:
+            client, _ = listening.accept()
+            with client, suppress(OSError):  # a client that goes away may reset
+                while data := client.recv(65536):
+                    heard.extend(data)
+                    client.sendall(b"N" if data[4:8] == b"\x04\xd2\x16\x2f" else answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield listening.getsockname()[1], heard
+        thread.join(5)
+
+
+ANSWERS = {
+    "the password in the clear": b"R\0\0\0\x08\0\0\0\x03",
+    "the password with MD5": b"R\0\0\0\x0c\0\0\0\x05salt",
+    "nothing": b"R\0\0\0\x08\0\0\0\0Z\0\0\0\x05I",
+}
+
+
+@pytest.mark.parametrize("wanted", ANSWERS)
+async def test_a_server_that_does_not_use_scram_is_not_given_the_password(wanted: str) -> None:
+    pytest.importorskip("psycopg")
+    with demanding(ANSWERS[wanted]) as (port, heard):
+        error = await refused(f"postgresql://ann@127.0.0.1:{port}/d")
+    assert isinstance(error, PermissionDenied)
+    assert "require_auth" in error.message
+    assert b"ann" in heard
+    assert PASSWORD.encode() not in heard
+    assert b"md5" not in heard
+
+
+async def test_a_person_may_say_that_another_way_is_right() -> None:
+    pytest.importorskip("psycopg")
+    with demanding(ANSWERS["the password in the clear"]) as (port, heard):
+        await refused(f"postgresql://ann@127.0.0.1:{port}/d?require_auth=password")
+    assert PASSWORD.encode() in heard
