@@ -496,7 +496,7 @@ class Dying(Forger):
     """A worker that is gone when it has said everything."""
 
     @staticmethod
-    async def _speak(sock: socket.socket, said: bytes, reads: bool) -> None:
+    async def _speak(sock: socket.socket, said: bytes, later: bytes, reads: bool) -> None:
         with contextlib.suppress(OSError):
             await asyncio.get_running_loop().sock_sendall(sock, said)
             sock.shutdown(socket.SHUT_WR)

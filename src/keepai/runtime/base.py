@@ -117,8 +117,8 @@ class Reply:
 
     @property
     def whole(self) -> str:
-        """The text, and on a second line the extra members of a Page: as a script's side reads it."""
-        return self.text if self.fields is None else f"{self.text}\n{self.fields}"
+        """The text; before that of a Page its extra members, between two line ends: as a script's side reads it."""
+        return self.text if self.fields is None else f"\n{self.fields}\n{self.text}"
 
 
 @dataclass(frozen=True)

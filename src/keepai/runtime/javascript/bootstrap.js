@@ -151,12 +151,13 @@
 
   // ---- values in -----------------------------------------------------------------------------------------
 
-  // One line is a value; a second line holds the extra members of a page.
+  // A value; or, after a line's end, the extra members of a page on a line of their own, and the page. The long text
+  // comes last, so that nothing searches it: to search it takes sixteen times as long as to parse it.
   const decode = (text) => {
-    const border = indexOf(text, "\n");
-    if (border < 0) return parse(text);
-    const page = parse(slice(text, 0, border));
-    const fields = parse(slice(text, border + 1));
+    if (text[0] !== "\n") return parse(text);
+    const border = indexOf(text, "\n", 1);
+    const fields = parse(slice(text, 1, border));
+    const page = parse(slice(text, border + 1));
     const names = keys(fields);
     for (let i = 0; i < names.length; i++) {
       if (hasOwn(page, names[i])) continue;
