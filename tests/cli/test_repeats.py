@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from keepai.views import repeats
-from keepai.views.repeats import KINDS_MAX, LINE_MAX, repeats_counted
+from keepai.views.repeats import KINDS_MAX, LINE_MAX, Repeats, repeats_counted
 
 LOG = logging.getLogger("some.library")
 
@@ -22,7 +22,7 @@ async def test_lines_that_repeat_are_counted_and_not_written() -> None:
         LOG.error("Something else")
     assert told == [
         "No connection from 0", "Something else",
-        "… and 4,112 more like this in 10 s: some.library: No connection from %s",
+        "… and 4,112 more like this in 10 s: No connection from 0",
     ]
 
 
@@ -41,7 +41,7 @@ async def test_the_count_is_told_at_the_end_of_a_window_and_begins_anew(monkeypa
             LOG.error("Again")
         await asyncio.wait_for(summed_up.wait(), 10)
         LOG.error("Again")
-    assert told == ["Again", "… and 2 more like this in 0.05 s: some.library: Again", "Again"]
+    assert told == ["Again", "… and 2 more like this in 0.05 s: Again", "Again"]
 
 
 async def test_lines_that_differ_only_behind_their_first_line_are_one_kind() -> None:
@@ -71,4 +71,13 @@ async def test_other_threads_are_counted_too_and_remarks_are_left_out() -> None:
         for thread in threads:
             thread.join()
         LOG.info("A remark")
-    assert told == ["From a thread", "… and 4 more like this in 10 s: some.library: From a thread"]
+    assert told == ["From a thread", "… and 4 more like this in 10 s: From a thread"]
+
+
+async def test_a_line_that_cannot_be_made_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+    handler = Repeats(told.append)
+    for message, given in (("%d", "no number"), ("The %s", "next")):
+        handler.handle(logging.makeLogRecord({"name": "x", "levelno": 40, "msg": message, "args": (given,)}))
+    assert told == ["The next"]
+    assert "no number" in capsys.readouterr().err
