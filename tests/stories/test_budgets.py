@@ -283,6 +283,29 @@ async def test_a_run_that_has_begun_may_finish_without_room(tmp_path: Path) -> N
         assert len(await story.keep.mutations(wf)) == 2, "the second event waits for room"
 
 
+@pytest.mark.parametrize("kind", ["routine", "consumer"])
+async def test_what_a_person_approved_is_sent_without_room(tmp_path: Path, kind: str) -> None:
+    source = {
+        "routine": routine("""
+          await ctx.withItem("a", "One", async (ctx) => { if (!ctx.item.isDone) await ctx.gmail.send({ to: "a" }); });
+        """),
+        "consumer": workflow(producers={"poll": producer()}, consumers={
+            "take": consumer(mutate='await ctx.gmail.send({ to: "a" });')}),
+    }[kind]
+    async with Story(tmp_path) as story:
+        story.feed.put("a")
+        wf = await story.deploy(source, grants={"gmail.send": "ask", "feed.list": "allow"})
+        await story.run()
+        [asked] = await story.keep.needs_you(wf)
+        assert asked.kind == "approval"
+        story.policy = Policy(workflow_bytes_max=1)
+        await story.reopen()
+        await story.keep.approve(asked.id)
+        await story.run()
+        assert [sent.status for sent in await story.keep.mutations(wf)] == ["applied"]
+        assert (await story.last(wf, asked.facts["handler"])).status == "committed"  # type: ignore[arg-type]
+
+
 # -- the count -----------------------------------------------------------------------------------------------
 
 _COUNTS = {

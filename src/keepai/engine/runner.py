@@ -40,8 +40,8 @@ async def _execute(parts: Parts, run: Run, follow: Follow, before: Before | None
         return None
     stepper = Stepper(parts, run, loaded, handler, follow, before)
     try:
-        if run.phase in (Phase.PREPARING, Phase.EXECUTING):
-            room.check(parts, run)
+        if run.state is Status.ACTIVE and run.phase in (Phase.PREPARING, Phase.EXECUTING):
+            room.check(parts, run)  # one that waits was begun before, and has what a person approved in hand
         following = await _EXECUTE[handler.kind](stepper)
         return None if following is None else (following, stepper.passed_on())
     except (LedgerStopped, Conflict):
