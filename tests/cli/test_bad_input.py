@@ -25,7 +25,7 @@ CONFIGS = {
     "a value without quotes": ('[keep]\npath = keep.db\n', "keep.toml:2:8: this is not TOML"),
     "an unknown table": ("[polcy]\nsettle_s = 3\n", "keep.toml:1: [polcy] is unknown. Did you mean [policy]?"),
     "an unknown key": ("[keep]\n\npat = 'x'\n", "keep.toml:3: [keep] pat is unknown. Did you mean path?"),
-    "a stray key": ("colour = 'red'\n", "'colour' is unknown. Known: [keep], [policy], [connectors], [notify]."),
+    "a stray key": ("colour = 'red'\n", "'colour' is unknown. Known: [keep], [policy], [connectors], [workflows], …."),
     "a table that is none": ("policy = 3\n", "keep.toml:1: policy must be a table. Write [policy] on a line of"),
     "an unknown policy": ("[policy]\nsetle_s = 3\n", "toml:2: [policy] setle_s is unknown. Did you mean settle_s?"),
     "a duration as text": (

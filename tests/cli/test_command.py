@@ -89,8 +89,8 @@ def test_the_table_of_settings_names_every_setting() -> None:
     names = [setting.name for setting in table()]
     assert names[:5] == ["keep.path", "keep.repair", "KEEP_PASSWORD", "connectors.NAME.type", "keep.hooks"]
     assert names[5:8] == ["keep.key_file", "KEEP_PASSPHRASE", "KEEP_NEW_PASSPHRASE"]
-    assert names[8:10] == ["notify.NAME.type", "notify.NAME.digest"]
-    assert names[10:] == [f"policy.{name}" for name, _, _ in policy_settings()]
+    assert names[8:11] == ["workflows.NAME.grants", "notify.NAME.type", "notify.NAME.digest"]
+    assert names[11:] == [f"policy.{name}" for name, _, _ in policy_settings()]
     assert all(setting.meaning.endswith(".") for setting in table())
 
 

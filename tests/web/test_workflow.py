@@ -121,13 +121,13 @@ async def test_a_grant_for_another_account_is_shown_as_none_and_can_be_renewed(s
     connectors = served.story.keep.parts.connectors
     connectors["sheets"].account = "ann@example.com"  # type: ignore[misc]
     wf = await served.story.deploy(LINES)
-    assert "allow was said" not in (await served.get(f"/workflows/{wf}")).body
+    assert "allow was granted" not in (await served.get(f"/workflows/{wf}")).body
     connectors["sheets"].account = "bob@example.com"  # type: ignore[misc]
     page = texts((await served.get(f"/workflows/{wf}")).body)
-    assert "allow was said for the account ann@example.com, and the connector now has bob@example.com" in page
+    assert "allow was granted for the account ann@example.com, and the connector now has bob@example.com" in page
     assert page.count("not granted") == 1
     again = await act(served, "grant", f"/workflows/{wf}", wf=wf, capability="sheets.appendRow", mode="allow")
-    assert "allow was said" not in again.body
+    assert "allow was granted" not in again.body
 
 
 async def test_a_rule_of_keep_toml_is_shown_as_its_own(served: Served) -> None:
