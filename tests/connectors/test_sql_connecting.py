@@ -7,15 +7,20 @@ import asyncio
 import json
 import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from keepai import Call, PermissionDenied, PreconditionFailed
 from keepai.connectors import make
@@ -177,8 +182,8 @@ async def refused(url: str) -> ConnectorError:
     return caught.value
 
 
-@needs_server
-async def test_a_server_elsewhere_without_tls_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """db.example.test is a server off the loopback, as far as anybody can tell from its name."""
     loop = asyncio.get_running_loop()
     real = loop.getaddrinfo
 
@@ -186,6 +191,11 @@ async def test_a_server_elsewhere_without_tls_is_told_nothing(monkeypatch: pytes
         return await real("127.0.0.1" if host == "db.example.test" else host, port, **more)
 
     monkeypatch.setattr(loop, "getaddrinfo", resolved)
+
+
+@needs_server
+async def test_a_server_elsewhere_without_tls_is_told_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere(monkeypatch)
     with Proxy(shared().port) as proxy:
         error = await refused(f"postgresql://postgres@db.example.test:{proxy.port}/postgres")
         assert isinstance(error, PreconditionFailed)
@@ -239,3 +249,93 @@ async def test_a_person_may_say_that_another_way_is_right() -> None:
     with demanding(ANSWERS["the password in the clear"]) as (port, heard):
         await refused(f"postgresql://ann@127.0.0.1:{port}/d?require_auth=password")
     assert PASSWORD.encode() in heard
+
+
+# -- certificates --------------------------------------------------------------------------------------------
+
+
+def certified(folder: Path, name: str) -> tuple[ssl.SSLContext, Path]:
+    """A server's side of TLS with a certificate for a name, and the file of its authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    who = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(who).issuer_name(who).public_key(key.public_key()).serial_number(1)
+        .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    authority, private = folder / f"{name}.pem", folder / f"{name}.key"
+    authority.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    private.write_bytes(key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority, private)
+    return context, authority
+
+
+@asynccontextmanager
+async def behind_tls(context: ssl.SSLContext) -> AsyncIterator[int]:
+    """The real server, which has no TLS itself, behind somebody who has."""
+    opened: list[asyncio.StreamWriter] = []
+    serving: list[asyncio.Task[None]] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        serving.append(task)
+        opened.append(writer)
+        with suppress(OSError, asyncio.IncompleteReadError):
+            await reader.readexactly(8)
+            writer.write(b"S")
+            await writer.drain()
+            await writer.start_tls(context)
+            there, on = await asyncio.open_connection("127.0.0.1", shared().port)
+            opened.append(on)
+            await asyncio.gather(_pass(reader, on), _pass(there, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+        for each in opened:
+            each.close()
+        for each in opened:
+            with suppress(OSError):
+                await each.wait_closed()
+        await asyncio.wait(serving, timeout=5)
+
+
+async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
+
+
+#: Whose certificate the server shows, and what the url says of TLS → whether Keep goes in.
+PROOFS = {
+    "its own, of an authority that keep.toml names": ("db.example.test", "sslrootcert={authority}", True),
+    "its own, of an authority that nobody knows": ("db.example.test", "", False),
+    "another one's, of the same authority": ("evil.example.test", "sslrootcert={authority}", False),
+    "another one's, and keep.toml wants no more than TLS": ("evil.example.test", "sslmode=require", True),
+}
+
+
+@needs_server
+@pytest.mark.parametrize("proof", PROOFS)
+async def test_a_server_elsewhere_is_let_in_by_its_certificate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proof: str,
+) -> None:
+    name, said, good = PROOFS[proof]
+    context, authority = certified(tmp_path, name)
+    elsewhere(monkeypatch)
+    async with behind_tls(context) as port:
+        where = f"postgresql://postgres@db.example.test:{port}/postgres?{said.format(authority=authority)}"
+        if good:
+            connection = await connecting.connect(where, PASSWORD, 5)
+            await connection.close()
+        else:
+            error = await refused(where)
+            assert isinstance(error, PreconditionFailed)
+            assert "did not prove who it is" in error.message
