@@ -314,6 +314,17 @@ def test_nothing_imports_sqlite3() -> None:
     report(problems, "SQLite is reached through apsw alone: two libraries in one process break its locks.")
 
 
+def test_only_the_ledger_knows_which_store_it_has() -> None:
+    problems = []
+    for file in package_files():
+        if file.startswith(("ledger/", "connectors/sql/")):  # to that connector SQLite is an outside system
+            continue
+        problems += [f"{file}:{line}: {target}" for line, target in imports_of(file)
+                     if target.startswith("keepai.ledger.sqlite")]
+        problems += [f"{file}:{line}: apsw" for line, found in dotted_names(tree_of(file)) if found.startswith("apsw.")]
+    report(problems, "A ledger is opened, read and copied through ledger/opening.py; another store comes there.")
+
+
 # Banned calls
 
 

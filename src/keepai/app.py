@@ -22,7 +22,7 @@ from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
-from .ledger.sqlite.store import SqliteLedger
+from .ledger.opening import open_ledger
 from .model.clock import Clock, Ids, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
@@ -56,7 +56,7 @@ class Keep:
 
     async def __aenter__(self) -> Keep:
         redactor = redactor_of(self._connectors)
-        ledger = SqliteLedger(self._path, self._clock, accept_older=self._accept_older)
+        ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older)
         self._parts = Parts(
             ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,

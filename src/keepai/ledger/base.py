@@ -8,7 +8,9 @@ is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +38,25 @@ class Reader(Protocol):
 
     def each(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads; closing it ends the statement."""
+        ...
+
+
+class OpenReader(Reader, Protocol):
+    """A look at a ledger that lasts until it is closed."""
+
+    path: Path
+    refused: str | None  # why no host starts with it, although it can be read
+
+    def change(self) -> int:
+        """A number that changes whenever somebody commits."""
+        ...
+
+    def moment(self) -> AbstractContextManager[None]:
+        """Everything that is read inside is of one moment."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
         ...
 
 

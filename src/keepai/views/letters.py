@@ -17,7 +17,7 @@ from ..connectors.visible import visible
 from ..engine.telling import Asked
 from ..ledger import versions
 from ..ledger.base import Reader
-from ..ledger.sqlite.connection import Statements, open_reader
+from ..ledger.opening import open_reader
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Escalation
@@ -73,8 +73,8 @@ class Letters:
         )
 
     def _digested(self, waiting: Sequence[Escalation], since_ms: int, until_ms: int) -> Digest:
-        with closing(open_reader(self._path)) as connection:
-            return digest(Statements(connection), waiting, since_ms, until_ms)
+        with closing(open_reader(self._path)) as read:
+            return digest(read, waiting, since_ms, until_ms)
 
     def _mark(self, question: Escalation) -> str:
         """Another text whenever a state of what is asked about has moved: then it is another question."""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from ..app import Keep
 from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
 from ..engine.deploy import Configured, Deployment, Grants, modes_of
-from ..ledger.sqlite.copies import copy
+from ..ledger.opening import copy
 from ..model.codec import Json
 from ..model.errors import Transient
 from ..model.operations import Kind

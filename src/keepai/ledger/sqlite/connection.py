@@ -40,6 +40,11 @@ def check_library(version: str | None = None) -> None:
         )
 
 
+def library_version() -> str:
+    """Which SQLite this is."""
+    return str(apsw.sqlite_lib_version())
+
+
 def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection for writing to a file that is ours, whole, and not newer than this code."""
     check_library()

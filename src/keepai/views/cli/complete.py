@@ -65,7 +65,6 @@ ANYTHING = Thing("workflow", *(kind for kind, *_ in names.KINDS.values()))
 
 
 def _offered(ctx: click.Context, incomplete: str, every: Any) -> list[CompletionItem]:
-    import apsw
     from click.shell_completion import CompletionItem
 
     told = ctx.find_root().params
@@ -73,7 +72,7 @@ def _offered(ctx: click.Context, incomplete: str, every: Any) -> list[Completion
         with Session(told.get("config"), told.get("db")).look() as look:
             return [CompletionItem(value, help=line(what, HELP_CELLS)) for value, what in every(look)
                     if value.startswith(incomplete)]
-    except (KeepError, apsw.Error, OSError):
+    except (KeepError, OSError):
         return []  # a shell is no place for complaints
 
 

@@ -52,7 +52,7 @@ def backup(session: Session, file: str, as_json: bool) -> None:
     A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
     nothing. A restored backup does not know what happened since: look at the outside systems before you let it run.
     """
-    from ...ledger.sqlite.copies import backup as backed_up
+    from ...ledger.opening import backup as backed_up
 
     with session.look() as look:
         path = look.path
@@ -73,7 +73,7 @@ def vacuum(session: Session, as_json: bool) -> None:
     `keep db prune` leaves such gaps. No host may run meanwhile, and the disk needs as much free space as the
     ledger takes.
     """
-    from ...ledger.sqlite.copies import vacuum as vacuumed
+    from ...ledger.opening import vacuum as vacuumed
 
     with session.look() as look:
         path = look.path

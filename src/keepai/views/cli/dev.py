@@ -179,14 +179,12 @@ async def _work(
 
 def _take_as_told(settings: Settings, narrator: Narrator) -> None:
     """Remember how things stood before this host touched them, so that it tells what it takes over."""
-    import apsw
-
     from ...model.errors import KeepError
 
     try:
         with open_look(settings) as look:
             narrator.catch_up(look)
-    except (KeepError, apsw.Error):
+    except KeepError:
         return  # there is no ledger yet, or the host will say what is wrong with it
 
 

@@ -93,15 +93,12 @@ def _python() -> Found:
 
 
 def _sqlite() -> Found:
-    import apsw
-
-    from ...ledger.sqlite.connection import check_library
+    from ...ledger.opening import library
 
     try:
-        check_library()
+        return Found("SQLite", OK, f"{library()}, which apsw brings")
     except LedgerUnusable as error:
         return Found("SQLite", FAIL, error.message)
-    return Found("SQLite", OK, f"{apsw.sqlite_lib_version()}, which apsw brings")
 
 
 async def sandbox_found() -> list[Found]:
@@ -228,10 +225,6 @@ async def connector_found(connector: Connector) -> Found:
 
 
 def _ledger(settings: Settings) -> list[Found]:
-    import apsw
-
-    from ...ledger.sqlite.connection import unusable
-
     try:
         with open_look(settings) as look:
             return [*_content(look), *channels_found(look), _host(look), clock_found(look)]
@@ -239,15 +232,13 @@ def _ledger(settings: Settings) -> list[Found]:
         return [Found("ledger", WARN, error.message)]
     except KeepError as error:
         return [Found("ledger", FAIL, plain(error.message))]
-    except apsw.Error as error:
-        return [Found("ledger", FAIL, unusable(error, settings.path).message)]
 
 
 def _content(look: Look) -> Iterator[Found]:
     from ...ledger.checks import check
 
-    if look.refused:
-        yield Found("ledger", FAIL, plain(look.refused))
+    if look.read.refused:
+        yield Found("ledger", FAIL, plain(look.read.refused))
         return
     bytes_ = look.path.stat().st_size
     workflows = count(len(look.read.all("workflow_all")), "workflow")

@@ -46,7 +46,7 @@ def _follow(look: Look, workflow_id: str, place: tuple[int, int], as_json: bool)
     seen = None
     try:
         while True:
-            change = look.change()
+            change = look.read.change()
             if change != seen:
                 seen = change
                 while entries := look.views.logs(workflow_id, place):

@@ -71,7 +71,7 @@ class Narrator:
 
     def news(self, look: Look) -> list[Told]:
         """What happened since the last time, in the order of the runs."""
-        change = look.change()
+        change = look.read.change()
         if change == self._change:
             return []
         self._change = change

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from ...model.errors import KeepError, LedgerUnusable, NotFound
+from ...model.errors import KeepError, LedgerUnusable
 
 if TYPE_CHECKING:
     from ...app import Keep
     from ...config import Settings
-    from ...ledger.base import Reader
+    from ...ledger.base import OpenReader
     from ..read import Views
     from ..verify import HostKnows
 
@@ -35,10 +35,8 @@ class Look:
 
     path: Path
     views: Views
-    read: Reader
+    read: OpenReader
     now_ms: int
-    refused: str | None  # why no host starts with it, although it can be read
-    change: Callable[[], int]  # a number that changes whenever somebody commits
     steady: Callable[[], int]  # milliseconds on a clock that only grows
 
 
@@ -62,19 +60,12 @@ class Session:
     @contextmanager
     def look(self, *, tells: bool = False) -> Iterator[Look]:
         """The ledger, to be read. That hosts refuse it is said here, unless the command `tells` it itself."""
-        import apsw
-
-        from ...ledger.sqlite.connection import unusable
         from .text import plain, say
 
-        settings = self.settings()
-        try:
-            with open_look(settings) as look:
-                if look.refused and not tells:
-                    say(plain(look.refused))
-                yield look
-        except apsw.Error as error:
-            raise unusable(error, settings.path) from None
+        with open_look(self.settings()) as look:
+            if look.read.refused and not tells:
+                say(plain(look.read.refused))
+            yield look
 
     def act(self, act: str, *, first: First | None = None, **params: Any) -> Any:
         """Have the host do something, or do it here if there is none, after what must be done `first` then."""
@@ -144,58 +135,15 @@ def _actor() -> str:
 @contextmanager
 def open_look(settings: Settings, host: HostKnows | None = None) -> Iterator[Look]:
     """A read-only look at the ledger of these settings; it creates nothing. `host` is one in this process."""
-    from ...ledger.sqlite.connection import Statements, open_reader
-    from ...ledger.sqlite.lock import mark_beside
-    from ...ledger.sqlite.store import refusal
+    from contextlib import closing
+
+    from ...ledger.opening import open_reader
     from ...model.clock import SystemClock
     from ..read import Views
 
-    mark = mark_beside(settings.path.resolve())  # before the ledger, which is never behind it
-    _check_file(settings.path, refusal(settings.path, mark, None))
-    connection = open_reader(settings.path)
-    try:
-        _check_schema(connection, settings.path)
-        read = Statements(connection)
-        views = Views(read, settings.policy, host)
-        clock, older = SystemClock(), refusal(settings.path, mark, read.one("ledger_reached"))
-        refused = older.message if older else None
-        changed = lambda: int(connection.pragma("data_version"))  # noqa: E731
-        yield Look(settings.path, views, read, clock.now_ms(), refused, changed, clock.steady_ms)
-    finally:
-        connection.close()
-
-
-def _check_file(path: Path, refused: KeepError | None) -> None:
-    if path.is_dir():
-        raise LedgerUnusable(f"{path} is a folder. Name the ledger's file with --db or in keep.toml.")
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        size = 0
-    except OSError as error:
-        raise LedgerUnusable(f"{path} cannot be opened: {error.strerror}.") from None
-    if not size:
-        none = NotFound(f"There is no ledger at {path} yet. `keep deploy FILE` makes one; --db names another.")
-        raise refused or none
-
-
-def _check_schema(connection: Any, path: Path) -> None:
-    from ...ledger.sqlite.connection import APPLICATION_ID
-    from ...ledger.sqlite.migrate import migrations
-
-    if connection.pragma("application_id") != APPLICATION_ID:
-        raise LedgerUnusable(f"{path} is a SQLite database of some other program. Name another file.")
-    have, want = int(connection.pragma("user_version")), max(migrations())
-    if have > want:
-        raise LedgerUnusable(
-            f"{path} was written by a newer Keep (schema {have}; this one knows {want}). Nothing was touched. "
-            "Upgrade Keep (pip install -U keepai)."
-        )
-    if have < want:
-        raise LedgerUnusable(
-            f"{path} was written by an older Keep (schema {have}; this one reads {want}). `keep dev` brings it up to "
-            "date, with a backup, or says why it cannot."
-        )
+    clock = SystemClock()
+    with closing(open_reader(settings.path)) as read:
+        yield Look(settings.path, Views(read, settings.policy, host), read, clock.now_ms(), clock.steady_ms)
 
 
 def with_json(function: F) -> F:

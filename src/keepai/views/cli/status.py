@@ -34,10 +34,10 @@ def status(session: Session, as_json: bool) -> None:
         running = is_running(look.path)
         if as_json:
             workflows = [_data(*entry) for entry in entries]
-            echo_json({"host": running, "refused": look.refused, "shown": shown, "workflows": workflows})
+            echo_json({"host": running, "refused": look.read.refused, "shown": shown, "workflows": workflows})
         else:
             _print(look, entries, running)
-    sys.exit(4 if asked or look.refused else 0)
+    sys.exit(4 if asked or look.read.refused else 0)
 
 
 def _data(workflow: Workflow, stop: Stopped | None, asked: list[Escalation]) -> dict[str, Any]:
@@ -52,8 +52,8 @@ def _print(look: Look, entries: list[_Entry], running: bool) -> None:
             echo(f"  {label:<10} {line(text, max(20, room - 13) if room else None)}")
     if not entries:
         echo("No workflow is deployed yet. `keep deploy FILE` deploys one.")
-    if look.refused:
-        echo(plain(look.refused))
+    if look.read.refused:
+        echo(plain(look.read.refused))
     else:
         echo("A host is running." if running else "No host is running: nothing happens until `keep dev` starts one.")
 

@@ -44,7 +44,7 @@ def _repeat(session: Session, draw: Callable[[], Any], as_json: bool) -> None:
         drawn_at = look.steady()
         try:
             while True:
-                change = look.change()
+                change = look.read.change()
                 if change != seen or (terminal and look.steady() - drawn_at > OLD_S * 1000):
                     seen, drawn_at = change, look.steady()
                     _draw(draw, terminal)

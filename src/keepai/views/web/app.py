@@ -7,14 +7,13 @@ import pkgutil
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 
-import apsw
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ...model.errors import KeepError, NotFound
+from ...model.errors import KeepError, LedgerUnusable, NotFound
 from . import pages
 from .acting import act
 from .assets import Assets
@@ -44,7 +43,7 @@ def things() -> dict[str, str]:
 
 def make(here: Site, names: Names, assets: Assets, first: Sequence[Route] = ()) -> Guard:
     """The whole page, guarded; routes that come `first` stand before others of the same path."""
-    handlers = {HTTPException: _http, KeepError: _keep, apsw.Error: _ledger}
+    handlers = {HTTPException: _http, KeepError: _keep, LedgerUnusable: _ledger}
     app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)
     guard = Guard(
         app, here.door, names, lambda request, refusal: _refused(here, request, refusal),
@@ -123,5 +122,5 @@ async def _keep(request: Request, error: Exception) -> Response:
 
 async def _ledger(request: Request, error: Exception) -> Response:
     """The ledger cannot be read: nothing more can be read to say so."""
-    told = f"The ledger cannot be read now: {error}. The terminal in which Keep runs says more."
+    told = f"The ledger cannot be read now. {error} The terminal in which Keep runs says more."
     return _refused(site(request), request, Refusal(503, told))

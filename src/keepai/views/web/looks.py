@@ -48,8 +48,5 @@ class Looks:
         if not hasattr(self._own, "look"):
             self._own.look = self.open()
         look: Look = self._own.look
-        look.read.all("look_begin")
-        try:
+        with look.read.moment():
             return what(replace(look, now_ms=self._clock.now_ms()))
-        finally:
-            look.read.all("look_end")

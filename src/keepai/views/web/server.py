@@ -53,7 +53,7 @@ class Web:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
         self.port: int = listeners[0].getsockname()[1]
         self.looks = Looks(self._settings, self._keep.parts.clock, self._keep)
-        self.live = Live(self.looks.open().change)
+        self.live = Live(self.looks.open().read.change)
         handed = self._demo.handed if self._demo else None
         self.door = Door(self._settings.password, asyncio.get_running_loop().time, handed)
         private = self._host is None or is_loopback(self._host)

@@ -8,12 +8,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import apsw
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ....ledger.sqlite.migrate import migrations
+from ....ledger.opening import library, schema
 from ....model.clock import iso
 from ...cli.doctor import FAIL, OK, WARN, Found, channels_found, clock_found, disk_found
 from ...cli.session import Look
@@ -84,7 +83,7 @@ def _facts(look: Look) -> dict[str, Any]:
         "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
         "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
         "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
-        "schema": max(migrations()), "sqlite": apsw.sqlite_lib_version(), "own_pid": os.getpid(),
+        "schema": schema(), "sqlite": library(), "own_pid": os.getpid(),
         "rows": look.views.version(), "disk": disk_found(look.path).said,
     }
 
