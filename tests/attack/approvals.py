@@ -185,7 +185,7 @@ def _fresh(folder: Path) -> Path:
 AREA = Area(
     "approvals", "what a person approved, by everything that may come between", place, attacks, None,
     (
-        Planted("an answer fits whatever has changed", lambda: patch.object(approval, "fits", lambda *_: True), "approve and"),
+        Planted("an answer fits whatever has changed", lambda: patch.object(approval, "_permitted", lambda *_: True), "approve and"),
         Planted("an answer never expires", lambda: patch.object(
             approval, "standing", lambda parts, run, held: approval.Standing.USABLE
             if held.status == "approved" else approval.Standing.WAITS), "expire"),
