@@ -60,9 +60,13 @@ def connect(address: Address, source: str | None = None, timeout_s: float = 20.0
     """One connection; `source` is the loopback address that it comes from."""
     made = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET)
     made.settimeout(timeout_s)
-    if source:
-        made.bind((source, 0))
-    made.connect(address)
+    try:
+        if source:
+            made.bind((source, 0))
+        made.connect(address)
+    except OSError:
+        made.close()
+        raise
     return made
 
 

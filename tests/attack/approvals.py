@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from keepai.engine import approval
+from keepai.engine import approval, permission
 from keepai.model.codec import encode
 from keepai.model.errors import Refused
+from keepai.model.permissions import Judged, Mode
 from keepai.model.records import Escalation
 from tests.attack.base import Area, Attack, Planted, must, refused
 from tests.harness import Story, consumer, producer, workflow
@@ -120,6 +121,8 @@ def attacks(folder: Path) -> Iterator[Attack]:
     for point in POINTS:
         yield Attack(f"an approval is used twice by a crash at {point}", lambda point=point: _crash(folder, point))
     yield Attack("a script changes the call after it was shown", lambda: _changed(folder))
+    for before, after in (("ann", "mallory"), ("", "mallory"), ("ann", "")):
+        yield Attack(f"a grant for the account {before!r} is used by {after!r}", lambda b=before, a=after: _account(folder, b, a))
     yield Attack("a person approves a card of an older version of the account", lambda: _older(folder))
 
 
@@ -166,6 +169,17 @@ async def _changed(folder: Path) -> None:
         must(sent == [encode(asked.facts["params"])], f"{asked.facts['params']} was shown, and {sent} was sent")
 
 
+async def _account(folder: Path, before: str, after: str) -> None:
+    """keep.toml puts another account behind the same name."""
+    async with Story(_fresh(folder)) as story:
+        story.keep.parts.connectors["gmail"].account = before  # type: ignore[misc]
+        await story.deploy(acting())
+        story.keep.parts.connectors["gmail"].account = after  # type: ignore[misc]
+        story.feed.put("a")
+        await story.run()
+        must(story.world.asked == [], f"{after!r} sent what {before!r} was granted")
+
+
 async def _older(folder: Path) -> None:
     async with Story(_fresh(folder)) as story:
         wf, asked = await waiting(story)
@@ -182,12 +196,16 @@ def _fresh(folder: Path) -> Path:
     return made
 
 
+def _for_ever(read: Any, run: Any, held: Any, *_: Any) -> approval.Standing:
+    return approval.Standing.WAITS if held.status == "pending" else approval.Standing.USABLE
+
+
 AREA = Area(
     "approvals", "what a person approved, by everything that may come between", place, attacks, None,
     (
         Planted("an answer fits whatever has changed", lambda: patch.object(approval, "_permitted", lambda *_: True), "approve and"),
-        Planted("an answer never expires", lambda: patch.object(
-            approval, "standing", lambda parts, run, held: approval.Standing.USABLE
-            if held.status == "approved" else approval.Standing.WAITS), "expire"),
+        Planted("a grant counts for every account", lambda: patch.object(
+            permission.Permissions, "check", lambda self, capability, params, *_, **__: Judged(Mode.ALLOW)), "is used by"),
+        Planted("an answer never expires", lambda: patch.object(approval, "standing", _for_ever), "expire"),
     ),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from keepai.model.errors import BadValue, KeepError, LimitExceeded, ScriptError, ScriptThrew
 
-COMPUTE_S = 0.1  # for a script that may end at its time limit; the others have more
+COMPUTE_S = 0.05  # for a script that may end at its time limit; the others have more
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ def attacks(composers: Composers) -> Iterator[Attack]:
         yield Attack(f"the type of an attachment brings a header: {kind!r}", lambda kind=kind: _write(
             composers.mail, {**LETTER, "attachments": [{"name": "a", "type": kind, "text": "x"}]}))
     yield Attack("another module than the one composer makes messages", _one_composer)
+    for domain in ("ex\u0430mple.com", "b\u00fccher.example", "\u0430\u0440\u0440\u04cf\u0435.com", "xn--80ak6aa92e.com"):
+        yield Attack(f"a card shows a domain that looks like another: {domain}", lambda domain=domain: _looks_alike(composers, domain))
     yield Attack("an answer goes to a stranger's Reply-To that no card shows", _replies)
 
 
@@ -146,6 +148,13 @@ def _imports(text: str, names: set[str]) -> bool:
              and (node.module or "").startswith("email.m") for each in node.names} & names
     return any(isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in found
                for node in ast.walk(tree))
+
+
+def _looks_alike(composers: Composers, domain: str) -> None:
+    """What a person reads has the spelling by which the server is found."""
+    spec = composers.box.operations["send"]
+    shown = spec.preview(spec.parse({**LETTER, "to": f"ann@{domain}"}))
+    must("xn--" in shown, f"the card says {shown!r}")
 
 
 def _replies() -> None:

@@ -72,15 +72,17 @@ class Redactor:
 
     def found_in(self, value: object) -> str | None:
         """The same for a JSON value."""
-        return self.found(json.dumps(value, ensure_ascii=False, default=str)) if self._known() else None
+        if not self._known():
+            return None
+        return next((name for text in _written(value) if (name := self.found(text))), None)
 
     def spelled_in(self, value: object) -> bool:
         """Whether a secret stands in a JSON value in any spelling, also one that nobody but a script would use: hex of
         small and capital letters, or an address in which some characters are encoded and others are not."""
         if not self._known():
             return False
-        text = json.dumps(value, ensure_ascii=False, default=str)
-        said = {text, _HEX.sub(lambda found: found[0].lower(), text), unquote(text), unquote_plus(text)}
+        said = {each for text in _written(value)
+                for each in (text, _HEX.sub(lambda found: found[0].lower(), text), unquote(text), unquote_plus(text))}
         return any(self.found(each) is not None for each in said)
 
     def value(self, value: Json) -> Json:
@@ -132,6 +134,17 @@ class Redactor:
         found = {form: f"{each.name}.{secret}" for each, values in zip(self._connectors, given, strict=True)
                  for value, secret in values.items() for form in forms(value)}
         return dict(sorted(found.items(), key=lambda entry: -len(entry[0])))
+
+
+_ESCAPED = re.compile(r'\\(["\\])')
+
+
+def _written(value: object) -> Iterator[str]:
+    """A JSON value as one text; and with the texts in it as they are, which JSON itself escapes once more."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    yield text
+    if "\\" in text:
+        yield _ESCAPED.sub(r"\1", text)
 
 
 def forms(value: str) -> set[str]:

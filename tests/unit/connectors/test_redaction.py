@@ -72,6 +72,15 @@ def test_a_secret_is_found_in_every_spelling(form: str) -> None:
         assert tell not in said
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_secret_is_found_in_every_spelling_also_inside_of_json(form: str) -> None:
+    redactor, _ = knowing(password=CANARY)
+    said = redactor.value({"said": [f"before {FORMS[form]} after"]})
+    assert "[secret bank.password]" in str(said)
+    assert "5ecret" not in str(said)
+    assert redactor.spelled_in({"q": FORMS[form]})
+
+
 @given(st.text(st.characters(codec="utf-8"), min_size=6, max_size=40), st.text(max_size=5), st.text(max_size=5))
 @settings(max_examples=60, deadline=None)
 def test_what_is_taken_out_is_gone(secret: str, before: str, after: str) -> None:
