@@ -53,7 +53,7 @@ def attacks(folder: Path) -> Iterator[Attack]:
     for name, source in FLOODS.items():
         yield Attack(f"a run that floods the ledger with {name}", lambda source=source: _once(folder, source, Policy(run_bytes_max=10_000), 400_000))
     for name in PARTS:
-        yield Attack(f"a workflow that fills the disk run by run with {name}", lambda name=name: _for_hours(folder, [name], 40_000))
+        yield Attack(f"a workflow that fills the disk run by run with {name}", lambda name=name: _for_hours(folder, [name], 40_000, runs=20))
     yield Attack("a workflow that fills the disk run by run with payloads", lambda: _for_hours(folder, [FILL.replace("return { n };", "")], 0, 3 * ROOM_BYTES))
 
 
@@ -68,7 +68,7 @@ async def _once(folder: Path, source: str, policy: Policy, most: int) -> None:
         must(await story.events(wf) == [], "a part of it was kept")
 
 
-async def _for_hours(folder: Path, parts: list[str], size: int, most: int = LEDGER_BYTES) -> None:
+async def _for_hours(folder: Path, parts: list[str], size: int, most: int = LEDGER_BYTES, runs: int = 40) -> None:
     bodies = [PARTS.get(part, part) for part in parts]
     body = f"const SIZE = {size}; {' '.join(f'{{ {each} }}' for each in bodies)} return {{ ...state, n: (state?.n ?? 0) + 1 }};"
     async with Story(_fresh(folder), policy=SMALL) as story:
@@ -77,7 +77,7 @@ async def _for_hours(folder: Path, parts: list[str], size: int, most: int = LEDG
         except ScriptInvalid as error:
             raise AssertionError(f"the attack is no script: {json.dumps([str(each) for each in error.findings])}") from None
         before = on_disk(story)
-        for _ in range(40):
+        for _ in range(runs):
             await story.run(minutes=5)
             if await story.keep.needs_you(wf):
                 break
