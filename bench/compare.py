@@ -35,6 +35,7 @@ PENDING = (1_000, 80)
 EVENTS = ((1_000, 10_000, 100_000, 1_000_000), (1_000, 5_000))
 FILLED_AT_ONCE = 100_000  # so that one sees how far it is
 WORKFLOWS = ((1, 10, 100, 1_000), (1, 10))
+FAIR = ((1_000, 20), (20, 4))  # workflows, and the events of each
 SIZES = ((100, 1_000, 10_000, 100_000), (100, 100_000))
 SIZED_RUNS = (120, 40)
 MAILBOX_BYTES = 3_000_000  # more does not fit into one answer of the mailbox
@@ -109,8 +110,8 @@ def throughput(session: Session) -> None:
 def _throughput(session: Session, side: str, which: str) -> None:
     how, events = session.how(side, which, way=True), session.of(RUNS[which])
     got = session.ask(side, "runs", session.file(side), at_once=AT_ONCE[which], events=events, **how)
-    wanted = ("runs_per_s", "cpu_ms_per_run", "bytes_per_run", "peak_mb")
-    session.keep("runs", which, side, **{name: got[name] for name in wanted})
+    wanted = ("runs_per_s", "cpu_ms_per_run", "bytes_per_run", "peak_mb", "pss_mb")
+    session.keep("runs", which, side, **{name: got[name] for name in wanted if name in got})
     if side == "keep" and which == "many":
         session.keep("latency", which, side, p50_ms=got["p50_ms"], p99_ms=got["p99_ms"])
 
@@ -200,6 +201,18 @@ def _crowd(session: Session, count: int, path: Path) -> None:
     session.keep("workflows", count, runs_per_s=got["runs_per_s"])
 
 
+def fairness(session: Session) -> None:
+    """So many workflows have events at one moment: after which part of the whole time has the last begun?"""
+    for turn in range(1, session.of(ROUNDS) + 1):
+        session.plan(f"many workflows at one moment: Keep, round {turn}", _fair)
+
+
+def _fair(session: Session) -> None:
+    workflows, events = session.of(FAIR)
+    got = session.ask("keep", "fair", session.file("keep"), workflows=workflows, events=events)
+    session.keep("fair", workflows, runs_per_s=got["runs_per_s"], last_first_part=got["last_first_part"])
+
+
 def histories(session: Session) -> None:
     """Runs per second over a file that has so many events already; each file is a copy of the one before, grown."""
     paths = {count: session.folder / f"events-{count}.db" for count in session.of(EVENTS)}
@@ -252,7 +265,7 @@ def _help_ms() -> float:
 
 #: What is measured, in this order; the file with a million events comes last, because making it keeps the disk busy.
 PARTS: tuple[Callable[[Session], None], ...] = (
-    disk, throughput, syncs, latency, starts, payloads, disk, crowds, own, histories, disk,
+    disk, throughput, syncs, latency, starts, payloads, disk, crowds, fairness, own, histories, disk,
 )
 
 

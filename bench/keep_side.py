@@ -135,7 +135,8 @@ async def _runs(path: Path, at_once: int, events: int, size: int = 0) -> Figures
         rows = [r for wf in ids for r in await keep.runs(wf) if r.handler == "file"]
         return {
             "runs": total, "runs_per_s": total / took, "cpu_ms_per_run": cpu * 1000 / total,
-            "bytes_per_run": (used(path) - before) / total, "peak_mb": peak_mb(), "from": wall, "to": ended,
+            "bytes_per_run": (used(path) - before) / total, "peak_mb": peak_mb(), "pss_mb": pss_mb(), "from": wall,
+            "to": ended,
             **percentiles([r.updated_at - r.created_at for r in rows]),
         }
 
@@ -337,6 +338,12 @@ def peak_mb() -> float:
     """The most that the host ever had in memory, and what its sandbox workers have now; shared pages count for each."""
     workers = sum(child.memory_info().rss for child in psutil.Process().children(recursive=True))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 + workers / (1 << 20)
+
+
+def pss_mb() -> float:
+    """What the host and its sandbox workers have in memory now; a page that several share counts once."""
+    me = psutil.Process()
+    return float(sum(each.memory_full_info().pss for each in (me, *me.children(recursive=True)))) / (1 << 20)
 
 
 def _task(measure: Any) -> Any:

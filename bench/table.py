@@ -35,7 +35,7 @@ HEAD = Row("", "Keep", "DBOS", "Keep / DBOS")
 _OF_RUNS = {
     "runs_per_s": ("runs/s", "{:,.1f}"), "cpu_ms_per_run": ("CPU, ms per run", "{:.2f}"),
     "fsyncs_per_run": ("fsyncs per run", "{:.2f}"), "bytes_per_run": ("bytes on disk per run", "{:,.0f}"),
-    "peak_mb": ("peak memory, MiB", "{:,.0f}"),
+    "peak_mb": ("peak memory, MiB", "{:,.0f}"), "pss_mb": ("memory, shared pages once, MiB", "{:,.0f}"),
 }
 _AT_ONCE = {"one": "one at a time", "many": f"{MANY} at a time", "most": f"{MOST} at a time"}
 
@@ -68,7 +68,7 @@ def summary(found: Results) -> list[Row]:
     """Every row, in the order in which people ask."""
     rows = [row for part in (_runs, _latency, _starts, _payload) for row in part(found)]
     return [*rows, *_growth(found, "workflows", "workflows, one busy"), *_growth(found, "events", "events in the file"),
-            *_own(found)]
+            *_fair(found), *_own(found)]
 
 
 def _runs(found: Results) -> Iterator[Row]:
@@ -116,6 +116,13 @@ def _growth(found: Results, part: str, words: str) -> Iterator[Row]:
         slower = middle(sizes[fewest]["runs_per_s"]) / speed
         note = f"{slower:.2f}× the time with {int(fewest):,}" if number else ""
         yield Row(f"runs/s, {int(count):,} {words}", spread(figures["runs_per_s"], "{:,.1f}"), "", note)
+
+
+def _fair(found: Results) -> Iterator[Row]:
+    for count, figures in found.get("fair", {}).items():
+        part = spread([100 * each for each in figures["last_first_part"]], "{:.0f}")
+        yield Row(f"last of {int(count):,} workflows begins after so much of the time, %", part)
+        yield Row(f"runs/s, {int(count):,} workflows at one moment", spread(figures["runs_per_s"], "{:,.1f}"))
 
 
 def _own(found: Results) -> Iterator[Row]:

@@ -129,7 +129,10 @@ def ask(task: str, path: Path, program: str = "keep_side.py", **params: Any) -> 
 
 @pytest.mark.slow
 def test_every_measurement_of_keep_counts_as_many_effects_as_there_were_events(tmp_path: Path) -> None:
-    assert ask("runs", tmp_path / "runs.db", at_once=3, events=9, size=50)["runs"] == 9
+    got = ask("runs", tmp_path / "runs.db", at_once=3, events=9, size=50)
+    assert got["runs"] == 9
+    assert 0 < got["pss_mb"] < got["peak_mb"]
+    assert 0 < ask("fair", tmp_path / "fair.db", workflows=3, events=3)["last_first_part"] < 1
     assert ask("latency", tmp_path / "latency.db", events=1)["p50_ms"] > 0
     first, second = (ask("start", tmp_path / "start.db") for _ in range(2))
     assert first["at"] < second["at"]
