@@ -123,11 +123,14 @@ def load(
 
 
 def _file(asked: str | Path | None) -> Path | None:
-    if asked is None:
-        return Path(FILE) if Path(FILE).is_file() else None
-    if not Path(asked).is_file():
-        raise ConfigError(f"{asked}: there is no such file. Name the keep.toml with --config or {ENV_CONFIG}.")
-    return Path(asked)
+    path = Path(FILE if asked is None else asked)
+    try:
+        found = path.is_file()
+    except OSError as error:  # a folder that this user may not look into
+        raise ConfigError(f"{path} cannot be looked for: {error.strerror}. Use a folder that you may read.") from None
+    if found or asked is None:
+        return path if found else None
+    raise ConfigError(f"{asked}: there is no such file. Name the keep.toml with --config or {ENV_CONFIG}.")
 
 
 @dataclass

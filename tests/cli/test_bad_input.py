@@ -146,9 +146,10 @@ def test_a_folder_that_is_missing_is_told(place: Place) -> None:
 
 
 @pytest.fixture
-def closed_folder() -> Iterator[Path]:
+def closed_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder that may be looked into and not written; whoever may do everything is somebody else meanwhile."""
     folder = Path(tempfile.mkdtemp())
+    monkeypatch.chdir(folder)
     folder.chmod(0o555)
     root = os.geteuid() == 0
     os.seteuid(65534 if root else os.geteuid())
@@ -165,6 +166,17 @@ def test_a_folder_that_may_not_be_written_is_told(closed_folder: Path) -> None:
     result = Place(closed_folder).type("--db", db, "deploy", "-", stdin=EXAMPLE_TEXT, code=1)
     assert "Keep needs a folder that it may write to; change its permissions or use another path." in result.stderr
     assert list(closed_folder.iterdir()) == []
+
+
+def test_a_folder_that_may_not_be_looked_into_is_told(closed_folder: Path) -> None:
+    if os.getuid() == 0:
+        os.seteuid(0)
+        closed_folder.chmod(0o700)
+        os.seteuid(65534)
+    else:
+        closed_folder.chmod(0o000)
+    told = Place(closed_folder).type("status", code=2).stderr
+    assert "keep.toml cannot be looked for: Permission denied. Use a folder that you may read." in told
 
 
 @pytest.mark.parametrize(("typed", "told"), [

@@ -131,7 +131,7 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> list[Broken]:
         made[-1].attach(ledger._connection)
         return ledger
 
-    monkeypatch.setattr("keepai.app.SqliteLedger", opened)
+    monkeypatch.setattr("keepai.app.open_ledger", opened)
     return made
 
 

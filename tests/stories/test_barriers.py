@@ -67,7 +67,7 @@ async def test_nothing_leaves_a_routine_before_its_intent_is_synced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = Watched()
-    monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.open_ledger", partial(SqliteLedger, vfs=disk.name))
     monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
     sheets = Sheets(disk)
     async with Keep(tmp_path / "keep.db", connectors=[sheets], clock=ManualClock("2026-01-05T09:00:00Z")) as keep:
@@ -81,7 +81,7 @@ async def test_nothing_leaves_before_its_intent_is_synced_and_nothing_follows_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk, at_commit = Watched(), list[tuple[int, int]]()
-    monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.open_ledger", partial(SqliteLedger, vfs=disk.name))
     monkeypatch.setattr("keepai.ledger.sqlite.writer._FLUSH_S", 3600)  # the sync of what nobody waits for is not meant
     sheets = Sheets(disk)
     clock = ManualClock("2026-01-05T09:00:00Z")

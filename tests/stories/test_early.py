@@ -292,7 +292,7 @@ async def test_nothing_remains_of_next_if_the_ledger_stops_before_its_outcome_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str,
 ) -> None:
     disk = Disk()
-    monkeypatch.setattr("keepai.app.SqliteLedger", partial(SqliteLedger, vfs=disk.name))
+    monkeypatch.setattr("keepai.app.open_ledger", partial(SqliteLedger, vfs=disk.name))
     async with Story(tmp_path, policy=Policy(script_calls_max=10)) as story:
         story.feed.put("a")
         wf = await story.deploy(acting(next=later(AT_FIRST[first]) + COUNT))
