@@ -1,7 +1,7 @@
 # `make` lists everything. Each target sets up what it needs; after the first time nothing needs a network.
 
 PYTHON ?= python3
-WORKERS ?= 4
+WORKERS ?= 5
 BUDGET ?= 60s
 COUNT ?= 150
 SEED ?= 1

@@ -116,11 +116,12 @@ def slow(place: Place, how: str, flow: str = CONSUMER) -> None:
     (place.folder / "flow.js").write_text(flow)
 
 
-@pytest.mark.parametrize(("how", "flow", "number"), [
-    ("waits", CONSUMER, signal.SIGINT), ("stubborn", CONSUMER, signal.SIGTERM), ("blocks", CONSUMER, signal.SIGINT),
-    ("in a thread", CONSUMER, signal.SIGINT), ("stubborn", ROUTINE, signal.SIGINT), ("reads", CONSUMER, signal.SIGTERM),
+@pytest.mark.parametrize(("command", "how", "flow", "number"), [
+    ("serve", "waits", CONSUMER, signal.SIGINT), ("serve", "stubborn", CONSUMER, signal.SIGTERM),
+    ("serve", "in a thread", CONSUMER, signal.SIGINT), ("serve", "stubborn", ROUTINE, signal.SIGINT),
+    ("serve", "reads", CONSUMER, signal.SIGTERM), ("dev", "blocks", CONSUMER, signal.SIGINT),
+    ("dev", "waits", CONSUMER, signal.SIGTERM),
 ])
-@pytest.mark.parametrize("command", ["serve", "dev"])
 def test_a_host_with_a_hanging_call_ends_within_five_seconds(
     place: Place, command: str, how: str, flow: str, number: signal.Signals,
 ) -> None:

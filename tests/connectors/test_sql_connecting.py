@@ -217,6 +217,8 @@ def demanding(answer: bytes) -> Iterator[tuple[int, bytearray]]:
             with client, suppress(OSError):  # a client that goes away may reset
                 while data := client.recv(65536):
                     heard.extend(data)
+                    if PASSWORD.encode() in heard:
+                        return  # it has what it wanted
                     client.sendall(b"N" if data[4:8] == b"\x04\xd2\x16\x2f" else answer)
 
         thread = threading.Thread(target=serve, daemon=True)

@@ -318,10 +318,10 @@ async def test_a_long_list_of_items_has_the_time_that_it_takes_and_each_item_no_
         await run(runtime, host, "await ctx.withItem('a', 'A', async () => { for (;;); });", Step.ROUTINE, limits=short)
 
 
-async def test_twenty_thousand_items_are_within_the_limits(runtime, host) -> None:
+async def test_thousands_of_items_are_within_the_limits(runtime, host) -> None:
     host.answers["withItem"] = lambda _: OPEN
-    await run(runtime, host, ITEMS, Step.ROUTINE, args=("20000",))
-    assert host.names.count("gmail.send") == 20_000
+    await run(runtime, host, ITEMS, Step.ROUTINE, args=("6000",))
+    assert host.names.count("gmail.send") == 6_000
 
 
 async def test_items_without_end_meet_their_limit(runtime, host) -> None:
