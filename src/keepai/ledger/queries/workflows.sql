@@ -1,8 +1,7 @@
 -- Statements on workflows, scripts, topics, handlers and grants.
 
 -- name: workflow_tick
--- Count further steps of this workflow's own time, and bytes that are kept for it from now on; whoever begins a run by it
--- sees whether it may.
+-- Raise a workflow's sequence and the bytes that are kept for it; the row says whether a run may begin.
 update workflow set sequence = sequence + :count, event_bytes = event_bytes + :events, run_bytes = run_bytes + :runs,
   input_bytes = input_bytes + :inputs
 where id = :workflow_id

@@ -234,7 +234,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
 
 
 def _pinned_by(tx: Tx, run: Run) -> int:
-    """How much the events that a run has pinned take: whoever carries on pins them too."""
+    """How many bytes the events take that a run has pinned; a run that carries on pins them again."""
     found = tx.row("reservation_bytes", "a sum is always there", workflow_id=run.workflow_id, run_id=run.id)
     return int(found["bytes"]) + sizes.ROW * int(found["events"])
 
