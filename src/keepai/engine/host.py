@@ -196,6 +196,7 @@ class Host:
 
     def _ended(self, workflow_id: str, lane: asyncio.Task[None]) -> None:
         self._lanes.pop(workflow_id, None)
+        self._turns.pop(workflow_id, None)
         error = RuntimeError("it was cut off") if lane.cancelled() else lane.exception()
         if error is None or self._closing:
             if workflow_id in self._touched:

@@ -156,7 +156,7 @@ def at_rest(
 ) -> Now:
     """The same, of a workflow and its open run that were read already."""
     workflow_id, active = workflow["id"], (workflow["major"], workflow["minor"])
-    manifest = parts.script(workflow_id, active, read).manifest if parts else _manifest(read, workflow)
+    manifest = parts.script(workflow_id, active, read).manifest if parts else manifest_of(read, workflow)
     handlers = read.all("handler_due", workflow_id=workflow_id)
     decided = run is None or (run.state is Status.ACTIVE and run.number == active)
     return Now(
@@ -165,7 +165,8 @@ def at_rest(
     )
 
 
-def _manifest(read: Reader, workflow: Row) -> Manifest:
+def manifest_of(read: Reader, workflow: Row) -> Manifest:
+    """What the active version declares."""
     script = read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
     assert script is not None, f"the active version of {workflow['id']} is never deleted"
     return manifests.from_text(script["manifest"])

@@ -53,39 +53,35 @@ def doubt(parts: Parts, run: Run, mutation: Mutation, why: KeepError, *, closed:
     return Doubt(MutationStatus.NEEDS_RECONCILE, failure.until(stop, parts.clock.now_ms()), closed)
 
 
-async def attempt(parts: Parts, run: Run, mutation: Mutation) -> Run | None:
-    """Ask the outside system once; gives the run if it may go on now."""
+async def attempt(parts: Parts, run: Run, mutation: Mutation) -> None:
+    """Ask the outside system once, and record what it says; the next look at the workflow goes on from there."""
     spec = spec_of(parts, mutation)
     # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
     left = parts.closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
     verdict = await ask(parts, run, spec, mutation, proves=left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
     try:
-        return await _believe(parts, run, mutation, verdict, left)
+        await _believe(parts, run, mutation, verdict, left)
     except Conflict:  # somebody was quicker: what was found out must not be lost
         await signs.hear(parts, mutation, verdict, proves=left == 0)
         raise
 
 
-async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict, left: int | None) -> Run | None:
+async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict, left: int | None) -> None:
     """Record what a verdict means; `left` are the milliseconds for which the request might still have arrived."""
     if verdict.status == "applied":
-        return await _found(parts, run, mutation, verdict.result)
-    if verdict.status == "failed" and signs.was_found(mutation):
+        await _found(parts, run, mutation, verdict.result)
+    elif verdict.status == "failed" and signs.was_found(mutation):
         await _ask_person(parts, run, mutation, "the outside system found it before, and does not find it now")
-        return None
-    if verdict.status == "failed" and left == 0:
+    elif verdict.status == "failed" and left == 0:
         await _absent(parts, run, mutation)
-        return None
-    if verdict.status == "failed":
+    elif verdict.status == "failed":
         await _again(parts, run, mutation, left, "It is not there yet, but may still arrive")
-        return None
-    if verdict.status == "unknown":
+    elif verdict.status == "unknown":
         await _ask_person(parts, run, mutation, verdict.why or "the outside system cannot tell")
-        return None
-    after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
-    why = verdict.why or "The outside system could not tell yet"
-    await _again(parts, run, mutation, after, why, signs.of_found(verdict) if verdict.found else None)
-    return None
+    else:
+        after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
+        why = verdict.why or "The outside system could not tell yet"
+        await _again(parts, run, mutation, after, why, signs.of_found(verdict) if verdict.found else None)
 
 
 async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *, proves: bool) -> Verdict:
@@ -101,11 +97,10 @@ async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *
     )
 
 
-async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> Run | None:
+async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> None:
     text = encode(result, what="the reconciled result")
-    resumed = await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
+    await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
     parts.closures.forget(mutation.id)
-    return resumed
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:

@@ -9,7 +9,6 @@ from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
 from ..model.records import Record
-from ..script import manifest as manifests
 from ..script.graph import Graph, Vertex
 from ..script.manifest import Handler, Manifest
 
@@ -68,13 +67,6 @@ class Timed(Record):
     queued: bool
     run: str | None  # its open run, and how that stands
     run_status: str | None
-
-
-def manifest_of(read: Reader, workflow: Row) -> Manifest:
-    """What the active version declares."""
-    script = read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
-    assert script is not None, "a workflow has the version that is active"
-    return manifests.from_text(script["manifest"])
 
 
 def waiting(read: Reader, workflow: Row) -> dict[str, int]:

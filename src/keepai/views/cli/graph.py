@@ -56,7 +56,8 @@ def _of_file(file: str) -> Manifest:
 
 
 def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
-    from ..workflow import manifest_of, waiting
+    from ...engine.next_step import manifest_of
+    from ..workflow import waiting
 
     row = names.workflow(look, typed)
     return manifest_of(look.read, row), waiting(look.read, row)

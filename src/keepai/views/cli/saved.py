@@ -2,8 +2,8 @@
 
 Only workflows that are deployed already: to deploy a new one, and to grant what a script newly asks for, stays a
 person's own act, by hand or in keep.toml. A script with errors changes nothing; its findings are told, and the version
-before goes on. What was on disk at the start counts as seen: a file that differs from the active version is told once,
-not deployed, since it may be older.
+before goes on. A file that differs from the active version when Keep starts is named once and not deployed: it may be
+older.
 """
 
 from __future__ import annotations

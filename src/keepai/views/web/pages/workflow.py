@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ....engine.next_step import manifest_of
 from ....model.operations import Kind
 from ....script.graph import graph
 from ... import workflow
@@ -47,7 +48,7 @@ async def _workflow(request: Request) -> Response:
 
 def _read(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
-    manifest = workflow.manifest_of(look.read, row)
+    manifest = manifest_of(look.read, row)
     made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
     said = workflow.said_of(made, workflow.waiting(look.read, row), run)
     explained = look.views.explain(row["id"], look.now_ms)
