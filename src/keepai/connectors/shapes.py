@@ -16,7 +16,7 @@ from operator import or_
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..model.codec import Json, clean, encode, stored
+from ..model.codec import Json, clean, encode, is_exact, stored
 from ..model.errors import ConfigError
 from .problems import problems
 
@@ -150,7 +150,7 @@ class Shape:
     def dump(self, value: object) -> Json:
         """What a method returned, as JSON; a `Misfit` or `BadValue` if it is not what was declared."""
         if not self.given:
-            return clean(plain(value), what="result")
+            return value if is_exact(value) else clean(plain(value), what="result")  # type: ignore[return-value]
         from pydantic import ValidationError
 
         try:

@@ -3,13 +3,20 @@ refused in words."""
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import random
+import uuid
 from collections import OrderedDict
-from enum import StrEnum
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, IntEnum, StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
+import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -314,3 +321,148 @@ def _read(text: str | bytes) -> tuple[str, str]:
 @example('{"a":' * codec.DEPTH_MAX + "[]" + "}" * codec.DEPTH_MAX)
 def test_a_text_that_looks_plain_is_read_and_refused_as_carefully_as_its_bytes(text: str) -> None:
     assert _read(text) == _read(text.encode())
+
+
+# Two ways, one result
+
+
+class Word(str):
+    pass
+
+
+class Count(int):
+    pass
+
+
+class Share(float):
+    pass
+
+
+class Row(dict):  # type: ignore[type-arg]
+    pass
+
+
+class Rows(list):  # type: ignore[type-arg]
+    pass
+
+
+class Pair(NamedTuple):
+    one: object
+    other: object
+
+
+class Size(IntEnum):
+    ONE = 1
+
+
+class Name(StrEnum):
+    ANN = "ann"
+
+
+class Other(Enum):
+    THING = "thing"
+
+
+@dataclass
+class Point:
+    x: int = 1
+
+
+_NUMBERS = st.integers() | st.floats() | st.integers(-(2**54), 2**54) | st.sampled_from([
+    0, -0.0, 0.0, 1.0, 1e-4, 9.9e-5, 1e-5, 1e-7, 5e-324, 1e15, 1.5e15, 1e16, 1e22, 1.7e308, math.nan, math.inf, EXACT,
+    EXACT + 1, -EXACT - 1, float(EXACT), 2.0**53, 4503599627370495.5, 2**63, 2**64, 10**400, 0.1 + 0.2, True,
+])
+_FOREIGN = st.sampled_from([
+    Word("word"), Word("\ud800"), Count(7), Count(2**60), Share(0.5), Share(2), Size.ONE, Name.ANN, Other.THING,
+    Point(), Point,
+    uuid.UUID(int=7), datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC), datetime.date(2026, 1, 1), Decimal("1.5"),
+    b"bytes", {1, 2}, 1j, object, orjson.Fragment(b"no JSON"), MappingProxyType({"a": 1}), OrderedDict(b=1, a=2),
+    range(2), memoryview(b"x"), (), (1, (2,)),
+])
+_KEYS = st.text() | TEXT | st.sampled_from([
+    "a", "b", "\ud800", "", Word("a"), Name.ANN, 1, 1.5, None, True, ("a",), b"a",
+])
+_ANY = st.recursive(
+    st.none() | st.booleans() | _NUMBERS | st.text() | TEXT | _FOREIGN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.dictionaries(_KEYS, inner, max_size=4),
+        st.lists(inner, max_size=3).map(tuple), st.lists(inner, max_size=3).map(Rows),
+        st.dictionaries(TEXT, inner, max_size=3).map(Row), st.tuples(inner, inner).map(lambda two: Pair(*two)),
+    ),
+    max_leaves=12,
+)
+
+
+def outcome(act: Callable[[], object]) -> tuple[str, str]:
+    """What came of it: the value with its types, or the refusal in words."""
+    try:
+        return "value", repr(act())
+    except KeepError as error:
+        return type(error).__name__, error.message
+
+
+def strictly(act: Callable[[], object]) -> tuple[str, str]:
+    """What comes of it when nothing goes the fast way."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(codec, "_exact", lambda value, option=0: None)
+        return outcome(act)
+
+
+@given(_ANY, st.integers(0, 3), st.integers(60, 66))
+@example([math.nan], 0, 0)
+@example({"a": {"\ud83d": 1}}, 1, 63)
+def test_what_is_written_fast_is_what_is_written_strictly(value: object, kind: int, depth: int) -> None:
+    for _ in range(depth if kind else 0):
+        value = [value] if kind == 1 else {"k": value} if kind == 2 else ["x", {"k": value, "z": 0.5}]
+    for act in (codec.encode, codec.canonical, codec.clean):
+        assert outcome(lambda act=act: act(value, what="it")) == strictly(lambda act=act: act(value, what="it"))
+    if (clean := outcome(lambda: codec.clean(value)))[0] == "value":
+        kept = codec.clean(value)
+        assert outcome(lambda: codec.text_of(kept)) == strictly(lambda: codec.text_of(kept)), clean
+        assert repr(codec.stored(codec.encode(value))) == repr(json.loads(codec.encode(value)))
+        assert not codec.is_exact(value) or repr(kept) == repr(value)
+
+
+@given(st.floats(1e-5, 2.0**53))
+def test_a_number_has_the_same_text_on_both_ways(number: float) -> None:
+    for each in (number, -number, {"rows": [number, 1]}):
+        assert outcome(lambda each=each: codec.encode(each)) == strictly(lambda each=each: codec.encode(each))
+
+
+_PARTS = st.one_of(
+    _TEXTS, TEXT.map(json.dumps), st.text().map(json.dumps), st.floats().map(repr), st.integers().map(str),
+    TEXT.map(lambda text: json.dumps(text, ensure_ascii=False)), _ANY.map(repr),
+    st.sampled_from([
+        '"\x7f"', '"\\/"', '"\\u0000"', '"\0"', '"\t"', "1E5", "1e+5", "1.50", "0.00001", "1e-5", "-1", "- 1", "\ud800",
+    ]),
+)
+_AROUND = st.sampled_from(["{}", "[{}]", '{"a":{}}', '{"a":1,"b":{}}', " {} ", '{"b":2,"b":{}}'])
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=3), _AROUND)
+@example(["[" * 64 + "]" * 64], "{}")
+@example(["[" * 64 + "]" * 64], "[{}]")
+@example(["[" * 300 + "]" * 300], "{}")
+@example(["[" * 2000], "{}")
+def test_what_is_read_fast_is_what_is_read_strictly(parts: list[str], around: str) -> None:
+    text = around.replace("{}", ",".join(parts))
+    assert outcome(lambda: codec.decode(text, what="it")) == strictly(lambda: codec.decode(text, what="it"))
+    data = text.encode("utf-8", "surrogatepass")
+    assert outcome(lambda: codec.decode(data, what="it")) == strictly(lambda: codec.decode(data, what="it"))
+
+
+@pytest.mark.parametrize("value", [
+    {"rows": [{"id": "r1", "n": 1, "price": 0.25, "ok": True, "none": None}] * 3}, "ü" * 10, [], {}, 5, None, [[[]]],
+])
+def test_everyday_values_go_the_fast_way(value: object) -> None:
+    assert codec.is_exact(value)
+
+
+def test_a_list_that_contains_itself_many_times_is_refused_at_once() -> None:
+    twice: list[object] = []
+    twice += [twice, twice]
+    often: list[object] = []
+    often += [often] * 100_000
+    for value in (twice, often):
+        with pytest.raises(BadValue, match="contains itself"):
+            codec.encode(value)
