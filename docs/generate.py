@@ -21,6 +21,7 @@ from keepai.connectors.base import Connector, OperationSpec
 from keepai.connectors.typescript import type_of
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
+from keepai.model.acts import ACTS, ANSWERS, REQUESTS
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
@@ -35,6 +36,7 @@ from keepai.views.cli.main import keep
 from keepai.views.cli.shapes import SHAPES, Shape
 from keepai.views.cli.shapes import shown as shown_shape
 from keepai.views.graph import svg
+from keepai.views.typed import command
 
 HERE = Path(__file__).parent
 TEMPLATE = HERE.parent / "src/keepai/views/cli/template"
@@ -219,7 +221,26 @@ def statements_page() -> str:
     )
 
 
-# Commands
+# Acts and commands
+
+
+def acts_page() -> str:
+    """Every act, as a method of `Keep` and as a command."""
+    head = (
+        "# Acts\n\nWhat people and programs do. Each act is a method of `Keep` with these parameters, a command, and "
+        "where it has a button, what the page says. `shown` is the version of what the person saw: if anything of it "
+        "has moved since, the act is refused. Acts marked * can change what a workflow may do.\n\n"
+    )
+    asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _typed(name),
+              act.label or "–") for name, act in REQUESTS.items())
+    answers = ((f"`{name}`", ACTS[name].comes, _typed(name), ACTS[name].label) for name in ANSWERS)
+    columns = ("Command", "Button")
+    return head + rows(("Act", "Does", *columns), asked) + "\n## Answers that `resolve` takes\n\n" + rows(
+        ("Answer", "What comes of it", *columns), answers)
+
+
+def _typed(act: str) -> str:
+    return f"`{command(act, 'ID', 'WORKFLOW', 'CAPABILITY')}`"
 
 
 def commands_page() -> str:
@@ -372,6 +393,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/channels.md": channels_page,
     "reference/settings.md": settings_page,
     "reference/statements.md": statements_page,
+    "reference/acts.md": acts_page,
     "reference/commands.md": commands_page,
     "reference/json.md": json_page,
 }

@@ -169,8 +169,8 @@ _VALUES: tuple[Any, ...] = (None, True, 0, -1, 1e300, "", "x", "wf_", "run_1", [
 
 def drawn(door: Door, chance: Random) -> Attack:
     """An act with any params, or a line with some bytes changed; no workflow of that name is there."""
-    act = chance.choice([*control.ACTS, "close", "__init__", "workflows", "serve"])
-    needs = dict.fromkeys(control.ACTS[act].needs, None) if act in control.ACTS else {"wf": None}
+    act = chance.choice([*control.REQUESTS, "close", "__init__", "workflows", "serve"])
+    needs = {name: None for name, param in control.REQUESTS[act].items() if param.required} if act in control.REQUESTS else {"wf": None}
     params: Any = {name: chance.choice(_VALUES) for name in needs}
     if chance.random() < 0.3:
         params[chance.choice(["actor", "shown", "grants", "by", "strand", "x"])] = chance.choice(_VALUES)
@@ -194,6 +194,6 @@ AREA = Area(
     (
         Planted("any place of a socket is trusted", lambda: patch.object(control, "misplaced", lambda _: None), "a command trusts a socket"),
         Planted("any method of a host may be asked for", lambda: patch.object(
-            control, "ACTS", {**control.ACTS, "workflows": control.Act({}, {})}), "a look"),
+            control, "REQUESTS", {**control.REQUESTS, "workflows": {}}), "a look"),
     ),
 )

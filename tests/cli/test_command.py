@@ -153,6 +153,6 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 
 def test_help_loads_no_command() -> None:
     loaded = "import sys; from keepai.views.cli.main import keep; keep(['--help'], standalone_mode=False); "
-    loaded += "print([m for m in sys.modules if m.endswith(('.accounts', '.dev', '.acts'))], file=sys.stderr)"
+    loaded += "print([m for m in sys.modules if m.endswith(('.accounts', '.dev', 'cli.acts'))], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.strip() == "[]"

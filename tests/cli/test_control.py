@@ -234,16 +234,6 @@ async def test_a_shared_folder_that_is_open_to_others_is_not_trusted(tmp_path: P
             await control.Control(keep, folder / "keep.db").__aenter__()
 
 
-def test_every_act_is_a_method_of_keep_with_these_parameters() -> None:
-    import inspect
-
-    for name, act in control.ACTS.items():
-        parameters = inspect.signature(getattr(Keep, name)).parameters
-        assert set(act.needs) | set(act.takes) <= set(parameters), name
-        needed = {n for n, p in parameters.items() if p.default is p.empty and n != "self"}
-        assert needed == set(act.needs), name
-
-
 async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path) -> None:
     path = tmp_path / "keep.db"
 

@@ -14,11 +14,7 @@ from typing import Any
 
 import pytest
 
-from keepai.views.answers import MEANINGS
 from keepai.views.cli.differs import differs
-from keepai.views.items import LEFT_ACTIONS
-from keepai.views.questions import ACTIONS
-from keepai.views.typed import FORMS
 
 from .conftest import SETTINGS, Place, until
 
@@ -201,11 +197,6 @@ def test_why_explains_an_item(left: Place) -> None:
 def typed_in(told: str) -> list[list[str]]:
     """The commands that a card prints."""
     return [each.split()[1:] for each in re.findall(r"^    (keep .+?)  # ", told, re.MULTILINE)]
-
-
-def test_every_act_that_can_be_asked_for_can_be_typed() -> None:
-    acts = {act for acts in ACTIONS.values() for act in acts} | set(LEFT_ACTIONS)
-    assert acts <= set(FORMS) & set(MEANINGS)
 
 
 def test_a_difference_is_shown_field_by_field(differing: Place) -> None:

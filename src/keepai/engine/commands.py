@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import wraps
-from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row
@@ -13,6 +12,7 @@ from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions import acts, repairs, workflows
 from ..ledger.transitions.acts import Act, Repeated
 from ..ledger.transitions.runs import Carry
+from ..model.acts import ANSWERS
 from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
 from ..model.operations import Step
@@ -29,13 +29,6 @@ from .relaunch import carry, last_mutation
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-#: What `resolve` takes → the question that it answers.
-RESOLUTIONS: Mapping[str, str] = MappingProxyType({
-    "try_again": "unknown_outcome", "did_not_happen": "unknown_outcome", "happened": "unknown_outcome",
-    "skip": "unknown_outcome", "keep": "difference", "seen": "contradiction",
-})
-
 
 def _once(act: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
     """The same act, sent once more for what was shown, does nothing and gives what it gave."""
@@ -166,18 +159,18 @@ class Commands:
         self, mutation_id: str, answer: str, result: Json, actor: str, shown: int | None = None,
     ) -> None:
         """A person says what became of a mutation that nobody could verify, or has seen what contradicts it."""
-        if answer not in RESOLUTIONS:
-            raise Refused(f"resolve takes {', '.join(RESOLUTIONS)}, not {answer!r}.")
+        if answer not in ANSWERS:
+            raise Refused(f"resolve takes {', '.join(ANSWERS)}, not {answer!r}.")
         mutation = self._mutation(mutation_id)
         held = self._parts.redactor.found_in(result) if self._parts.redactor is not None else None
         if held:
             raise Refused(f"The result holds the secret {held}, and nothing was kept. Leave it out.")
         text = encode(result, what="the result")
         act = self._judged(_answering(mutation, answer, text, actor, shown))
-        if RESOLUTIONS[answer] == "difference":
+        if ANSWERS[answer] == "difference":
             await self._keep_applied(act, mutation)
             return
-        if RESOLUTIONS[answer] == "contradiction":
+        if ANSWERS[answer] == "contradiction":
             await self._seen(act, mutation)
             return
         if mutation.status is not MutationStatus.INDETERMINATE:

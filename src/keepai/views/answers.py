@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..model.acts import ACTS, Act
 from .items import sent_again
 
 if TYPE_CHECKING:
@@ -32,80 +33,16 @@ CLASSES = {
 }
 
 
-@dataclass(frozen=True)
-class Meaning:
-    """What an act is called, what comes of it, and what is said once it is done."""
-
-    label: str
-    comes: str
-    done: str
-    risk: str | None = None  # what goes wrong if it is the wrong answer; then it is asked for twice
-
-
-#: Act → what comes of it.
-MEANINGS = {
-    "try_again": Meaning(
-        "Look again", "the outside system is asked once more, from the start",
-        "The outside system is asked once more."),
-    "did_not_happen": Meaning(
-        "It didn’t happen", "you looked, and it is not there: it is sent again", "It is sent again.",
-        "If it did happen, it will have happened twice."),
-    "happened": Meaning(
-        "It happened", "you looked, and it is there: the script goes on with the result that you give, or with none",
-        "It counts as done, and the script goes on.", "If it is not there, it will never be done."),
-    "skip": Meaning(
-        "Skip it", "go on without knowing: the script is told, its events end as skipped",
-        "It was given up without knowing, and the script was told.",
-        "Nobody looks after it any more, whether it happened or not."),
-    "seen": Meaning(
-        "I have seen it", "you have looked, and done what was to be done; what is on record stays",
-        "Noted. What is on record stays."),
-    "approve": Meaning("Approve", "exactly this is done, once", "Exactly this is done, once."),
-    "reject": Meaning(
-        "Reject", "it is not done; a held call ends its events as skipped", "It is not done.",
-        "What was to be done is given up, and nothing asks for it again."),
-    "grant": Meaning(
-        "Allow it", "the workflow may do it from now on, and the run goes on",
-        "The workflow may do it from now on, and the run goes on."),
-    "retry": Meaning("Try again", "try it again now", "It is tried again."),
-    "deploy": Meaning(
-        "Deploy", "with the script mended: the run goes on with the new version", "The new version is active."),
-    "skip_run": Meaning(
-        "Give it up",
-        "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
-        "It was given up.", "What was to be done here is not done, and nothing asks for it again."),
-    "finish": Meaning(
-        "End it here", "end it: what happened stays, and nothing more is published",
-        "It has ended. What happened stays.", "What should follow from it does not follow."),
-    "keep": Meaning(
-        "Keep what was done", "what was applied counts, and the script goes on with its result; nothing is sent",
-        "What was applied counts, and the script goes on.", "What the script wants now is not sent."),
-    "skip_event": Meaning(
-        "Skip this event", "nothing shall come of it", "Nothing shall come of it.", "It is not worked on any more."),
-    "skip_input": Meaning(
-        "Skip this input", "nothing more shall come of it; what was applied stays",
-        "Nothing more starts because of this input.", "What waits because of it is given up."),
-    "reprocess": Meaning(
-        "Work on it once more", "have it processed once more; what came of it before stays on record",
-        "It is worked on once more.", "What was done for it before may be done a second time."),
-    "resume": Meaning("Resume the workflow", "let the workflow run again", "The workflow runs again."),
-    "run_now": Meaning(
-        "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),
-}
-
-#: The same for a repair that waits: the answers have the names of those to a held call.
+#: What approving and rejecting mean for a repair that waits: a held call has the same two answers.
 _OF_A_REPAIR = {
-    "approve": Meaning(
-        "Let it in", "the repair becomes the active version, and the run goes on with it",
-        "The repair is the active version now, and the run goes on.",
-        "What earlier versions did stays as it is; the new version does not mend it."),
-    "reject": Meaning(
-        "Reject", "the repair is not let in; the run waits for another", "The repair was not let in.",
-        "It is not offered again."),
+    "approve": replace(
+        ACTS["approve"], label="Let it in", comes="the repair becomes the active version, and the run goes on with it",
+        done="The repair is the active version now, and the run goes on.",
+        risk="What earlier versions did stays as it is; the new version does not mend it."),
+    "reject": replace(
+        ACTS["reject"], comes="the repair is not let in; the run waits for another",
+        done="The repair was not let in.", risk="It is not offered again."),
 }
-
-#: The answers that `resolve` takes.
-_RESOLVED = ("try_again", "did_not_happen", "happened", "skip", "keep", "seen")
 
 
 def is_repair(question: Escalation) -> bool:
@@ -122,10 +59,10 @@ def heading(question: Escalation) -> str:
     return _LEFT if "item_id" in question.facts else HEADINGS[question.kind]
 
 
-def meaning(act: str, question: Escalation | None = None) -> Meaning:
+def meaning(act: str, question: Escalation | None = None) -> Act:
     """What comes of an act, as an answer to a question or by itself."""
     repair = _OF_A_REPAIR if question and is_repair(question) else {}
-    found = repair.get(act) or MEANINGS[act]
+    found = repair.get(act) or ACTS[act]
     return replace(found, comes=found.comes + _of_card(act, question)) if question else found
 
 
@@ -147,22 +84,21 @@ def offered(acts: Sequence[str]) -> list[str]:
 def subject(question: Escalation, act: str) -> str:
     """What an act that answers a question is done to."""
     on = {
-        "approve": question.id, "reject": question.id, "retry": question.run_id, "skip_run": question.run_id,
-        "finish": question.run_id, "reprocess": question.facts.get("item_id"),
-        "skip_input": question.facts.get("input_id"),
+        "repair": question.id, "run": question.run_id, "item": question.facts.get("item_id"),
+        "input": question.facts.get("input_id"),
     }
-    return str(on.get(act) or question.mutation_id or question.run_id)
+    kinds = ACTS[act].on
+    return str((on.get(kinds[-1]) if kinds else None) or question.mutation_id or question.run_id)
 
 
 def deed(act: str, subject: str, workflow_id: str, capability: str | None = None) -> tuple[str, dict[str, str]]:
-    """An act as a host takes it: its name in `control.ACTS` and the parameters that name what it is done to."""
-    if act in _RESOLVED:
+    """An act as a host takes it: its name in `REQUESTS` and the parameters that name what it is done to."""
+    found = ACTS[act]
+    if found.answers:
         return "resolve", {"mutation_id": subject, "answer": act}
     if act == "grant":
         return "grant", {"wf": workflow_id, "capability": str(capability), "mode": "allow"}
-    if act in ("resume", "run_now"):
-        return act, {"wf": workflow_id}
-    return act, {"run_id" if act in ("retry", "finish") else "id": subject}
+    return act, {next(iter(found.params)): workflow_id if found.on == ("workflow",) else subject}
 
 
 def handle(name: str, workflow_id: str) -> str:

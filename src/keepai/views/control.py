@@ -1,9 +1,8 @@
 """The door to a running host: one request and one answer, each a line of JSON, over a unix socket.
 
-Only the acts named in `ACTS` are accepted, with the parameters named there; two of them are looks that need
-what only a host knows. The socket lies beside the ledger and only its owner may use it. Whatever arrives, the
-host goes on: a request that is malformed, too large or too slow gets an error or no answer, and nothing else
-happens.
+Only what is named in `REQUESTS` is accepted, with the parameters named there. The socket lies beside the ledger and
+only its owner may use it. Whatever arrives, the host goes on: a request that is malformed, too large or too slow gets
+an error or no answer, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ import socket
 import stat
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..model import acts
+from ..model.acts import Param
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
 from .connections import Acceptor, Bounds, Progress, Streams, descriptors
 from .peers import misplaced, peer_uid, user
@@ -41,47 +41,11 @@ class NoHost(Exception):
     """Nobody listens on the socket."""
 
 
-@dataclass(frozen=True)
-class Act:
-    """Something that may be asked of a host: a method of `Keep`, what it needs and what it may be given."""
-
-    needs: Mapping[str, tuple[type, ...]]
-    takes: Mapping[str, tuple[type, ...]]
-
-
-Types = tuple[type, ...]
-
-
-def _act(needs: Mapping[str, Types], **takes: Types) -> Act:
-    return Act(MappingProxyType(dict(needs)), MappingProxyType(takes))
-
-
-_TEXT: Types = (str,)
-_ANY: Types = (object,)
-_WORKFLOW, _ID, _RUN = {"wf": _TEXT}, {"id": _TEXT}, {"run_id": _TEXT}
-_SHOWN: Types = (int, type(None))
-
-#: Act → its parameters. Each is the method of that name.
-ACTS: Mapping[str, Act] = MappingProxyType({
-    "deploy": _act({"source": _TEXT}, grants=(str, dict, type(None)), strand=(bool,), configured=(dict,)),
-    "fix": _act({"wf": _TEXT, "source": _TEXT}, impact=(str, type(None)), note=_TEXT),
-    "pause": _act(_WORKFLOW, shown=_SHOWN),
-    "resume": _act(_WORKFLOW, shown=_SHOWN),
-    "stop": _act(_WORKFLOW, shown=_SHOWN),
-    "run_now": _act(_WORKFLOW, shown=_SHOWN),
-    "grant": _act({"wf": _TEXT, "capability": _TEXT}, mode=(str, dict), shown=_SHOWN),
-    "retry": _act(_RUN, shown=_SHOWN),
-    "finish": _act(_RUN, shown=_SHOWN),
-    "skip_run": _act(_ID, shown=_SHOWN),
-    "skip_event": _act(_ID, shown=_SHOWN),
-    "skip_input": _act(_ID, shown=_SHOWN),
-    "reprocess": _act(_ID, shown=_SHOWN),
-    "approve": _act(_ID, shown=_SHOWN),
-    "reject": _act(_ID, shown=_SHOWN),
-    "resolve": _act({"mutation_id": _TEXT, "answer": _TEXT}, result=_ANY, shown=_SHOWN),
-    "prune": _act({}, days=(int, type(None))),
-    "needs_you": _act({}, wf=_TEXT),
-    "explain": _act(_ID),
+#: What may be asked of a host, and its parameters. Each is the method of that name: an act, or a look that needs what
+#: only a host knows.
+REQUESTS: Mapping[str, Mapping[str, Param]] = MappingProxyType({
+    **{name: act.params for name, act in acts.REQUESTS.items()},
+    "needs_you": {"wf": Param((str,))}, "explain": {"id": Param((str,), required=True)},
 })
 
 
@@ -224,20 +188,20 @@ def _understood(line: bytes) -> tuple[str, dict[str, Any]]:
     if not isinstance(request, dict) or not isinstance(request.get("act"), str):
         raise Refused('The request must be {"act": …, "params": {…}}.')
     act, params = request["act"], request.get("params", {})
-    if act not in ACTS:
-        raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(ACTS)}.")
+    if act not in REQUESTS:
+        raise Refused(f"There is no act {act[:40]!r}. There are: {', '.join(REQUESTS)}.")
     check(act, params)
     return act, params
 
 
 def check(act: str, params: Any) -> None:
     """Refuse parameters that an act does not take."""
-    known = {**ACTS[act].needs, **ACTS[act].takes}
+    known = REQUESTS[act]
     if not isinstance(params, dict):
         raise Refused(f"The params of {act} must be an object.")
-    missing = [name for name in ACTS[act].needs if name not in params]
+    missing = [name for name, param in known.items() if param.required and name not in params]
     unknown = [name[:40] for name in params if name not in known]
-    wrong = [name for name, value in params.items() if name in known and not isinstance(value, known[name])]
+    wrong = [name for name, value in params.items() if name in known and not isinstance(value, known[name].types)]
     if missing or unknown or wrong:
         raise Refused(f"The params of {act} do not fit: missing {missing}, unknown {unknown}, of a wrong type {wrong}.")
 

@@ -28,13 +28,13 @@ from tests.prove.inputs.scripts import EXAMPLES, SOURCES, mutated
 _WORKFLOW = "email-to-sheets"
 _GIVEN = st.one_of(st.just(_WORKFLOW), TEXT, JSON, st.sampled_from(["allow", "ask", "deny", "all", "gmail.search"]))
 _PARAMS = st.one_of(
-    st.sampled_from(sorted(control.ACTS)).flatmap(
+    st.sampled_from(sorted(control.REQUESTS)).flatmap(
         lambda act: st.fixed_dictionaries(
             {
                 "act": st.just(act),
                 "params": st.fixed_dictionaries(
-                    dict.fromkeys(control.ACTS[act].needs, _GIVEN),
-                    optional=dict.fromkeys(control.ACTS[act].takes, _GIVEN),
+                    {name: _GIVEN for name, param in control.REQUESTS[act].items() if param.required},
+                    optional={name: _GIVEN for name, param in control.REQUESTS[act].items() if not param.required},
                 ),
             }
         )
@@ -46,7 +46,7 @@ _PARAMS = st.one_of(
         }
     ),
     st.dictionaries(
-        TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(control.ACTS)), max_size=3
+        TEXT | st.sampled_from(["act", "params"]), JSON | st.sampled_from(sorted(control.REQUESTS)), max_size=3
     ),
 )
 _LINE = st.one_of(

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...model.acts import ACTS, ANSWERS, Act
 from . import names
-from .complete import WORKFLOW, Kind, Thing
+from .complete import WORKFLOW, Thing
 from .session import Look, Session, with_json, with_session, with_shown
 from .text import count, echo, echo_json, plain, progress, say
 
 if TYPE_CHECKING:
     from ...app import Keep
 
-_SKIPS = {"run": "skip_run", "event": "skip_event", "input": "skip_input"}
-_ANSWERS = ("try_again", "did_not_happen", "happened", "skip", "keep", "seen")
+_SKIPS = {act.on[0]: name for name, act in ACTS.items() if act.typed == "keep skip {0}"}
 
 
 def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = None) -> None:
@@ -28,67 +27,26 @@ def _done(as_json: bool, act: str, subject: str, sentence: str, result: Any = No
         echo(plain(sentence))
 
 
-def _on_workflow(act: str, sentence: str, doc: str) -> click.Command:
-    """A command that does one thing to a whole workflow."""
+def _made(name: str, act: Act) -> click.Command:
+    """The command of an act that takes nothing but what it is done to."""
+    argument = act.on[0] if act.on in (("workflow",), ("run",)) else "id"
+    kind = WORKFLOW if argument == "workflow" else Thing(*act.on)
 
-    def run(session: Session, workflow: str, shown: int | None, as_json: bool) -> None:
+    def run(session: Session, shown: int | None, as_json: bool, **typed: str) -> None:
         with session.look() as look:
-            row = names.workflow(look, workflow)
-        session.act(act, wf=row["id"], shown=shown)
-        _done(as_json, act, row["id"], f"{row['name']} {sentence}")
+            if argument == "workflow":
+                row = names.workflow(look, typed[argument])
+                subject, called = str(row["id"]), str(row["name"])
+            else:
+                _, subject = names.thing(look, typed[argument], act.on)
+                called = subject
+        params: dict[str, Any] = {next(iter(act.params)): subject, "shown": shown}
+        result = session.act(name, **params)
+        _done(as_json, name, subject, act.said.format(called, result), result)
 
-    return _command(act, run, doc)
-
-
-def _on_run(act: str, sentence: Callable[[str, Any], str], doc: str) -> click.Command:
-    """A command that does one thing to a run."""
-
-    def run(session: Session, run: str, shown: int | None, as_json: bool) -> None:
-        with session.look() as look:
-            _, run_id = names.thing(look, run, ("run",))
-        result = session.act(act, run_id=run_id, shown=shown)
-        _done(as_json, act, run_id, sentence(run_id, result), result)
-
-    return _command(act, run, doc, "run", Thing("run"))
-
-
-def _command(
-    name: str, function: Callable[..., None], doc: str, argument: str = "workflow", kind: Kind = WORKFLOW,
-) -> click.Command:
-    function.__doc__ = doc
+    run.__doc__ = act.help
     takes = click.argument(argument, metavar=argument.upper(), type=kind)
-    wrapped = takes(with_shown(with_json(with_session(function))))
-    return click.command(name)(wrapped)
-
-
-pause = _on_workflow(
-    "pause", "is paused: nothing of it starts until `keep resume`.", "Start nothing more of a workflow for now.")
-resume = _on_workflow("resume", "is active.", "Let a paused or stopped workflow run again.")
-stop = _on_workflow("stop", "is stopped. What it did stays on record.", "End a workflow.")
-retry = _on_run("retry", lambda _, new: f"{new} carries on.", "Try a stopped run again now.")
-finish = _on_run(
-    "finish", lambda run_id, _: f"{run_id} is finished: its events are consumed, nothing was published.",
-    "End a run whose mutation happened and whose `next` cannot run.")
-
-
-def _on_id(act: str, kinds: tuple[str, ...], sentence: str, doc: str) -> click.Command:
-    """A command that does one thing to something with an id."""
-
-    def run(session: Session, id: str, shown: int | None, as_json: bool) -> None:
-        with session.look() as look:
-            _, whole = names.thing(look, id, kinds)
-        session.act(act, id=whole, shown=shown)
-        _done(as_json, act, whole, f"{whole} {sentence}")
-
-    return _command(act, run, doc, "id", Thing(*kinds))
-
-
-approve = _on_id("approve", ("approval", "repair"), "is approved: exactly what was shown is done, once.",
-                 "Allow exactly the call, or the repair, that `keep todo` shows.")
-reject = _on_id("reject", ("approval", "repair"), "is rejected: nothing of it is done.",
-                "Refuse the call, or the repair, that `keep todo` shows.")
-reprocess = _on_id("reprocess", ("event", "item"), "waits again. What came of it before stays on record.",
-                   "Have an event that has ended, or an item, processed once more.")
+    return click.command(act.command)(takes(with_shown(with_json(with_session(run)))))
 
 
 @click.command("run-now")
@@ -174,7 +132,7 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 
 @click.command()
 @click.argument("mutation", metavar="MUTATION", type=Thing("mutation"))
-@click.argument("answer", type=click.Choice(_ANSWERS))
+@click.argument("answer", type=click.Choice(list(ANSWERS)))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
 @click.option("--no-wait", is_flag=True, help="With did_not_happen: give up at once if the request may still arrive.")
 @with_shown
@@ -227,3 +185,9 @@ def _json(text: str | None, answer: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"this is not JSON: {error}.", param_hint="--result") from None
 
+
+#: Command → itself: those above, and one for each other act.
+COMMANDS: dict[str, click.Command] = {
+    **{act.command: _made(name, act) for name, act in ACTS.items() if act.said},
+    **{str(each.name): each for each in (run_now, grant, skip, resolve)},
+}

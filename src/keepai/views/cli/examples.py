@@ -6,6 +6,13 @@ from collections.abc import Mapping
 
 import click
 
+from ...model.acts import ACTS
+
+_SAMPLES = {
+    "workflow": "invoices", "run": "run_01m7", "approval": "apr_01m7", "event": "evt_01m7", "input": "inp_01m7",
+    "mutation": "mut_01m7",
+}
+
 #: Command → what somebody would type, with what it is for.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo": ("keep demo --ui               # on a page, with buttons",
@@ -46,20 +53,13 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "why": ("keep why inp_01m7",),
     "blast": ("keep blast invoices --version 1.3",),
     "logs": ("keep logs invoices -f",),
-    "pause": ("keep pause invoices",),
-    "resume": ("keep resume invoices",),
-    "stop": ("keep stop invoices",),
-    "run-now": ("keep run-now invoices",),
+    **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values() if "shown" in act.params},
     "grant": (
         "keep grant invoices sheets.appendRow",
         "keep grant invoices gmail.send --mode ask --match 'recipients=*@example.com' --per-day 20",
     ),
     "approve": ("keep approve apr_01m7        # exactly what `keep todo` showed",),
-    "reject": ("keep reject apr_01m7",),
-    "retry": ("keep retry run_01m7",),
     "skip": ("keep skip evt_01m7",),
-    "reprocess": ("keep reprocess evt_01m7",),
-    "finish": ("keep finish run_01m7",),
     "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
     "notify": ("keep notify test",),
     "notify test": ("keep notify test phone",),

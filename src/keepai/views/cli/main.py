@@ -6,6 +6,7 @@ import importlib
 
 import click
 
+from ...model.acts import ACTS
 from ...model.errors import ConfigError, KeepError, ScriptInvalid
 from .examples import with_example
 from .session import Session
@@ -13,7 +14,7 @@ from .session import Session
 #: What a command's exit code says.
 OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
 
-#: Command → the module and the function that it is, in the order in which people meet them.
+#: Command → the module and the function that it is, in the order in which people meet them; acts stand in a table.
 COMMANDS = {
     "demo": "demo:demo",
     "init": "init:init",
@@ -40,18 +41,7 @@ COMMANDS = {
     "why": "why:why",
     "blast": "blast:blast",
     "logs": "logs:logs",
-    "pause": "acts:pause",
-    "resume": "acts:resume",
-    "stop": "acts:stop",
-    "run-now": "acts:run_now",
-    "grant": "acts:grant",
-    "approve": "acts:approve",
-    "reject": "acts:reject",
-    "retry": "acts:retry",
-    "skip": "acts:skip",
-    "reprocess": "acts:reprocess",
-    "finish": "acts:finish",
-    "resolve": "acts:resolve",
+    **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "acts"),
     "notify": "notify:notify",
     "db": "db:db",
     "doctor": "doctor:doctor",
@@ -75,7 +65,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, name = COMMANDS[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), name)
+        found = importlib.import_module(f".{module}", __package__)
+        command: click.Command = getattr(found, name) if name else found.COMMANDS[cmd_name]
         return with_example(command, cmd_name)
 
     def resolve_command(

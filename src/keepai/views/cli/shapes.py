@@ -17,6 +17,7 @@ from ...engine.deploy import Deployment
 from ...engine.retention import Pruned
 from ...ledger.checks import Check
 from ...model import records
+from ...model.acts import ACTS
 from ...model.errors import Finding
 from ...testing.cases import Result
 from ..blast import Blast
@@ -125,10 +126,7 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "why": {"": of(Explanation)},
     "blast": {"": of(Blast)},
     "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
-    **{name: {"": _ACT} for name in (
-        "pause", "resume", "stop", "run-now", "grant", "approve", "reject", "retry", "skip", "reprocess", "finish",
-        "resolve",
-    )},
+    **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},
     "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
     "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
     "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},

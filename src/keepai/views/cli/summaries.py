@@ -5,15 +5,17 @@ The list in `keep --help` is made from this, so that it needs not load every com
 
 from __future__ import annotations
 
+from ...model.acts import REQUESTS
+
 SUMMARIES = {
+    **{act.command: act.help for act in REQUESTS.values() if act.command != "db"},
+    "skip": "Give up a run, an event, an input or an item.",
     "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
     "init": "Make a folder with a workflow that works at once.",
     "check": "Find mistakes in scripts without running anything.",
     "types": "Declare `ctx` as TypeScript, for editors and language models.",
     "test": "Run the workflows' own cases.",
     "test-connector": "Break a connector's outside in every way, and count.",
-    "deploy": "Store a script and make it the active version.",
-    "fix": "Offer a repair for the run that failed.",
     "rollback": "Make the text of an earlier version active again.",
     "graph": "Who publishes to which topic, and who takes from it.",
     "connect": "Connect ctx.NAME with an outside system, and try it.",
@@ -31,18 +33,6 @@ SUMMARIES = {
     "why": "Why something stands where it stands, and what would move it.",
     "blast": "What a script version touched: its inputs, items, mutations.",
     "logs": "What a workflow's runs did, line by line.",
-    "pause": "Start nothing more of a workflow for now.",
-    "resume": "Let a paused or stopped workflow run again.",
-    "stop": "End a workflow.",
-    "run-now": "Queue every producer and routine of a workflow.",
-    "grant": "Allow a workflow a capability, such as sheets.appendRow.",
-    "approve": "Allow exactly the call, or the repair, that `keep todo` shows.",
-    "reject": "Refuse the call, or the repair, that `keep todo` shows.",
-    "retry": "Try a stopped run again now.",
-    "skip": "Give up a run, an event, an input or an item.",
-    "reprocess": "Have an event that has ended, or an item, processed once more.",
-    "finish": "End a run whose mutation happened and whose `next` cannot run.",
-    "resolve": "Answer for a mutation that nobody could verify.",
     "notify": "The channels by which people are told.",
     "db": "The ledger's file.",
     "doctor": "See what is missing or wrong here, and what to do about it.",

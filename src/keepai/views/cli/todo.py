@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..answers import CLASSES, handle, heading, meaning, with_name
-from ..typed import FORMS, command, commands
+from ..typed import command, commands
 from .differs import differs
 from .doctor import OK, channels_found
 from .session import Look, Session, with_json, with_session
@@ -165,7 +165,7 @@ def _answers(look: Look, question: Escalation, name: str) -> list[str]:
     later = question.facts.get("possible_from")
     for act, moment in (later.items() if isinstance(later, dict) else ()):
         on = question.mutation_id or question.id
-        text = command(act, on, handle(name, question.workflow_id)) if act in FORMS else act
+        text = command(act, on, handle(name, question.workflow_id))
         lines.append(f"  not yet: {text}  {click.style('# ' + _moment(look, 'from', moment), dim=True)}")
     return lines
 

@@ -49,6 +49,6 @@ A page that takes long to make makes nothing if the header `LIVE` says that it i
 
 Every form with the method post carries the token of the session. It stands in no page: static/token.js adds it.
 
-An act is a form to /act made by the macro `act`: the name of an act in `control.ACTS`, its parameters, `shown`,
+An act is a form to /act made by the macro `act`: the name of an act in `model/acts.py`, its parameters, `shown`,
 and the address to go back to. What comes of it, or why it was refused, is shown at the top of that page.
 """

@@ -1,4 +1,4 @@
-"""/act: the one form that does anything. Its fields are an act of `control.ACTS` and that act's parameters."""
+"""/act: the one form that does anything. Its fields are an act of `model/acts.py` and that act's parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ...model.acts import REQUESTS, Param
 from ...model.errors import KeepError, Refused
 from ...model.permissions import matches_of
 from .. import control
@@ -17,7 +18,6 @@ from .site import session, site
 
 PARAM = "p."  #: what the names of parameters begin with
 RULE = "rule."  #: what the names of the fields of a grant's rule begin with
-LOOKS = ("needs_you", "explain")  #: of ACTS, what is no act
 
 
 async def act(request: Request) -> Response:
@@ -34,12 +34,13 @@ async def act(request: Request) -> Response:
 
 async def _perform(request: Request, form: Mapping[str, str]) -> None:
     name = form.get("act", "")
-    if name not in control.ACTS or name in LOOKS:
+    if name not in REQUESTS:
         raise Refused(f"There is no act {name[:40]!r}.")
     given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
     rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
-    needs = control.ACTS[name].needs
-    params = {key: _typed(name, key, text) for key, text in given.items() if text or key in needs}
+    known = REQUESTS[name].params
+    needs = [key for key, param in known.items() if param.required]
+    params = {key: _typed(known, key, text) for key, text in given.items() if text or key in needs}
     if rule:
         params["mode"] = _rule(rule)
     control.check(name, params)
@@ -60,10 +61,10 @@ def _rule(fields: Mapping[str, str]) -> dict[str, Any]:
     return rule
 
 
-def _typed(act: str, name: str, text: str) -> Any:
+def _typed(known: Mapping[str, Param], name: str, text: str) -> Any:
     """A field as the act wants it; a form has only texts."""
-    known = control.ACTS[act].needs.get(name) or control.ACTS[act].takes.get(name) or (str,)
-    if str in known and not (dict in known and text.lstrip().startswith("{")):
+    types = known[name].types if name in known else (str,)
+    if str in types and not (dict in types and text.lstrip().startswith("{")):
         return text
     try:
         return json.loads(text)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...model.acts import ACTS, Act
 from ...model.clock import parse_iso
 from ...model.records import Escalation, Run
 from .. import answers
-from ..answers import Meaning
 from ..cli.session import Look
 from ..differences import differences
 from ..excerpt import Excerpt, excerpt
@@ -19,9 +19,6 @@ from ..movers import Mover
 
 #: Facts that are moments.
 _MOMENTS = ("sent_at", "ended_at", "may_arrive_until", "asked_at", "expires_at", "noticed_at")
-
-#: What is no form: a script is mended in its file.
-_NO_FORM = ("deploy",)
 
 
 @dataclass(frozen=True)
@@ -31,14 +28,14 @@ class Answer:
     name: str
     act: str
     params: Mapping[str, str]
-    meaning: Meaning
+    meaning: Act
 
 
 @dataclass(frozen=True)
 class Later:
     """An answer that would be refused now."""
 
-    meaning: Meaning
+    meaning: Act
     from_at: int | None
     why: str  # where there is no such moment
 
@@ -82,7 +79,7 @@ def of_movers(movers: Iterable[Mover], workflow_id: str) -> list[Answer]:
     found = [(act, mover) for mover in movers if mover.kind == "person" for act in answers.offered(mover.acts)]
     return [
         _answer(act, mover.subject or "", workflow_id, mover.capability, answers.meaning(act))
-        for act, mover in found if act not in _NO_FORM
+        for act, mover in found if ACTS[act].label
     ]
 
 
@@ -110,11 +107,11 @@ def _answers(question: Escalation) -> tuple[Answer, ...]:
     return tuple(
         _answer(act, answers.subject(question, act), question.workflow_id, str(capability),
                 answers.meaning(act, question))
-        for act in answers.offered(question.actions) if act not in _NO_FORM
+        for act in answers.offered(question.actions) if ACTS[act].label
     )
 
 
-def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Meaning) -> Answer:
+def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Act) -> Answer:
     act, params = answers.deed(name, subject, workflow_id, capability)
     return Answer(name, act, params, meaning)
 

@@ -18,6 +18,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from ...connectors.visible import visible
+from ...model.acts import ACTS
 from ...model.clock import iso
 from ..cli.text import ago, clock, count
 from .assets import Assets
@@ -71,7 +72,7 @@ def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
     made.filters = {name: FILTERS[name] for name in _PLAIN_FILTERS} | {
         "as_json": as_json, "when": when, "at": at, "iso": iso, "count": count, "word": word,
     }
-    made.globals = {"static": assets.address, "tone": tone, "address": address}
+    made.globals = {"static": assets.address, "tone": tone, "address": address, "ACTS": ACTS}
     return made
 
 

@@ -1,0 +1,149 @@
+"""Every act, once: what it is done to, what it takes, and the words that people read. Every door is made from this.
+
+A host is asked for an act by its name, which is a method of `Keep` with these parameters. The answers that `resolve`
+takes are acts of their own: questions offer them, and the account names them. `tests/test_acts.py` walks the doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Param:
+    """What an act is given under one name."""
+
+    types: tuple[type, ...]
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Act:
+    """Something that a person or a program does. Without a label it has no button of its own."""
+
+    on: tuple[str, ...]  # what its first parameter names: a workflow, or something with an id
+    params: Mapping[str, Param]
+    help: str  # one sentence
+    typed: str  # what a person types; {0} is what it is done to, {wf} its workflow
+    said: str = ""  # what the command line says then; {0} is what it was done to, {1} what it gave
+    label: str = ""
+    comes: str = ""  # what comes of it
+    done: str = ""  # what is said once it is done
+    risk: str | None = None  # what goes wrong if it is the wrong act; then it is asked for twice
+    answers: str | None = None  # of an answer that `resolve` takes: what it answers
+    permits: bool = False  # it can change what a workflow may do
+
+    @property
+    def command(self) -> str:
+        """The command that does it."""
+        return self.typed.split()[1]
+
+
+_TEXT = Param((str,), required=True)
+_SHOWN = {"shown": Param((int, type(None)))}
+_WORKFLOW, _ID, _RUN = {"wf": _TEXT, **_SHOWN}, {"id": _TEXT, **_SHOWN}, {"run_id": _TEXT, **_SHOWN}
+_RESOLVE = {"mutation_id": _TEXT, "answer": _TEXT, "result": Param((object,)), **_SHOWN}
+
+
+def _answer(name: str, label: str, comes: str, done: str, risk: str | None = None, *, to: str = "unknown_outcome",
+            more: str = "") -> Act:
+    return Act(("mutation",), _RESOLVE, comes, f"keep resolve {{0}} {name}{more}", "", label, comes, done, risk, to)
+
+
+#: Name of an act → what it is.
+ACTS: Mapping[str, Act] = MappingProxyType({
+    "deploy": Act(
+        (), {"source": _TEXT, "grants": Param((str, dict, type(None))), "strand": Param((bool,)),
+             "configured": Param((dict,))},
+        "Store a script and make it the active version.", "keep deploy FILE",
+        comes="with the script mended: the run goes on with the new version", permits=True),
+    "fix": Act(
+        ("workflow",), {"wf": _TEXT, "source": _TEXT, "impact": Param((str, type(None))), "note": Param((str,))},
+        "Offer a repair for the run that failed.", "keep fix {wf} FILE"),
+    "pause": Act(
+        ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
+        "{0} is paused: nothing of it starts until `keep resume`.", "Pause",
+        "nothing more of it starts until somebody resumes it", "Nothing more of it starts until somebody resumes it."),
+    "resume": Act(
+        ("workflow",), _WORKFLOW, "Let a paused or stopped workflow run again.", "keep resume {wf}", "{0} is active.",
+        "Resume the workflow", "let the workflow run again", "The workflow runs again."),
+    "stop": Act(
+        ("workflow",), _WORKFLOW, "End a workflow.", "keep stop {wf}", "{0} is stopped. What it did stays on record.",
+        "Stop this workflow", "end it; what it did stays on record", "The workflow is stopped.",
+        "Nothing more of it starts, until somebody resumes it. What is under way may end; what was done stays done."),
+    "run_now": Act(
+        ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
+        "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),
+    "grant": Act(
+        ("workflow",), {"wf": _TEXT, "capability": _TEXT, "mode": Param((str, dict)), **_SHOWN},
+        "Allow a workflow a capability, such as sheets.appendRow.", "keep grant {wf} {capability}", "",
+        "Allow it", "the workflow may do it from now on, and the run goes on",
+        "The workflow may do it from now on, and the run goes on.", permits=True),
+    "approve": Act(
+        ("approval", "repair"), _ID, "Allow exactly the call, or the repair, that `keep todo` shows.",
+        "keep approve {0}", "{0} is approved: exactly what was shown is done, once.",
+        "Approve", "exactly this is done, once", "Exactly this is done, once.", permits=True),
+    "reject": Act(
+        ("approval", "repair"), _ID, "Refuse the call, or the repair, that `keep todo` shows.", "keep reject {0}",
+        "{0} is rejected: nothing of it is done.",
+        "Reject", "it is not done; a held call ends its events as skipped", "It is not done.",
+        "What was to be done is given up, and nothing asks for it again."),
+    "retry": Act(
+        ("run",), _RUN, "Try a stopped run again now.", "keep retry {0}", "{1} carries on.",
+        "Try again", "try it again now", "It is tried again."),
+    "skip_run": Act(
+        ("run",), _ID, "Give up what a stopped run wanted to do.", "keep skip {0}", "",
+        "Give it up",
+        "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
+        "It was given up.", "What was to be done here is not done, and nothing asks for it again."),
+    "skip_event": Act(
+        ("event",), _ID, "Have nothing come of a waiting event.", "keep skip {0}", "",
+        "Skip this event", "nothing shall come of it", "Nothing shall come of it.", "It is not worked on any more."),
+    "skip_input": Act(
+        ("input",), _ID, "Have nothing more come of an input.", "keep skip {0}", "",
+        "Skip this input", "nothing more shall come of it; what was applied stays",
+        "Nothing more starts because of this input.", "What waits because of it is given up."),
+    "reprocess": Act(
+        ("event", "item"), _ID, "Have an event that has ended, or an item, processed once more.", "keep reprocess {0}",
+        "{0} waits again. What came of it before stays on record.",
+        "Work on it once more", "have it processed once more; what came of it before stays on record",
+        "It is worked on once more.", "What was done for it before may be done a second time."),
+    "finish": Act(
+        ("run",), _RUN, "End a run whose mutation happened and whose `next` cannot run.", "keep finish {0}",
+        "{0} is finished: its events are consumed, nothing was published.",
+        "End it here", "end it: what happened stays, and nothing more is published",
+        "It has ended. What happened stays.", "What should follow from it does not follow."),
+    "resolve": Act(
+        ("mutation",), _RESOLVE, "Answer for a mutation that nobody could verify.", "keep resolve {0} ANSWER"),
+    "prune": Act((), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
+    "try_again": _answer(
+        "try_again", "Look again", "the outside system is asked once more, from the start",
+        "The outside system is asked once more."),
+    "did_not_happen": _answer(
+        "did_not_happen", "It didn’t happen", "you looked, and it is not there: it is sent again", "It is sent again.",
+        "If it did happen, it will have happened twice."),
+    "happened": _answer(
+        "happened", "It happened",
+        "you looked, and it is there: the script goes on with the result that you give, or with none",
+        "It counts as done, and the script goes on.", "If it is not there, it will never be done.",
+        more=" --result JSON"),
+    "skip": _answer(
+        "skip", "Skip it", "go on without knowing: the script is told, its events end as skipped",
+        "It was given up without knowing, and the script was told.",
+        "Nobody looks after it any more, whether it happened or not."),
+    "keep": _answer(
+        "keep", "Keep what was done",
+        "what was applied counts, and the script goes on with its result; nothing is sent",
+        "What was applied counts, and the script goes on.", "What the script wants now is not sent.", to="difference"),
+    "seen": _answer(
+        "seen", "I have seen it", "you have looked, and done what was to be done; what is on record stays",
+        "Noted. What is on record stays.", to="contradiction"),
+})
+
+#: What `resolve` takes → what it answers.
+ANSWERS: Mapping[str, str] = MappingProxyType({name: act.answers for name, act in ACTS.items() if act.answers})
+
+#: What a host is asked for by name.
+REQUESTS: Mapping[str, Act] = MappingProxyType({name: act for name, act in ACTS.items() if not act.answers})
