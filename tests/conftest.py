@@ -1,13 +1,19 @@
-"""What all tests share: a time limit, and hosts whose script servers start quickly."""
+"""What all tests share: a time limit, hosts whose script servers start quickly, and KEEP_SPECULATE.
+
+With the environment variable `KEEP_SPECULATE=off` every host in the tests' own process has the policy `speculate` off.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from keepai.runtime.javascript import forks
+from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from tests.harness import SPECULATE
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
 
@@ -26,3 +32,18 @@ def quick_servers(nursery: Nursery | None, monkeypatch: pytest.MonkeyPatch) -> N
     """Hosts of this process get their script servers from the nursery."""
     if nursery is not None:
         monkeypatch.setattr(forks, "_spawn", nursery.spawn)
+
+
+@pytest.fixture(autouse=True)
+def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hosts of this process foresee nothing, if so asked."""
+    if not SPECULATE:
+        off = partial(JavaScriptRuntime, speculate=False)
+        monkeypatch.setattr("keepai.app.JavaScriptRuntime", lambda *, workers_max, speculate: off(workers_max))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test of what is foreseen has nothing to say where nothing is."""
+    for item in items:
+        if not SPECULATE and item.get_closest_marker("speculates"):
+            item.add_marker(pytest.mark.skip(reason="KEEP_SPECULATE=off"))

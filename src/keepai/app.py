@@ -58,7 +58,8 @@ class Keep:
         redactor = redactor_of(self._connectors)
         ledger = open_ledger(self._path, self._clock, accept_older=self._accept_older)
         self._parts = Parts(
-            ledger=ledger, runtime=JavaScriptRuntime(workers_max=self._policy.workers_max),
+            ledger=ledger,
+            runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=Ids(self._clock), repair=self._repair, redactor=redactor,
             closures=Closures(self._clock.steady_ms()),

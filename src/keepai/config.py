@@ -281,7 +281,7 @@ def _policy(source: _Source, env: Mapping[str, str]) -> Policy:
     for variable, text in env.items():
         if variable.startswith(ENV_POLICY):
             name = variable.removeprefix(ENV_POLICY).lower()
-            value = _number(text) if isinstance(known.get(name), int | float) else text
+            value = _value(text, known.get(name))
             wrong = _misfit(name, value, known)
             if wrong:
                 source.problems.append(f"{variable}: {wrong}")
@@ -296,7 +296,7 @@ def _misfit(name: str, value: object, known: Mapping[str, object]) -> str | None
         return f"{name} is unknown. {_advice(name, known)}"
     default = known[name]
     whole = isinstance(default, int) and not name.endswith("_s")
-    if isinstance(default, int | float):
+    if isinstance(default, int | float) and not isinstance(default, bool):
         fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
         if not fits or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type, operator]
             unit = " of seconds" if name.endswith("_s") else " of bytes" if "bytes" in name else ""
@@ -310,8 +310,11 @@ def _misfit(name: str, value: object, known: Mapping[str, object]) -> str | None
     return None
 
 
-def _number(text: str) -> object:
-    for kind in (int, float):
+def _value(text: str, default: object) -> object:
+    """What a variable's text says, for a setting with this default."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text, text)
+    for kind in (int, float) if isinstance(default, int | float) else ():
         try:
             return kind(text)
         except ValueError:

@@ -21,6 +21,7 @@ from tests.prove.base import Result, Suite
 
 #: Suite → (module with `run`, its share of the time, whether it uses several processes by itself).
 SUITES: dict[str, tuple[str, float, bool]] = {
+    "stories": ("tests.prove.stories", 0, True),
     "simulation": ("tests.prove.simulate.suite", 4, False),
     "items": ("tests.prove.items", 1, False),
     "images": ("tests.prove.images", 2, False),
@@ -118,7 +119,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     names = given.suite or list(SUITES)
-    share = sum(SUITES[name][1] for name in names)
+    share = sum(SUITES[name][1] for name in names) or 1
     results = []
     for name in names:
         seconds = given.budget * SUITES[name][1] / share

@@ -131,3 +131,10 @@ def test_a_failed_assertion_is_told_also_of_an_input_that_cannot_be_shown() -> N
     deep = pure("deep", st.just(1).map(lambda _: Page([], after=nested(2000))), holds, 3)
     assert attempt(deep, 1, 3)[1] == (
         "deep: AssertionError: it was applied for (a Page that cannot be shown: RecursionError)")
+
+
+def test_the_stories_are_run_with_speculate_off_and_one_that_fails_is_a_violation() -> None:
+    one = "tests/stories/test_straight.py::test_a_plain_call_is_recorded_in_the_commit_that_pins_what_it_follows_from"
+    skipped, missing = program.suite("stories")(0.0, 1, one), program.suite("stories")(0.0, 1, one + "_not")
+    assert (skipped.tried, skipped.violations) == (0, []), "it is about what is foreseen"
+    assert len(missing.violations) == 1

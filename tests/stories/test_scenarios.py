@@ -28,7 +28,7 @@ from keepai.model.errors import (
 )
 from keepai.model.records import Escalation, Mutation
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import SPECULATE, Story, consumer, producer, workflow
 
 POLICY = Policy(call_s=0.05, reconcile_s=0.05, reconciles_max=3, retries_max=2)
 ROUNDS = 12
@@ -114,7 +114,7 @@ def check_question(questions: list[Escalation], row: Mutation, operation: str) -
 @pytest.fixture
 async def sandbox(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """One sandbox for all the hosts of a test: it takes longer to start than a scenario, and is not in question."""
-    real = JavaScriptRuntime(workers_max=2)
+    real = JavaScriptRuntime(workers_max=2, speculate=SPECULATE)
 
     class Lasting:
         run, load = staticmethod(real.run), staticmethod(real.load)

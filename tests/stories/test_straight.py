@@ -32,6 +32,8 @@ from keepai.model.states import Reason, Status
 from keepai.testing import CrashAt
 from tests.harness import START, Story, consumer, producer, take_first, workflow
 
+pytestmark = pytest.mark.speculates
+
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId, body: prepared.data.payload });"
 FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
 TOLD = "ctx.log(JSON.stringify(mutationResult));"

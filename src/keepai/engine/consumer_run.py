@@ -150,7 +150,7 @@ async def _next(stepper: Stepper) -> Run | None:
         revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(stepper, state), wake_at=wake_at,
         recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
     )
-    await stepper.start_prepare(state, publications)
+    stepper.leave_state(state)
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
 
 

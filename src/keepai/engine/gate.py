@@ -15,7 +15,6 @@ from typing import Protocol
 
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
-from ..ledger.transitions.runs import NUMBERS
 from ..model.codec import Json, check_id, digest, shown, size, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
@@ -69,11 +68,6 @@ class Gate:
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
         self._warned = False  # of a limit that is too high
-
-    def follows(self, number: int | None) -> bool:
-        """Whether its run has this number, and nothing was counted in its workflow since."""
-        run = self._run
-        return run.seq == number and self._parts.ledger.counted(run.workflow_id) == number + NUMBERS - 1
 
     async def answer(self, operation: Operation) -> Reply:
         """Check an operation, carry it out, and keep it with the run."""

@@ -42,7 +42,7 @@ _CUT_S = 0.5
 _FAULT_WAIT_MS = 60_000
 _OVERTAKEN_MAX = 20
 #: Runs of one workflow before others that wait have their turn.
-_TURN_RUNS = 3
+_TURN_RUNS = 2
 
 
 class Host:
@@ -153,9 +153,8 @@ class Host:
             self._parts.calls.update(stuck)  # each is in a call that does not end
         for question in self._parts.questions:
             question.cancel()
-        for given_up in (self._parts.calls, self._parts.left):
-            if given_up:
-                await asyncio.wait(given_up, timeout=max(_CUT_S, self._end_by - loop.time()))
+        if self._parts.calls:
+            await asyncio.wait(self._parts.calls, timeout=max(_CUT_S, self._end_by - loop.time()))
         if not self._lanes and self._parts.ledger.stopped() is None:
             for workflow_id in late:
                 await self._hand_over(workflow_id)

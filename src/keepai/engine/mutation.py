@@ -267,11 +267,7 @@ async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str |
     run, ledger, trace = stepper.run, stepper.parts.ledger, stepper.trace.take()
     if answer.result is not None:
         outcome = outcome_of(run, answer.result)
-        try:
-            await stepper.start_next(outcome)
-        finally:  # whatever comes between, a known outcome is recorded
-            stepper.run = await ledger.write(
-                mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
+        stepper.run = await ledger.write(mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
         stepper.parts.closures.forget(mutation.id)
         return answer.result
     if answer.refused is not None:

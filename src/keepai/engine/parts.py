@@ -15,7 +15,7 @@ from ..model.clock import Clock, Ids
 from ..model.errors import NotFound
 from ..model.operations import Surface
 from ..model.policy import Policy
-from ..runtime.base import Ended, Limits, Runtime
+from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .closures import Closures
 
@@ -50,7 +50,6 @@ class Parts:
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
-    left: set[asyncio.Future[Ended]] = field(default_factory=set)  # steps that nobody waits for any more
     put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows that may lack what they sent: put_back.py
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)

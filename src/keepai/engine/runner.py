@@ -20,14 +20,6 @@ async def execute(
     """Go on with `run` from its phase; one whose call is on record without an outcome is in doubt: it never runs on.
 
     Gives the run that began in the commit that ended it, if one did, with what it has to know of this one."""
-    try:
-        return await _execute(parts, run, follow, before)
-    finally:
-        if before is not None:
-            before.leave()
-
-
-async def _execute(parts: Parts, run: Run, follow: Follow, before: Before | None) -> tuple[Run, Before] | None:
     may_send = run.state is Status.ACTIVE and run.phase in AFTER_APPLIED
     if may_send and in_flight(parts, run) is not None:
         await _stop(parts, run, None, OutcomeUnknown("The call was cut off; it may or may not have happened."))
@@ -52,8 +44,6 @@ async def _execute(parts: Parts, run: Run, follow: Follow, before: Before | None
         fault = HostFault(f"The host failed in {run.handler!r}: {in_words(error)}. The evidence is kept.")
         fault.__cause__ = error
         await _stop(parts, stepper.run, stepper, fault)
-    finally:
-        stepper.leave()
     return None
 
 

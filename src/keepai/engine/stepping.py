@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..ledger.base import Row
-from ..ledger.transitions.events import Publication
-from ..ledger.transitions.runs import NUMBERS, Follow
+from ..ledger.transitions.runs import Follow
 from ..model.errors import HostFault, WorkerDied
 from ..model.light import light
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.records import Mutation, Run
 from ..model.states import Phase
-from ..runtime.base import Ahead, Ended, Fixed, Followed, Job, Operation, Then
+from ..runtime.base import Ahead, Ended, Fixed, Job, Operation
 from ..script.manifest import Handler
-from .early import Early, Tried
 from .gate import Gate, Work
 from .parts import TRIES_MAX, Loaded, Parts
 from .permission import Permissions
@@ -31,13 +27,7 @@ class Before:
     """The run in whose commit another began."""
 
     handler: str
-    early: Early | Tried | None
-    state: tuple[str | None] | None = None  # of that handler, as the commit left it; None: ask the ledger
-
-    def leave(self) -> None:
-        """What it started for the other is not wanted, unless that has taken it."""
-        if self.early is not None:
-            self.early.leave()
+    state: tuple[str | None] | None  # of that handler, as the commit left it; None: ask the ledger
 
 
 class Stepper:
@@ -47,10 +37,7 @@ class Stepper:
         self, parts: Parts, run: Run, loaded: Loaded, handler: Handler, follow: Follow, before: Before | None = None,
     ) -> None:
         self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
-        self.early = before.early if before else None  # a step that was started beside a commit
-        self._followed: Followed | None = None  # what was tried right after the last step
-        self.in_a_row = before is not None and before.handler == handler.name
-        self._state = before.state if before is not None and self.in_a_row else None
+        self._state = before.state if before is not None and before.handler == handler.name else None
         self._left: tuple[str | None] | None = None  # the state that the run's commit leaves, if that is known
         self.begun_ms = 0  # when the last step began
         self.permissions = Permissions(parts, run)
@@ -95,7 +82,8 @@ class Stepper:
         for _ in range(TRIES_MAX):
             gate = self._gate(step, items)
             try:
-                return await self._ended(step, args, state, fixed, gate), gate
+                self.begun_ms = self.parts.clock.now_ms()
+                return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
             except WorkerDied as death:
                 self.trace.warning(step, f"{death.message} The step was run again.")
                 last = death
@@ -107,79 +95,20 @@ class Stepper:
             "host's log, then retry the run."
         ) from last
 
-    async def _ended(
-        self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None, gate: Gate,
-    ) -> Ended:
-        early, self.early = self.early, None
-        if early is not None:
-            self.begun_ms = early.begun_ms
-            if early.fits(self._job(step, args, state, fixed), gate):
-                ended = await early.ended(gate)
-                self._followed = ended.followed
-                return ended
-            early.leave()
-        self.begun_ms = self.parts.clock.now_ms()
-        return await self.parts.runtime.run(self._job(step, args, state, fixed), gate)
-
-    async def start_next(self, outcome: str | None) -> None:
-        """Have `next` run while the outcome that it is given is being written."""
-        if outcome is not None and self.handler.has_next:
-            await self._start(Step.NEXT, (self.run.prepare_result, outcome), self.state())
-
-    async def start_prepare(self, state: str | None, publications: Sequence[Publication]) -> None:
-        """Have the `prepare` of a run that is likely to follow run while this one is being committed, with `state`.
-
-        Without one the state stays as it is."""
+    def leave_state(self, state: str | None) -> None:
+        """Remember the state that the run's commit leaves; without one it stays as it is."""
         self._left = (self.state() if state is None else state,)
-        if self._followed is not None and self._followed.job.args == self._left:
-            self.early = Tried(self._followed, self._next_number(publications))
-        elif self.in_a_row:
-            await self._start(Step.PREPARE, self._left)
-
-    def _next_number(self, publications: Sequence[Publication]) -> int | None:
-        """What the run that follows has, if nobody else counts meanwhile; none if this one publishes to itself."""
-        if any(each.topic in self.handler.subscribe for each in publications):
-            return None
-        return self.run.seq + NUMBERS + len(publications)
-
-    async def _start(self, step: Step, args: tuple[str | None, ...], state: str | None = None) -> None:
-        if self.parts.left:
-            return  # one that nobody wants is still under way: those that are wanted need the processor
-        self.begun_ms = self.parts.clock.now_ms()
-        job = self._job(step, args, state, None, self._then() if step is Step.NEXT else None)
-        self.early = Early(self.parts, job, self._gate(step), self.begun_ms)
-        if self.parts.ledger.crew <= 1:  # a commit by itself is made at once, and is not to take its time before
-            await asyncio.sleep(0)  # the step is on its way; one of a group is made in a later turn of the loop
-
-    def _then(self) -> Then | None:
-        """The `prepare` of a run that is likely to follow, to be tried in the same breath as `next`.
-
-        That saves a way to the sandbox; a single run goes on sooner if `next` is told of at once."""
-        if not self.in_a_row or self.parts.ledger.crew <= 1:
-            return None
-        return Then(self._job(Step.PREPARE, (self.state(),), None, None), self._gate(Step.PREPARE))
 
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
-        early, self.early = self.early, None
-        return Before(self.handler.name, early, self._left)
+        return Before(self.handler.name, self._left)
 
-    def leave(self) -> None:
-        """What was started is not wanted."""
-        if self.early is not None:
-            self.early.leave()
-            self.early = None
-
-    def _job(
-        self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None,
-        then: Then | None = None,
-    ) -> Job:
+    def _job(self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None) -> Job:
         tried = step is Step.PREPARE and self.handler.has_mutate
         return Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
             begun_ms=self.begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), self.begun_ms) if tried else None,
-            then=then,
         )
 
     def _gate(self, step: Step, items: Work | None = None) -> Gate:

@@ -120,10 +120,6 @@ class Ledger(Protocol):
         """A view of what is committed."""
         ...
 
-    def counted(self, workflow_id: str) -> int | None:
-        """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
-        ...
-
     def kept_bytes(self, workflow_id: str) -> int:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         ...

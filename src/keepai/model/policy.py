@@ -65,14 +65,17 @@ class Policy:
     connections_per_address_max: int = _setting(64, "How many of them one address (or IPv6 network) may have.")  # type: ignore[assignment]
     request_s: float = _setting(10.0, "How long the head of a request may take to arrive, and then its body.")  # type: ignore[assignment]
     runs_at_once_max: int = _setting(64, "How many workflows run at the same time.")  # type: ignore[assignment]
+    speculate: bool = _setting(True, "Whether a step may be run, or answered, before it is asked for.")  # type: ignore[assignment]
     workers_max: int = _setting(4, "How many sandbox processes run at the same time.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for setting in fields(self):
-            if not isinstance(setting.default, str):
+            if not isinstance(setting.default, str | bool):
                 _check_number(setting.name, getattr(self, setting.name))
         if self.mutate_reads not in ("none", "by_id"):
             raise ConfigError(f'Policy mutate_reads must be "none" or "by_id", not {self.mutate_reads!r}.')
+        if not isinstance(self.speculate, bool):
+            raise ConfigError(f"Policy speculate must be true or false, not {self.speculate!r}.")
 
 
 def _check_number(name: str, value: object) -> None:

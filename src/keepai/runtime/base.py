@@ -71,18 +71,7 @@ class Job:
     fixed: Fixed | None = None
     begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
     ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
-    then: Then | None = field(default=None, compare=False)  # for `next`: the `prepare` to try right after it
     only_load: bool = False  # run the script's top level and no handler
-
-
-@light
-@dataclass(frozen=True)
-class Then:
-    """The `prepare` of a run that is likely to follow on a `next`; its state is what that returns, if it does."""
-
-    job: Job
-    host: Host  # of which nothing is asked but what it foresees
-    asked: Job | None = None  # the job that was asked for, if a runtime gives another to the same end
 
 
 @light
@@ -138,22 +127,11 @@ class Ended:
     mutation: Operation | None = None
     ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
     said: Json = field(default=None, compare=False, repr=False)  # what the text of `value` says, if it was read already
-    followed: Followed | None = field(default=None, compare=False)  # by the step that was to be tried after it
 
     def read(self) -> Json:
         """What it returned; ask when it returned something."""
         assert self.value is not None, self
         return stored(self.value) if self.said is None else self.said
-
-
-@light
-@dataclass(frozen=True)
-class Followed:
-    """What came of a step that was tried right after another, and needed nothing of its host but what was foreseen."""
-
-    job: Job  # as it was run
-    ended: Ended
-    used: tuple[Operation, Reply] | None  # the call that it made, and what it was given
 
 
 class Host(Protocol):

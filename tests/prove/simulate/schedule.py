@@ -366,7 +366,6 @@ def patched(world: World) -> Iterator[None]:
         (clocks, "os", SimpleNamespace(urandom=ids.randbytes)),
         (mutation, "time", SimpleNamespace(monotonic=world.loop.time)),
         (Writer, "_alone", lambda self: True),
-        (SqliteLedger, "crew", property(lambda self: 2, lambda self, count: None)),  # so that steps are tried together
         (SqliteLedger, "write", world.in_turn(SqliteLedger.write)),
         (deploy, "check", _checked),
         (Manifest, "to_text", _to_text),

@@ -9,13 +9,12 @@ import json
 import re
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from keepai.model.codec import encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
-from keepai.runtime.base import Ahead, Ended, Followed, Host, Job, LogLine, Operation, Reply
+from keepai.runtime.base import Ahead, Ended, Host, Job, Operation, Reply
 
 _HEAD = """
 // variant VARIANT
@@ -114,7 +113,7 @@ def every_other(job: Job, ahead: Ahead, prepared: str) -> bool:
 
 
 class Stub:
-    """Runs the same steps in Python; `tries` says in which runs one is tried right after another."""
+    """Runs the same steps in Python; `tries` says in which runs `mutate` is tried right after `prepare`."""
 
     def __init__(self, tries: Callable[[Job, Ahead, str], bool] = every_other) -> None:
         self._tries = tries
@@ -129,18 +128,7 @@ class Stub:
         if isinstance(result, Ended):
             return result
         value = None if result is None else encode(result)
-        return Ended(value, ahead=await self._ahead(job, step, value), followed=await self._followed(job, value))
-
-    async def _followed(self, job: Job, returned: str | None) -> Followed | None:
-        """What came of the `prepare` that is tried right after `next`; None where it has to be run by itself."""
-        then = job.then
-        if then is None or then.job.ahead is None or not self._tries(job, then.job.ahead, returned or ""):
-            return None
-        given, host = then.job if returned is None else replace(then.job, args=(returned,)), _Foreseeing(then.host)
-        try:
-            return Followed(given, await self.run(given, host), host.used)
-        except (ScriptThrew, _Unforeseen):
-            return None
+        return Ended(value, ahead=await self._ahead(job, step, value))
 
     async def _ahead(self, job: Job, step: _Step, returned: str | None) -> Operation | None:
         """The call with which `mutate` answers what `prepare` returned; None where the sandbox gives none."""
@@ -158,28 +146,6 @@ class Stub:
 
     async def close(self) -> None:
         """Nothing to end."""
-
-
-class _Unforeseen(Exception):
-    """The step wants more than was foreseen."""
-
-
-class _Foreseeing:
-    """The host of a step that is only tried: it answers the first call, if that is foreseen."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.used: tuple[Operation, Reply] | None = None
-
-    async def answer(self, operation: Operation) -> Reply:
-        reply = self._host.foresee(operation) if self.used is None else None
-        if reply is None:
-            raise _Unforeseen
-        self.used = operation, reply
-        return reply
-
-    def log(self, line: LogLine) -> None:
-        raise _Unforeseen
 
 
 class _Step:

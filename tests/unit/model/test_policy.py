@@ -10,7 +10,7 @@ import pytest
 from keepai.model.errors import ConfigError
 from keepai.model.policy import Policy, settings
 
-NUMBERS = [name for name, default, _ in settings() if not isinstance(default, str)]
+NUMBERS = [name for name, default, _ in settings() if not isinstance(default, str | bool)]
 WHOLE = [name for name, default, _ in settings() if name.endswith(("_max", "_bytes", "_default"))]
 
 
@@ -33,6 +33,12 @@ def test_mutate_reads_is_one_of_two_words(value: object) -> None:
         replace(Policy(), mutate_reads=value)
 
 
+@pytest.mark.parametrize("value", ["", "true", None, 1, 0], ids=repr)
+def test_speculate_is_true_or_false(value: object) -> None:
+    with pytest.raises(ConfigError, match="speculate"):
+        replace(Policy(), speculate=value)
+
+
 def test_defaults_are_those_of_the_design() -> None:
     policy = Policy()
     assert (policy.producer_interval_s, policy.script_s, policy.call_s, policy.settle_s) == (300, 5, 30, 60)
@@ -47,7 +53,7 @@ def test_every_setting_has_a_unit_or_count_in_its_name_and_a_sentence() -> None:
     for name, default, meaning in settings():
         assert meaning.endswith("."), name
         assert meaning[0].isupper(), name
-        assert isinstance(default, str) or name.endswith(("_s", "_days", "_max", "_bytes", "_default")), name
+        assert isinstance(default, str | bool) or name.endswith(("_s", "_days", "_max", "_bytes", "_default")), name
     assert [name for name, _, _ in settings()] == [field.name for field in fields(Policy)]
 
 

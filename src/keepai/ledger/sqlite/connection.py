@@ -238,8 +238,7 @@ class Transaction(Statements):
         self._execute = connection.cursor().execute  # one for all: each is read to its end before the next
         self._changes, self._ids = connection.changes, ids
         self.host, self.epoch, self.now = host, epoch, 0
-        self.counted: dict[str, int] = {}  # by workflow, the newest number; one that was rolled back may be too high
-        self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it then
+        self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
 
     def run(self, query: str, **params: object) -> int:
@@ -277,7 +276,7 @@ class Transaction(Statements):
             "workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count,
             events=events, runs=runs, inputs=inputs,
         )
-        self.counted[workflow_id], self.kept[workflow_id] = row["sequence"], row["bytes"]
+        self.kept[workflow_id] = row["bytes"]
         return row
 
     def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:

@@ -84,10 +84,6 @@ class SqliteLedger:
         """A view of what is committed."""
         return self._reads
 
-    def counted(self, workflow_id: str) -> int | None:
-        """The newest number that this host took of a workflow's own sequence, or a higher one; None if it took none."""
-        return self._tx.counted.get(workflow_id)
-
     def kept_bytes(self, workflow_id: str) -> int:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         kept = self._tx.kept.get(workflow_id)

@@ -6,7 +6,7 @@ plain texts, whose sizes it names: the host reads a few kilobytes of JSON at mos
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
                 fail; of a job with `ahead`, before its end: mutation (what `mutate` calls, given that result) or
-                missed; of a job with `then`, after its end: left (that is to be run by itself), or all that it says
+                missed
 
 Every frame from `job` on carries the number of its job. Both sides check sizes before they read; the host
 trusts nothing that a worker says.
@@ -195,35 +195,22 @@ def missed_frame(number: int) -> bytes:
     return framed(f'{{"t":"missed","n":{number}}}')
 
 
-def left_frame(number: int) -> bytes:
-    """The frame that tells of a `prepare` that was tried in vain."""
-    return framed(f'{{"t":"left","n":{number}}}')
-
-
 def used_frame(number: int) -> bytes:
     """The frame that tells of a call whose answer was at hand."""
     return framed(f'{{"t":"used","n":{number}}}')
 
 
 def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:
-    """The frame that starts a step of a script that the worker knows. What is at hand is for `prepare`: for the step
-    itself, or for the one after it."""
-    if job.then is None:
-        then, own = "null", _step(job, hand)
-    else:
-        then, own = f"{{{_step(job.then.job, hand)}}}", _step(job, None)
-    return framed(f'{{"t":"job","n":{number},"script":{script},"then":{then},{own}}}')
-
-
-def _step(job: Job, hand: Hand | None) -> str:
+    """The frame that starts a step of a script that the worker knows."""
     at_hand = "null" if hand is None else f"[{quote(hand.call)},{quote(hand.text)}]"
     args = ",".join([_quoted(arg) for arg in job.args])
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
-    return (
-        f'"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],"state":{_quoted(job.state)},'
-        f'"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand},'
-        f'"only_load":{"true" if job.only_load else "false"}'
+    return framed(
+        f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
+        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},'
+        f'"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand},'
+        f'"only_load":{"true" if job.only_load else "false"}}}'
     )
 
 

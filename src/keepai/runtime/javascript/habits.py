@@ -2,7 +2,9 @@
 
 What `prepare` asks for first is mostly the same `peek` every time: its answer goes along with the job, and the way
 there is saved. One that asks differently from time to time is not guessed at again. A `mutate` that did more than its
-one call when it was tried ahead is not tried again, nor is a `prepare` that did more than such a `peek`.
+one call when it was tried right after `prepare` (ahead.py) is not tried again.
+
+With the policy `speculate` off neither is done: every step is asked for by itself, and asks for everything itself.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ class Foreseen:
 class Habits:
     """Remembers by script and handler."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, speculate: bool = True) -> None:
+        self._speculate = speculate
         self._first: dict[tuple[str, str], tuple[Operation, str] | None] = {}  # None: not to be guessed
         self._alone: set[tuple[str, str]] = set()  # whose `mutate` is not tried ahead
-        self._apart: set[tuple[str, str]] = set()  # whose `prepare` is not tried after `next`
 
     def foresee(self, job: Job, host: Host) -> Foreseen | None:
         """What is to go along with a job."""
@@ -50,7 +52,7 @@ class Habits:
 
     def learn(self, job: Job, operation: Operation, args: Sequence[str]) -> None:
         """A step has made its first call, for which nothing was at hand."""
-        if job.step is not Step.PREPARE:
+        if job.step is not Step.PREPARE or not self._speculate:
             return
         key, call = (job.source, job.handler), call_text(operation.name, args)
         known = self._first.get(key, (operation, call))
@@ -62,22 +64,11 @@ class Habits:
 
     def fit(self, job: Job) -> Job:
         """The job as it is worth giving."""
-        if job.then is not None and (job.source, job.handler) in self._apart:
-            return replace(job, then=None)
-        if job.then is not None and self.fit(job.then.job) is not job.then.job:
-            return replace(job, then=replace(job.then, job=self.fit(job.then.job), asked=job.then.job))
-        return replace(job, ahead=None) if job.ahead and (job.source, job.handler) in self._alone else job
+        in_vain = not self._speculate or (job.source, job.handler) in self._alone
+        return replace(job, ahead=None) if job.ahead and in_vain else job
 
     def missed(self, job: Job) -> None:
         """`mutate` was tried, in vain."""
-        _remember(self._alone, job)
-
-    def left(self, job: Job) -> None:
-        """`prepare` was tried right after `next`, in vain."""
-        _remember(self._apart, job)
-
-
-def _remember(handlers: set[tuple[str, str]], job: Job) -> None:
-    if len(handlers) >= _MOST:
-        handlers.clear()
-    handlers.add((job.source, job.handler))
+        if len(self._alone) >= _MOST:
+            self._alone.clear()
+        self._alone.add((job.source, job.handler))

@@ -44,16 +44,16 @@ class _Silent:
 
 
 class JavaScriptRuntime:
-    """Runs steps of JavaScript handlers in at most `workers_max` processes."""
+    """Runs steps of JavaScript handlers in at most `workers_max` processes; `speculate` as in policy."""
 
-    def __init__(self, workers_max: int | None = None) -> None:
+    def __init__(self, workers_max: int | None = None, *, speculate: bool = True) -> None:
         self._slots = Slots(workers_max or min(8, (os.cpu_count() or 1) + 1))
         self._free: list[Worker] = []
         self._busy: set[Worker] = set()
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
         self._numbers = itertools.count(1)
-        self._habits = Habits()
+        self._habits = Habits(speculate=speculate)
         self._closed = False
 
     async def run(self, job: Job, host: Host) -> Ended:

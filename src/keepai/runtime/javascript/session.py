@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from ...model.codec import Json, check_size, decode, text_of
 from ...model.errors import (
@@ -23,7 +22,7 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Ahead, Ended, Followed, Host, Job, LogLine, Operation, Reply, Then
+from ..base import Ahead, Ended, Host, Job, LogLine, Operation, Reply
 from . import rules
 from .forks import Worker
 from .frames import Frame, Garbled, frame_bytes_max, reply_frame
@@ -75,9 +74,7 @@ class Session:
     async def run(self) -> Ended:
         """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
         try:
-            then = self._job.then
-            self._hand = self._habits.foresee(then.job, then.host) if then else self._habits.foresee(
-                self._job, self._host)
+            self._hand = self._habits.foresee(self._job, self._host)
             self._worker.give(self._job, self._number, self._hand.hand if self._hand else None)
             self._start_clock()
             link, most = self._worker.link, self._frame_bytes_max
@@ -86,7 +83,7 @@ class Session:
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
-                elif kind == "used" and then is None:
+                elif kind == "used":
                     self._used()
                 elif kind == "log":
                     self._log(frame)
@@ -96,9 +93,6 @@ class Session:
                 elif kind == "mutation" and self._job.ahead is not None:
                     self._try_once()
                     self._foresee(self._job.ahead, frame)
-                elif kind == "end" and then is not None:
-                    ended = self._ended(frame)
-                    return replace(ended, followed=await self._followed(then, ended.value))
                 else:
                     return self._finish(frame)
         except Lost:
@@ -122,50 +116,6 @@ class Session:
         if frame.get("n") != self._number:
             raise Garbled("a frame of another job")
         return frame
-
-    # What was tried after it.
-
-    async def _followed(self, then: Then, state: str | None) -> Followed | None:
-        """What came of the step after this one; whatever is wrong with it, this one has ended well."""
-        job = then.job
-        self._compute_left = self._limits.compute_s + _GRACE_S
-        self._start_clock()
-        try:
-            frame, used = await self._tried_after(job)
-        except (Lost, LimitExceeded):
-            return None
-        self.clean = True
-        if frame["t"] == "left":
-            self._habits.left(job)
-            return None
-        try:
-            value, said = self._read(frame)
-        except ScriptError:
-            return None
-        asked = then.asked or job
-        given = asked if state is None else replace(asked, args=(state,))
-        hand = self._hand if used else None
-        ended = Ended(value, ahead=self._foreseen, said=said)
-        return Followed(given, ended, (hand.operation, hand.reply) if hand else None)
-
-    async def _tried_after(self, job: Job) -> tuple[Frame, bool]:
-        """The frame that ends the step after this one, and whether it has used what was at hand."""
-        link, most, used = self._worker.link, self._frame_bytes_max, False
-        while True:
-            frame = self._own(link.next(most) or await link.receive(most))
-            kind = frame["t"]
-            if kind in ("end", "left"):
-                return frame, used
-            if kind == "used" and self._hand is not None and not used:
-                used = True
-            elif kind == "missed" and job.ahead is not None:
-                self._try_once()
-                self._habits.missed(job)
-            elif kind == "mutation" and job.ahead is not None:
-                self._try_once()
-                self._foresee(job.ahead, frame)
-            else:
-                raise Garbled("something that a step which is only tried cannot say")
 
     # Calls.
 
@@ -377,18 +327,15 @@ class Session:
 
     def _result(self, frame: Frame) -> tuple[str | None, Json]:
         """The text of what the step returned, and what it says."""
-        try:
-            return self._read(frame)
-        except ScriptError as error:
-            raise self._refused(error) from None
-
-    def _read(self, frame: Frame) -> tuple[str | None, Json]:
         texts = frame["texts"]
         if not texts:
             return None, None
         if len(texts) > 1:
             raise Garbled("more than one result")
-        said = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max)
+        try:
+            said = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max)
+        except ScriptError as error:
+            raise self._refused(error) from None
         return text_of(said), said
 
     # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is

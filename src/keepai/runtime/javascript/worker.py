@@ -12,7 +12,7 @@ import os
 import socket
 from typing import NoReturn
 
-from .ahead import Trial
+from .ahead import try_mutate
 from .cell import Image
 from .deadline import Deadline
 from .engine import Engine
@@ -65,11 +65,8 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
     script = scripts.use(frame["script"])
     job, number = job_of(frame, script), frame["n"]
     step = StepRun(vms, scripts, channel, deadline, script, job, number, hand_of(frame))
-    trial = Trial(vms, scripts, deadline, script, number)
     last = step.run(job.limits.compute_s)
     if job.ahead is not None and step.returned:
-        last = trial.called(job, step.returned) + last
-    elif frame["then"] is not None and step.returned is not None:
-        last += trial.followed(job_of(frame["then"], script), step.returned, hand_of(frame["then"]))
+        last = try_mutate(vms, scripts, deadline, script, job, step.returned, number) + last
     step.tell(last)
     return step.clean
