@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
+FUNCTIONS_MAX = 349  #: that one event passes, from the connector to its last commit
 FOUND: dict[str, Any] = json.loads((BENCH / "results.json").read_text("utf-8"))
 
 
@@ -148,3 +149,18 @@ def test_a_file_can_be_grown_and_measured_again_and_again(tmp_path: Path) -> Non
     for workflows in (1, 3):
         assert ask("beside", tmp_path / "workflows.db", workflows=workflows, events=3)["runs_per_s"] > 0
     assert ask("costs", tmp_path / "costs.db", "costs.py", events=3)["parts"]["SQLite"] > 0
+
+
+# The functions of one event
+
+
+def test_one_event_passes_no_more_functions_than_it_did() -> None:
+    command = [sys.executable, str(BENCH / "functions.py"), "--list"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    names, _, table = done.stdout.partition("\n\n")
+    rooms = {name.partition("/")[0] for name in names.splitlines()}
+    assert {"connectors", "engine", "ledger", "model", "runtime", "views"} <= rooms
+    run, page, both = map(int, table.splitlines()[-1].split()[:3])
+    assert max(run, page) < both == len(names.splitlines())
+    assert run <= FUNCTIONS_MAX, "lower it when it shrinks; `python bench/functions.py --list` names them"
