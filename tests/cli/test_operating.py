@@ -131,9 +131,9 @@ def test_a_backup_of_a_broken_ledger_is_thrown_away(worked: Place) -> None:
     from tests.ledger.rows import raw
 
     with raw(worked.folder / "keep.db") as connection:
-        connection.execute("drop trigger transition_final")
-        connection.execute("update transition set actor = 'nobody' where seq = 3")
-    assert "transition_final" in statements()
+        connection.execute("drop trigger account_final")
+        connection.execute("update account set at = 0 where seq = 3")
+    assert "account_final" in statements()
     assert "is not sound, so it was thrown away" in worked.type("db", "backup", "copy.db", code=1).stderr
     assert not list(worked.folder.glob("copy.db*"))
 

@@ -67,8 +67,8 @@ TABLES = (
     "host", "workflow", "script", "topic", "handler_state", "grant_rule", "run", "event", "reservation", "mutation",
     "approval",
 )
-EMPTIED = ("action", "trace", "transition", "approval", "mutation", "reservation", "event", "run", "grant_rule",
-           "handler_state", "topic", "script", "workflow", "host")
+EMPTIED = ("action", "trace", "account_subject", "account", "approval", "mutation", "reservation", "event", "run",
+           "grant_rule", "handler_state", "topic", "script", "workflow", "host")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from typing import Any
 import apsw
 
 from keepai.ledger.base import Tx
-from keepai.ledger.sqlite.connection import teach
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
@@ -80,7 +79,6 @@ def raw(path: Path) -> Iterator[apsw.Connection]:
     """The file itself, past all verbs: only what the database refuses is refused."""
     connection = apsw.Connection(str(path))
     connection.execute("pragma foreign_keys = on")
-    teach(connection)
     try:
         yield connection
     finally:

@@ -131,10 +131,10 @@ async def test_the_first_host_knows_before_it_sends(two: tuple[SqliteLedger, Cal
         first.check()
 
 
-async def test_a_seal_that_is_not_ones_own_stops_a_host(ledger: SqliteLedger, path: Path) -> None:
+async def test_an_entry_that_is_not_ones_own_stops_a_host(ledger: SqliteLedger, path: Path) -> None:
     await ledger.write(rows.deploy)
     with rows.raw(path) as connection:
-        connection.execute("insert into seal (last, chain) select max(last) + 1, 'x' from seal")
+        connection.execute("insert into account select max(seq) + 1, 1, '[]', x'00' from account")
     with pytest.raises(LedgerStopped, match="Something else has written to the account"):
         await ledger.write(rows.deploy, "other")
     with pytest.raises(LedgerStopped):
@@ -157,7 +157,7 @@ async def test_what_two_hosts_did_is_found_by_the_check(two: tuple[SqliteLedger,
     await second.write(rows.produce, wf, "b")
     assert all(each.sound for each in check(second.read()))
     first._writer._tx.epoch = second.epoch  # a host that does not look, as before
-    first._writer._seal = second._writer._seal
+    first._writer._head = second._writer._head
     first._writer._tx.host = first.host
 
     def late(tx: Any) -> None:
@@ -167,7 +167,7 @@ async def test_what_two_hosts_did_is_found_by_the_check(two: tuple[SqliteLedger,
     await first.write(late)
     [wrong] = [each for each in check(second.read()) if not each.sound]
     assert "two hosts had the file" in wrong.said
-    first._writer._tx.epoch, first._writer._seal = first.epoch, second._writer._seal
+    first._writer._tx.epoch, first._writer._head = first.epoch, second._writer._head
 
 
 # -- the file at its place ---------------------------------------------------------------------------

@@ -34,6 +34,8 @@ import apsw
 from keepai import Policy
 from keepai.app import Keep
 from keepai.connectors.base import Connector
+from keepai.ledger.account import walk
+from keepai.ledger.sqlite.connection import Statements
 from keepai.model.codec import Json
 from keepai.model.errors import Conflict, Refused
 from keepai.model.records import Escalation
@@ -392,10 +394,9 @@ def _ways(ledger: Path) -> list[list[str]]:
     """Of every attempt in order, the states through which the ledger led it."""
     ways: dict[str, list[str]] = {}
     with contextlib.closing(apsw.Connection(str(ledger))) as db:
-        for subject, target in db.execute(
-            "select subject, target from transition where machine = 'mutation' order by seq"
-        ):
-            ways.setdefault(str(subject), []).append(str(target))
+        for move in walk(Statements(db)):
+            if move["machine"] == "mutation":
+                ways.setdefault(str(move["subject"]), []).append(str(move["target"]))
     return list(ways.values())
 
 

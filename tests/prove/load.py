@@ -25,7 +25,7 @@ from keepai import Keep, Policy
 from keepai.ledger.base import Tx
 from keepai.ledger.checks import check
 from keepai.ledger.queries import load
-from keepai.ledger.sqlite.connection import Statements, Transaction, teach
+from keepai.ledger.sqlite.connection import Statements, Transaction
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
@@ -54,7 +54,8 @@ GROWING = (
     "reservation",
     "mutation",
     "trace",
-    "transition",
+    "account",
+    "account_subject",
     "action",
     "item",
     "item_run",
@@ -286,7 +287,6 @@ def scans(path: Path, names: set[str]) -> list[str]:
 
     An index that holds a few open rows alone may be gone through, and so may a statement with a limit."""
     connection = apsw.Connection(str(path))
-    teach(connection)
     partial = {row[0] for row in connection.execute("select name from sqlite_schema where sql like 'create % where %'")}
     try:
         return [f"{name}: {step}" for name in sorted(names) for step in _steps(connection, load()[name], partial)]

@@ -81,11 +81,11 @@ async def test_a_damaged_ledger_is_found_and_the_host_goes_on(served: Served) ->
 
 
 def break_account(served: Served) -> None:
-    """Change a row of the account behind Keep's back, as somebody with the file could."""
+    """Change an entry of the account behind Keep's back, as somebody with the file could."""
     import apsw
 
     connection = apsw.Connection(str(served.story.path))
     for (name,) in connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall():
         connection.execute(f'drop trigger "{name}"')
-    connection.execute("update transition set why = 'another reason' where seq = 3")
+    connection.execute("update account set told = '[]' where seq = 3")
     connection.close()

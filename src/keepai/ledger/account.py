@@ -1,164 +1,207 @@
-"""The account: every move and every act in one sequence; each commit seals its rows with a hash.
+"""The account: every commit appends one entry that tells all that it moved, decided and was asked to do.
 
-The triggers of a file append to it, so that a row is in the same transaction as what it tells; whoever commits puts
-a seal behind what the transaction appended, over these rows and the seal before. Here is how they are hashed, and how a
-whole account is verified. It proves that no row was changed, taken out, put in or moved after it was sealed. It cannot
-prove that the newest seals are still there with their rows, nor that nobody who has this code wrote the whole of it
+An entry is a JSON list: the host that wrote it, then a list for each workflow: its id, then a list for each subject:
+what it is, and its moves. A move is `[machine, source, target, why, actor]`, without the last ones that are null: a
+move of a state machine, a decision that moves none (`reason`, `host`, `reconcile`, `sign`, `revision`, `grant`), or the
+act of a person (`act`, whose actor is that person; of everything else it is the host). Verbs tell their moves with
+`Tx.tell`, the writer packs them here, and everybody who reads them unpacks them here.
+
+Each entry has a hash over itself and the hash before it. `verify` proves that no entry was changed, taken out, put in
+or moved. It cannot prove that the newest entries are still there, nor that nobody who has this code wrote all of it
 anew.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from json.encoder import c_make_encoder, encode_basestring_ascii  # type: ignore[attr-defined]
+from json.encoder import encode_basestring as quote
+from typing import Any
 
 from ..model.light import light
 from .base import Reader, Row, Tx
 
-#: What is hashed of a row, in this order.
-COLUMNS = ("seq", "workflow_id", "machine", "subject", "source", "target", "at", "why", "actor")
+#: A longer value that a row keeps stands in the account as its hash.
+BRIEF_MAX = 100
 
-#: A longer text stands in the account as its hash.
-BRIEF_MAX = 1_000
-
-_PAGE_ROWS = 5_000
+_PAGE_ENTRIES = 1_000
 _SEQ_LEAST = -(1 << 63)
-_NONE = ""  # the hash before the first seal
-
-
-def chain(*parts: object) -> str:
-    """The hash of a seal: the hash before it, then every row since, as one JSON list."""
-    return hashlib.sha256("".join(_told(parts, 0)).encode()).hexdigest()
 
 
 @light
 @dataclass(frozen=True)
-class Seal:
-    """Vouches for every row up to `last`."""
+class Head:
+    """The newest entry of an account."""
 
-    last: int
-    chain: str
-
-
-def newest(read: Reader) -> Seal:
-    """The seal behind all that is committed."""
-    row = read.one("seal_last")
-    return Seal(row["last"], row["chain"]) if row else Seal(0, _NONE)
+    seq: int
+    chain: bytes
 
 
-def seal(tx: Tx, before: Seal) -> Seal:
-    """Put the seal behind what this transaction has appended, and give the newest; `before` was it until now."""
-    rows = tx.values("seal_rows", last=before.last)
-    if not rows:
+class Told:
+    """What one transaction has told so far."""
+
+    def __init__(self) -> None:
+        self.moves: list[tuple[str, str, str]] = []  # the workflow, the subject, and the move as JSON
+
+    def add(
+        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None,
+        facts: str | None, actor: str | None,
+    ) -> None:
+        """Tell a move: why in words, or as the text of a JSON value (`facts`)."""
+        told = f'["{machine}",{_quoted(source)},"{target}"'
+        if facts is not None:
+            told += "," + facts
+        elif why is not None:
+            told += "," + quote(why)
+        elif actor is not None:
+            told += ",null"
+        self.moves.append((workflow_id, subject, told + (f",{quote(actor)}]" if actor is not None else "]")))
+
+
+def _quoted(text: str | None) -> str:
+    return "null" if text is None else f'"{text}"'
+
+
+def brief(facts: str) -> str:
+    """The text of a JSON value if it is short, or its hash (as such a text too): a row has the value itself."""
+    return facts if len(facts) <= BRIEF_MAX else f'"sha256:{hashlib.sha256(facts.encode()).hexdigest()}"'
+
+
+def head(read: Reader) -> Head:
+    """The newest entry of all that is committed."""
+    row = read.one("account_last")
+    return Head(row["seq"], row["chain"]) if row else Head(0, b"")
+
+
+def append(tx: Tx, told: Told, before: Head) -> Head:
+    """Write the entry that tells what this transaction did, behind `before`; gives the newest entry."""
+    if not told.moves:
         return before
-    made = Seal(rows[-1][0], chain(before.chain, *rows))
-    tx.run("seal_insert", last=made.last, chain=made.chain)
+    parts, before_workflow, before_subject = [f'["{tx.host}"'], None, None
+    for workflow_id, subject, move in told.moves:
+        if workflow_id != before_workflow:
+            parts.append(f'{"]]" if before_workflow else ""},["{workflow_id}",[{quote(subject)}')
+        elif subject != before_subject:
+            parts.append(f"],[{quote(subject)}")
+        parts.append(f",{move}")
+        before_workflow, before_subject = workflow_id, subject
+    text, seq = "".join(parts) + "]]]", before.seq + 1
+    made = Head(seq, chain(before.chain, seq, tx.now, text))
+    tx.run("account_insert", seq=seq, at=tx.now, told=text, chain=made.chain)
+    for subject in {subject: None for _, subject, _ in told.moves}:
+        tx.run("account_subject_insert", subject=subject, entry=seq)
     return made
 
 
-def brief(text: str | None) -> str | None:
-    """A text that is short enough, or the hash of it."""
-    if text is None or len(text) <= BRIEF_MAX:
-        return text
-    return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
+def chain(before: bytes, seq: int, at: int, told: str) -> bytes:
+    """The hash of an entry."""
+    return hashlib.sha256(b"%b %d %d %b" % (before, seq, at, told.encode())).digest()
 
 
-def _odd(value: bytes) -> dict[str, str]:
-    """What Keep never writes into the account, so that it has a hash too."""
-    return {"bytes": value.hex()}
+# Reading
 
 
-#: What `json.JSONEncoder(separators=(",", ":"), default=_odd)` would make anew for every text.
-_told = c_make_encoder(None, _odd, encode_basestring_ascii, None, ":", ",", False, False, True)
+def moves(entry: Row) -> Iterator[Row]:
+    """What an entry tells, in its order."""
+    told: list[Any] = json.loads(entry["told"])
+    host = told[0]
+    for workflow_id, *subjects in told[1:]:
+        for subject, *of_subject in subjects:
+            for machine, source, target, *more in of_subject:
+                why, actor = (*more, None, None)[:2]
+                yield {
+                    "seq": entry["seq"], "at": entry["at"], "workflow_id": workflow_id, "machine": machine,
+                    "subject": subject, "source": source, "target": target,
+                    "why": why if why is None or isinstance(why, str) else _text(why), "actor": actor or host,
+                }
+
+
+_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def walk(read: Reader, first: int = 1) -> Iterator[Row]:
+    """Every move from an entry on, in the order of the account."""
+    for entry in _entries(read, first):
+        yield from moves(entry)
+
+
+def of_subject(read: Reader, workflow_id: str, subject: str) -> list[Row]:
+    """Everything that the account tells of one subject in its order, but the acts of people."""
+    entries = read.all("account_of_subject", subject=subject)
+    return [move for entry in entries for move in moves(entry)
+            if (move["workflow_id"], move["subject"]) == (workflow_id, subject) and move["machine"] != "act"]
+
+
+def last_of(
+    read: Reader, workflow_id: str, subject: str, *, but: Collection[str] = (), only: str | None = None,
+) -> Row | None:
+    """The newest that it tells of one subject, acts too: of one machine (`only`), or but for some."""
+    with closing(read.each("account_of_subject_newest", subject=subject)) as entries:
+        for entry in entries:
+            for move in reversed(list(moves(entry))):
+                if (move["workflow_id"], move["subject"]) == (workflow_id, subject) and (
+                        move["machine"] not in but and only in (None, move["machine"])):
+                    return move
+    return None
+
+
+# Verifying
 
 
 @dataclass(frozen=True)
 class Verified:
     """How far an account holds."""
 
-    rows: int
-    first_broken: int | None = None  # the first row that nothing vouches for
+    entries: int
+    first_broken: int | None = None  # the first entry that nothing vouches for
     why: str | None = None
 
 
 def verify(read: Reader) -> Verified:
-    """Walk the account from its first row to its last, or to the first that does not fit."""
-    walk = _Walk(read)
+    """Walk the account from its first entry to its last, or to the first that does not fit."""
+    before, seq, named = b"", 0, 0
     try:
-        for row in _pages(read, "account_page", "seq", _SEQ_LEAST):
-            why = walk.wrong(row)
-            if why:
-                return walk.broken(row["seq"], why)
+        for entry in _entries(read, _SEQ_LEAST):
+            if entry["seq"] != seq + 1:
+                return Verified(seq, min(entry["seq"], seq + 1), (
+                    f"Entry {seq + 1} is missing, the next is {entry['seq']}: entries were taken out, put in or "
+                    "renumbered."
+                ))
+            told = entry["told"]
+            if not isinstance(told, str) or entry["chain"] != chain(before, entry["seq"], entry["at"], told):
+                return Verified(seq, seq + 1, (
+                    f"Entry {seq + 1} does not fit its hash: it, or the one before, was changed after it was written."
+                ))
+            try:
+                named += len({move["subject"] for move in moves(entry)})
+            except (ValueError, TypeError, IndexError):
+                return Verified(seq, seq + 1, f"Entry {seq + 1} is no entry: Keep did not write that.")
+            seq, before = seq + 1, entry["chain"]
     except UnicodeDecodeError:
-        return walk.broken(walk.seq + 1, f"What follows row {walk.seq} is no text: Keep did not write that.")
-    why = walk.unfinished()
-    return walk.broken(walk.seq + 1, why) if why else Verified(walk.rows)
+        return Verified(seq, seq + 1, f"What follows entry {seq} is no text: Keep did not write that.")
+    found = read.one("account_subject_count", until=seq)
+    if found is None or found["number"] != named:
+        return Verified(seq, None, (
+            "Every entry fits, but the index of what they tell of does not: rows of account_subject were taken out or "
+            "put in, so that a story may lack something. Restore the newest backup, or report this."
+        ))
+    return Verified(seq)
 
 
-class _Walk:
-    """Goes from row to row, and from seal to seal."""
-
-    def __init__(self, read: Reader) -> None:
-        self._read = read
-        self._next = self._ask(_SEQ_LEAST)
-        self._before = _NONE  # the hash of the last seal
-        self._open: list[Sequence[object]] = []  # rows that no seal was met for yet
-        self.rows = self.seq = 0
-
-    def wrong(self, row: Row) -> str | None:
-        """Why a row cannot follow those before it, if so."""
-        seq = row["seq"]
-        if seq != self.seq + 1:
-            return f"Row {self.seq + 1} is missing, the next is {seq}: rows were taken out, put in or renumbered."
-        self._open.append(tuple(row[name] for name in COLUMNS))
-        self.seq = seq
-        self._next = self._next or self._ask(seq)  # a host at work may have put further ones there
-        if self._next is not None and self._next["last"] == seq:
-            return self._close(self._next)
-        return None
-
-    def _ask(self, first: int) -> Row | None:
-        self._seals = _pages(self._read, "seal_page", "last", first)
-        return next(self._seals, None)
-
-    def _close(self, seal: Row) -> str | None:
-        """A seal stands behind the last row: whether it fits what it closes."""
-        if seal["chain"] != chain(self._before, *self._open):
-            return (
-                f"Rows {self.rows + 1} to {self.seq} do not fit their seal: one of them, or the seal before, was "
-                "changed after they were written, or rows were taken out or put in."
-            )
-        self.rows += len(self._open)
-        self._open.clear()
-        self._before, self._next = seal["chain"], next(self._seals, None)
-        return None
-
-    def unfinished(self) -> str | None:
-        """Why the account cannot end here, if so."""
-        if self._next is not None:
-            return f"There is a seal behind row {self._next['last']}, and no such row: rows were taken out."
-        if self._open:
-            return f"Rows {self.rows + 1} to {self.seq} have no seal: they were put in, or their seal was taken away."
-        return None
-
-    def broken(self, seq: int, why: str) -> Verified:
-        """What is known when it does not hold from there on, or from the first row that no seal vouches for."""
-        return Verified(self.rows, min(seq, self.rows + 1), why)
-
-
-def _pages(read: Reader, query: str, key: str, first: int) -> Iterator[Row]:
-    limit = _PAGE_ROWS
+def _entries(read: Reader, first: int) -> Iterator[Row]:
+    limit = _PAGE_ENTRIES
     while True:
         try:
-            page = read.all(query, first=first, limit=limit)
+            page: Sequence[Row] = read.all("account_page", first=first, limit=limit)
         except UnicodeDecodeError:
             if limit == 1:
                 raise
-            limit = 1  # up to the very row
+            limit = 1  # up to the very entry
             continue
         if not page:
             return
         yield from page
-        first = page[-1][key] + 1
+        first = page[-1]["seq"] + 1

@@ -67,6 +67,15 @@ class Tx(Reader, Protocol):
     host: str
     epoch: int
     shown: int | None  # the version that whoever acts was shown, if a person does and said so
+    entry: int  # the number of the account's entry that will tell of this transaction
+
+    def tell(
+        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,
+        *, facts: str | None = None, actor: str | None = None,
+    ) -> None:
+        """Have the account tell a move of a state, a decision or an act, in the transaction that does it: why in words,
+        or as the text of a JSON value (`facts`); who, if it was a person."""
+        ...
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""

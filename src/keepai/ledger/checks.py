@@ -54,10 +54,10 @@ def _references(read: Reader) -> Found:
 
 def _account(read: Reader) -> Found:
     done = verify(read)
-    facts: dict[str, Json] = {"rows": done.rows, "first_broken": done.first_broken}
+    facts: dict[str, Json] = {"entries": done.entries, "first_broken": done.first_broken}
     if done.why is not None:
-        return False, f"{done.why} The {done.rows:,} rows before it were verified.", facts
-    return True, f"{done.rows:,} rows were verified: each follows from the one before.", facts
+        return False, f"{done.why} The {done.entries:,} entries before it were verified.", facts
+    return True, f"{done.entries:,} entries were verified: each follows from the one before.", facts
 
 
 def _invariants(read: Reader) -> Found:

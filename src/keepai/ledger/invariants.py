@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..model.states import MACHINES
+from .account import walk
 from .base import Reader
 
 #: Statement, without `never_` → (invariant, what it would find).
@@ -78,7 +79,7 @@ def check_rules(read: Reader) -> list[Broken]:
 def _history(read: Reader) -> Iterator[Broken]:
     """Every row's history is a chain of legal moves from a first state to its present one."""
     last: dict[tuple[str, str], str] = {}
-    for row in read.all("history_moves"):
+    for row in walk(read):
         name, subject = str(row["machine"]), str(row["subject"])
         if name not in MACHINES:
             continue  # an act, or a decision without a move

@@ -1,13 +1,14 @@
 """Which version of a thing a person was shown, and what has moved since.
 
-A version is a place in the account, `transition.seq`: of a thing, that of its newest row; of a question, the highest of
-everything that it is about. Whoever was shown any version of the account has seen all that stands before it.
+A version is the number of an entry of the account: of a thing, the newest that tells of it; of a question, the highest
+of everything that it is about. Whoever was shown any version of the account has seen all that stands before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from . import account
 from .base import Reader, Row
 from .rows import run_record
 
@@ -18,10 +19,10 @@ _BY_ID = {
     "inp": ("input_by_id", "input_id"), "itm": ("item_by_id", "item_id"),
 }
 
-#: The beginning of an id → what else moves what is shown of it: the statement that finds the newest row of the account
-#: about that, and its parameter.
+#: The beginning of an id → what else moves what is shown of it: the statement that finds the newest entry of the
+#: account about that, its parameter, and the column that names what the entry tells of.
 _ALSO = {
-    "inp": ("transition_last_of_input", "input_id"), "itm": ("transition_last_of_item", "item_id"),
+    "inp": ("account_last_of_input", "input_id", "event_id"), "itm": ("account_last_of_item", "item_id", "id"),
 }
 
 
@@ -92,24 +93,24 @@ def version(read: Reader, workflow_id: str, ids: Sequence[str]) -> int:
 
 def newest(read: Reader) -> int:
     """The version of everything: what is read after it is at least as new."""
-    row = read.one("transition_newest")
+    row = read.one("account_newest")
     return int(row["seq"]) if row and row["seq"] is not None else 0
 
 
 def last_row(read: Reader, workflow_id: str, ids: Sequence[str]) -> Row | None:
-    """The newest row of the account about any of these things."""
-    found = [read.one("transition_last", workflow_id=workflow_id, subject=each) for each in dict.fromkeys(ids)]
-    for each in dict.fromkeys(ids):
-        statement, parameter = _ALSO.get(each.partition("_")[0], (None, ""))
-        if statement is not None:
-            found.append(read.one(statement, workflow_id=workflow_id, **{parameter: each}))
-    return _newest(found)
+    """The newest move that the account tells of any of these things."""
+    subjects = list(dict.fromkeys(ids))
+    for each in tuple(subjects):
+        statement, parameter, names = _ALSO.get(each.partition("_")[0], (None, "", ""))
+        row = read.one(statement, workflow_id=workflow_id, **{parameter: each}) if statement else None
+        if row is not None:
+            subjects.append(str(row[names]))
+    return _newest(account.last_of(read, workflow_id, each) for each in subjects)
 
 
 def last_act(read: Reader, workflow_id: str, ids: Sequence[str]) -> Row | None:
     """The newest act of a person on any of these things."""
-    where = {"workflow_id": workflow_id}
-    return _newest(read.one("transition_last_act", subject=each, **where) for each in dict.fromkeys(ids))
+    return _newest(account.last_of(read, workflow_id, each, only="act") for each in dict.fromkeys(ids))
 
 
 def _newest(rows: Iterable[Row | None]) -> Row | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..connectors.visible import visible
-from ..ledger import versions
+from ..ledger import account, versions
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
 from ..model.codec import Json, stored
@@ -78,52 +79,70 @@ class Digest(Record):
 
 def digest(read: Reader, questions: Sequence[Escalation], since_ms: int, until_ms: int) -> Digest:
     """What happened in a span of time; `questions` are those that are open."""
-    span = {"first": _first(read, since_ms), "since": since_ms, "until": until_ms}
-    counts = {(str(r["workflow_id"]), str(r["machine"]), str(r["target"])): int(r["number"])
-              for r in read.all("digest_counts", **span)}
+    happened: dict[tuple[str, str, str], _Happened] = defaultdict(_Happened)
+    for move in account.walk(read, _first(read, since_ms)):
+        if since_ms <= move["at"] < until_ms and _counts(move):
+            happened[move["workflow_id"], move["machine"], move["target"]].add(move["subject"])
     return Digest(since_ms, until_ms, tuple(
-        _Counted(read, row, counts, span).day([each for each in questions if each.workflow_id == row["id"]])
+        _day(read, row, happened, [each for each in questions if each.workflow_id == row["id"]])
         for row in read.all("workflow_all")))
 
 
-class _Counted:
-    """One workflow in a span of time."""
+class _Happened:
+    """How often something happened, and to what the last times."""
 
-    def __init__(
-        self, read: Reader, workflow: Row, counts: dict[tuple[str, str, str], int], span: dict[str, int],
-    ) -> None:
-        self._read, self._workflow, self._counts, self._span = read, workflow, counts, span
+    def __init__(self) -> None:
+        self.count, self.newest = 0, deque[str](maxlen=LINES_MAX)
 
-    def day(self, questions: Sequence[Escalation]) -> Day:
-        return Day(
-            workflow_id=self._workflow["id"], workflow=self._workflow["name"],
-            came_in=self._entry("digest_inputs", "input", "active"), went_out=self._mutations("applied"),
-            failed=_both(self._mutations("failed"), self._entry("digest_runs", "status", "failed")),
-            skipped=self._mutations("skipped"),
-            waits=Entry(len(questions), tuple(_line(f"{heading(q)} {q.title}") for q in questions[:LINES_MAX])),
-        )
+    def add(self, subject: str) -> None:
+        self.count += 1
+        self.newest.appendleft(subject)
 
-    def _mutations(self, target: str) -> Entry:
-        return self._entry("digest_mutations", "mutation", target, target=target)
 
-    def _entry(self, statement: str, machine: str, state: str, **more: str) -> Entry:
-        number = self._counts.get((self._workflow["id"], machine, state), 0)
-        if not number:
-            return Entry(0, ())
-        rows = self._read.all(statement, workflow_id=self._workflow["id"], limit=LINES_MAX, **self._span, **more)
-        return Entry(number, tuple(_line(_text(row)) for row in rows))
+def _counts(move: Row) -> bool:
+    machine, target = move["machine"], move["target"]
+    if machine == "input":
+        return move["source"] is None
+    return (machine == "mutation" and target in ("applied", "failed", "skipped")) or (
+        machine == "status" and target == "failed")
+
+
+def _day(
+    read: Reader, workflow: Row, happened: Mapping[tuple[str, str, str], _Happened], questions: Sequence[Escalation],
+) -> Day:
+    def entry(machine: str, target: str, line: Callable[[str], str]) -> Entry:
+        found = happened.get((workflow["id"], machine, target))
+        return Entry(found.count, tuple(_line(line(each)) for each in found.newest)) if found else Entry(0, ())
+
+    def of_input(id: str) -> str:
+        return str(_found(read, "input_by_id", input_id=id)["title"])
+
+    def of_mutation(id: str) -> str:
+        return str(_found(read, "mutation_by_id", mutation_id=id)["preview"])
+
+    def of_run(id: str) -> str:
+        run = _found(read, "run_by_id", run_id=id)
+        error: Json = stored(run["error"]) if run["error"] else None
+        told = error.get("message") if isinstance(error, dict) else None
+        return f"{run['handler']}: {told or 'failed'}"
+
+    return Day(
+        workflow_id=workflow["id"], workflow=workflow["name"], came_in=entry("input", "active", of_input),
+        went_out=entry("mutation", "applied", of_mutation),
+        failed=_both(entry("mutation", "failed", of_mutation), entry("status", "failed", of_run)),
+        skipped=entry("mutation", "skipped", of_mutation),
+        waits=Entry(len(questions), tuple(_line(f"{heading(q)} {q.title}") for q in questions[:LINES_MAX])),
+    )
+
+
+def _found(read: Reader, statement: str, **id: str) -> Row:
+    row = read.one(statement, **id)
+    assert row is not None, f"{id} is never deleted"
+    return row
 
 
 def _both(one: Entry, other: Entry) -> Entry:
     return Entry(one.count + other.count, (*one.lines, *other.lines)[:LINES_MAX])
-
-
-def _text(row: Row) -> str:
-    if "line" in row:
-        return str(row["line"])
-    error: Json = stored(row["error"]) if row["error"] else None
-    told = error.get("message") if isinstance(error, dict) else None
-    return f"{row['handler']}: {told or 'failed'}"
 
 
 def _told(day: Day) -> Iterator[str]:
@@ -136,11 +155,11 @@ def _told(day: Day) -> Iterator[str]:
 
 
 def _first(read: Reader, since_ms: int) -> int:
-    """The first row of the account that may be so new: by halves, for there may be millions."""
+    """The first entry of the account that may be so new: by halves, for there may be millions."""
     low, high = 1, versions.newest(read) + 1
     while low < high:
         middle = (low + high) // 2
-        row = read.one("digest_at", seq=middle)
+        row = read.one("account_at", seq=middle)
         if row is not None and int(row["at"]) < since_ms:
             low = middle + 1
         else:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..engine.failure import inputs_of
+from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..model.codec import Json, stored
@@ -21,7 +22,7 @@ from .contradictions import told
 from .movers import Mover, Movers
 from .questions import Questions
 from .standing import held_record, input_status, left_by_consumers, looks_at
-from .story import TOLD_MAX, Scope, Told, notes_of, tell
+from .story import TOLD_MAX, Scope, Told, tell
 from .verify import late_evidence
 
 #: Of one input, no more of its waiting events than this are asked what they wait for.
@@ -154,7 +155,7 @@ class Explainer:
         return self._made(
             row["id"], "item", row["workflow_id"], standing=row["status"], because=reasons.of_item(row, runs, sent),
             selected=(Selected("input", row["input_id"], row["title"]),), attempted=tuple(_attempt(m) for m in sent),
-            moved_by=self._movers.of_item(row), scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
+            moved_by=self._movers.of_item(row), scope=Scope(row["workflow_id"], subjects),
             processed_by=_processed(rows),
         )
 
@@ -164,7 +165,7 @@ class Explainer:
         runs = [run_record(r) for r in rows]
         inputs, sent = self._read.all("look_inputs_of_event", **where), self._mutations_of(runs)
         subjects = (row["id"], *(run.id for run in runs))
-        noted = self._read.all("look_moves", workflow_id=row["workflow_id"], subject=row["id"])
+        noted = of_subject(self._read, row["workflow_id"], row["id"])
         moves = [each for each in noted if each["machine"] == "event"]
         held = self._read.all("look_held_of_event", **where, revision=row["revision"])
         return self._made(
@@ -173,7 +174,7 @@ class Explainer:
             held=tuple(held_record(each) for each in held), processed_by=_processed(rows),
             selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
             attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
-            scope=Scope(row["workflow_id"], subjects, notes_of(runs, sent)),
+            scope=Scope(row["workflow_id"], subjects),
         )
 
     def _left(self, event: Row) -> str:
@@ -199,7 +200,7 @@ class Explainer:
             selected=(*(_selected_event(e) for e in events), *(_selected_late(each) for each in held)),
             attempted=tuple(_attempt(m) for m in mutations),
             moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events, held),
-            scope=Scope(row["workflow_id"], subjects, notes_of((), mutations)),
+            scope=Scope(row["workflow_id"], subjects),
         )
 
     def _why_input(
@@ -219,7 +220,7 @@ class Explainer:
             row["id"], "workflow", row["id"], standing=reasons.standing_of_workflow(row, run),
             because=reasons.of_workflow(row, run, gaps), selected=self._selected(run) if run else (),
             attempted=self._attempts(run) if run else (), moved_by=self._movers.of_workflow(row, run),
-            scope=Scope(row["id"], (row["id"],), {}, since_at=0),
+            scope=Scope(row["id"], (row["id"],), since_at=0),
         )
 
     def _waiting(self, events: Sequence[Row]) -> list[Row]:
@@ -261,7 +262,7 @@ class Explainer:
         repairs = [str(r["id"]) for r in self._read.all("look_repairs_of_lineage", **where)]
         subjects = (*(r.id for r in lineage), *(m.id for m in mutations), *approvals, *repairs)
         until = None if last.state in OPEN else last.updated_at
-        return Scope(first.workflow_id, subjects, notes_of(lineage, mutations), first.version, first.created_at, until)
+        return Scope(first.workflow_id, subjects, first.version, first.created_at, until)
 
     def _selected(self, run: Run) -> tuple[Selected, ...]:
         where = {"workflow_id": run.workflow_id, "run_id": run.id}

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..connectors.visible import visible
 from ..engine.telling import Asked
-from ..ledger import versions
+from ..ledger import account, versions
 from ..ledger.base import Reader
 from ..ledger.opening import open_reader
 from ..model.clock import iso
@@ -32,6 +32,9 @@ SUMMARY_MAX = 20  #: questions that are named when many are told at once
 TITLE_MAX = 120
 
 _NO_CLICK = "Nothing in this message answers by itself, so that nobody answers by opening or passing it on."
+
+#: What the account tells of a thing without a state of it moving, or a sign about it: no reason to tell people again.
+_UNASKED = ("act", "host", "reconcile", "grant", "phase")
 
 
 class Letters:
@@ -81,7 +84,7 @@ class Letters:
         subject = about(question)
         ids = (subject,) if question.id == f"ask_{subject}" else versions.things(self._read, subject)
         own = [each for each in ids if each == question.id or each.startswith(("run_", "mut_", "apr_", "itm_"))]
-        moves = [self._read.one("transition_last_move", workflow_id=question.workflow_id, subject=each) for each in own]
+        moves = [account.last_of(self._read, question.workflow_id, each, but=_UNASKED) for each in own]
         return f"{question.kind} {max((int(row['seq']) for row in moves if row), default=0)}"
 
     def _link(self, question: Escalation | None = None) -> str | None:

@@ -12,6 +12,7 @@ from typing import cast
 from ..engine.approval import in_words
 from ..engine.failure import inputs_of
 from ..engine.next_step import AskAgain, AskRepair, NextStep, Now, Wait, look, step_of_run
+from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import mutation_record
 from ..model.clock import iso
@@ -129,7 +130,7 @@ class Questions:
         """What is known about a mutation in question; None if it is not."""
         if mutation.status is not MutationStatus.INDETERMINATE:
             return None
-        moves = self._read.all("look_moves", workflow_id=mutation.workflow_id, subject=mutation.id)
+        moves = of_subject(self._read, mutation.workflow_id, mutation.id)
         asked_before = any(move["target"] == MutationStatus.NEEDS_RECONCILE for move in moves)
         return Doubt(mutation, asked_before, self._host.known(mutation) if self._host else None)
 

@@ -8,6 +8,7 @@ from functools import partial
 
 from ..engine.scheduler import next_due_at
 from ..ledger import versions
+from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import Json, stored
@@ -211,7 +212,7 @@ class Views:
 
     def history(self, workflow_id: str, subject: str) -> list[Row]:
         """What the account says of a run, event, mutation, input or workflow, but the acts of people."""
-        return self._read.all("look_moves", workflow_id=workflow_id, subject=subject)
+        return of_subject(self._read, workflow_id, subject)
 
     def needs_you(self, now_ms: int, workflow: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, the oldest first."""

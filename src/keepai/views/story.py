@@ -1,18 +1,18 @@
 """What happened to something, in the order of the account: its moves, what was decided besides, what people did.
 
 A move that an act of a person brought about carries that person's name. Nothing here is made up: what the
-account does not say is not told. Rows from before the account was chained say no reason of their own, and acts from
-before have no place in it: the last stop then has the reason that its thing still has, and an act stands by its time.
+account does not say is not told.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..model.codec import stored
-from ..model.records import Mutation, Record, Run
+from ..model.records import Record
 from ..model.states import MACHINES
 
 #: More moves than this are not told; the newest are.
@@ -67,20 +67,11 @@ class Told(Record):
 
 
 @dataclass(frozen=True)
-class Note:
-    """Why something stopped, as the ledger still has it; with a moment, only the move at that moment is meant."""
-
-    message: str
-    at: int | None
-
-
-@dataclass(frozen=True)
 class Scope:
     """Of what a story tells: these things, and acts on the workflow between two moments."""
 
     workflow_id: str
     subjects: tuple[str, ...]
-    notes: Mapping[str, Note]
     version: str = ""  # under which it began: the deploy of that is no part of it
     since_at: int | None = None
     until_at: int | None = None
@@ -89,34 +80,25 @@ class Scope:
 def tell(read: Reader, scope: Scope) -> tuple[Told, ...]:
     """The story, oldest first."""
     found = [row for each in dict.fromkeys(scope.subjects)
-             for row in read.all("look_moves", workflow_id=scope.workflow_id, subject=each)]
+             for row in of_subject(read, scope.workflow_id, each)]
     rows = sorted(found, key=lambda row: int(row["seq"]))
-    noted = _noted(rows, scope.notes)
-    told = [_move(row, noted.get(row["seq"])) for row in rows]
+    told = [_move(row) for row in rows]
     alone = []
-    for act in read.all("look_acts", workflow_id=scope.workflow_id):
+    for act in read.all("action_all", workflow_id=scope.workflow_id):
         if not _belongs(act, scope):
             continue
         brought = _brought(told, act)
         if brought is None:
-            alone.append((_place(act, rows), _act(act)))
+            alone.append((int(act["entry"]), _act(act)))
         else:
             told[brought] = replace(told[brought], by=str(act["actor"]))
-    placed = [*zip((int(row["seq"]) for row in rows), told, strict=True), *alone]
+    placed = [*alone, *zip((int(row["seq"]) for row in rows), told, strict=True)]  # an act before what it brought about
     return tuple(each for _, each in sorted(placed, key=lambda entry: entry[0]))
 
 
-def notes_of(runs: Iterable[Run], mutations: Sequence[Mutation]) -> dict[str, Note]:
-    """Why each run and mutation stopped the last time; while an outcome is unknown, that changes without a move."""
-    doubted = {mutation.run_id for mutation in mutations if mutation.doubted_at is not None}
-    notes = {run.id: Note(run.error.message, run.updated_at if run.id in doubted else None)
-             for run in runs if run.error}
-    return notes | {m.id: Note(m.error.message, m.updated_at) for m in mutations if m.error}
-
-
-def _move(row: Row, noted: str | None) -> Told:
+def _move(row: Row) -> Told:
     machine, source, target = str(row["machine"]), row["source"], str(row["target"])
-    why = noted or _own(machine, target, row["why"]) or _table(machine, source, target)
+    why = _own(machine, target, row["why"]) or _table(machine, source, target)
     return Told(int(row["at"]), str(row["subject"]), machine, source, target, why)
 
 
@@ -141,18 +123,6 @@ def _table(machine: str, source: str | None, target: str) -> str:
         return "it begins"
     states = MACHINES[machine].states
     return MACHINES[machine].moves[states(source)].get(states(target), "")
-
-
-def _noted(rows: Sequence[Row], notes: Mapping[str, Note]) -> dict[int, str]:
-    """For the last stop of each thing that kept no reason of its own: the one that the thing still has."""
-    last = {row["subject"]: row for row in rows if row["target"] in _OWN.get(row["machine"], ())}
-    kept = [(row, notes[subject]) for subject, row in last.items() if row["why"] is None and subject in notes]
-    return {row["seq"]: note.message for row, note in kept if note.at in (None, row["at"])}
-
-
-def _place(act: Row, rows: Sequence[Row]) -> int:
-    """Where an act stands in the account; an older one stands behind what had happened by then."""
-    return int(act["place"] or max((row["seq"] for row in rows if row["at"] <= act["at"]), default=0))
 
 
 def _belongs(row: Row, scope: Scope) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
+from keepai.ledger.account import walk
 from keepai.ledger.base import Reader
 from keepai.ledger.invariants import check_invariants
+from keepai.ledger.sqlite.connection import Statements
 from tests.crashes.invariants import broken
 from tests.prove.simulate.schedule import POLICY, World, is_checked
 
@@ -53,8 +55,7 @@ def _effects(world: World, read: Reader) -> None:
         for id, count in filed.items() if count > attempts.get(id, 0)
     ]
     acts = {act for (act,) in connection.execute("select distinct act from action")}
-    if world.weather.skips and list(connection.execute(
-            "select 1 from transition where machine = 'status' and target = 'failed'")):
+    if world.weather.skips and any((move["machine"], move["target"]) == ("status", "failed") for move in walk(read)):
         world.problems.append("a run failed, and nothing was wrong but that a person was quicker")
     if world.weather.calm and acts - {"deploy", "reprocess"}:
         world.problems.append(f"nothing went wrong, and somebody was asked: {sorted(acts)}")
@@ -138,9 +139,10 @@ def _complete(
 
 def _left(world: World) -> Counter[str]:
     """How many attempts at each item a person gave up by having it worked on from the start."""
-    return Counter(id for (id,) in world.memory.connection.execute(
-        "select i.external_id from transition x join item i on i.id = x.subject "
-        "where x.machine = 'item' and x.source = 'failed' and x.target = 'processing'"))
+    read = Statements(world.memory.connection)
+    again = [move["subject"] for move in walk(read)
+             if (move["machine"], move["source"], move["target"]) == ("item", "failed", "processing")]
+    return Counter(str(row["external_id"]) for each in again if (row := read.one("item_by_id", item_id=each)))
 
 
 def _resent(connection: object, key: str) -> bool:

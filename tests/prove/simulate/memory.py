@@ -53,7 +53,6 @@ class Memory:
         opening.settle(self.connection)
         self.connection.execute("pragma foreign_keys = on; pragma synchronous = full")
         self.has_power_cuts = True
-        opening.teach(self.connection)
         self.synced = image
 
     def cut(self) -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from keepai import Keep
+from keepai.ledger.account import walk
 from keepai.model.errors import KeepError
 from keepai.model.records import Escalation
 from tests.prove.simulate.outside import Outside
@@ -154,7 +155,6 @@ class Person:
 
 def _told(keep: Keep, card: Escalation) -> list[str]:
     """What the account says of a question's run, mutation or approval after it was shown; nothing if it stands."""
-    rows = keep.parts.ledger._connection.execute(  # type: ignore[attr-defined]
-        "select machine || ' ' || target from transition where seq > ? and subject in (?, ?, ?) order by seq",
-        (card.version, card.id, card.run_id, card.mutation_id))
-    return [str(what) for (what,) in rows]
+    shown, about = int(card.version), (card.id, card.run_id, card.mutation_id)
+    return [f"{move['machine']} {move['target']}" for move in walk(keep.parts.ledger.read(), shown + 1)
+            if move["subject"] in about]

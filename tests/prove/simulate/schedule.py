@@ -46,7 +46,7 @@ _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
 SPECIAL_EVERY = 32  # seeds
 #: Which of them → what they are for; whatever else there is happens in the others.
 SPECIAL = {0: "calm", 16: "calm", 17: "doubt", 19: "change", 24: "skips", 28: "shared"}
-CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its seals at the end
+CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its account at the end
 #: Events that a consumer left are not looked at again by the hour: nothing may rest on that.
 POLICY = Policy(
     call_s=10.0, settle_s=SETTLE_S, reconcile_s=30.0, reconciles_max=6, retries_max=2, recheck_s=30 * 86_400.0,
@@ -91,7 +91,7 @@ class Weather:
 
 
 def is_checked(seed: int) -> bool:
-    """Whether the rules are checked after every commit, not at the end alone, and the account's seals as well."""
+    """Whether the rules are checked after every commit, not at the end alone, and the account as well."""
     return seed % CHECKED_EVERY == 0
 
 

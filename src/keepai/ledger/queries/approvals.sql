@@ -24,11 +24,6 @@ select * from approval where workflow_id = :workflow_id order by seq;
 update approval set status = :target, decided_by = coalesce(:decided_by, decided_by), updated_at = :now
 where id = :approval_id and status = :source;
 
--- name: approval_void
--- What was asked no longer exists.
-update approval set status = 'void', updated_at = :now
-where run_id = :run_id and status in ('pending', 'approved');
-
 -- name: run_expect_by
 -- Until when a run waits for a person before it asks afresh.
 update run set retry_at = :retry_at, updated_at = :now

@@ -1,4 +1,4 @@
--- The account's seals, and whether a ledger is what it should be.
+-- The account, and whether a ledger is what it should be.
 
 -- name: check_pages
 -- What is wrong with the pages, indexes and constraints of the file; one row that says ok if nothing is.
@@ -8,33 +8,45 @@ select integrity_check as found from pragma_integrity_check;
 -- Rows that refer to a row which is not there.
 select "table" as referring, rowid as row, parent as missing from pragma_foreign_key_check limit :limit;
 
+-- name: account_last
+-- The newest entry of the account.
+select seq, at, chain from account order by seq desc limit 1;
+
 -- name: account_newest
--- When the newest row of the account was written.
-select at from transition order by seq desc limit 1;
-
--- name: account_page
--- The account from one row on, in its order.
-select seq, workflow_id, machine, subject, source, target, at, why, actor from transition
-where seq >= :first order by seq limit :limit;
-
--- name: seal_last
--- The newest seal of the account.
-select last, chain from seal order by last desc limit 1;
+-- The number of the newest entry.
+select max(seq) as seq from account;
 
 -- name: account_head
--- The newest host and the newest seal. A host for which these are not its own has lost the ledger to another host.
-select h.epoch, s.last, s.chain from host h left join seal s on s.last = (select max(last) from seal)
+-- The newest host and the newest entry. A host for which these are not its own has lost the ledger to another host.
+select h.epoch, a.seq, a.chain from host h left join account a on a.seq = (select max(seq) from account)
 order by h.epoch desc limit 1;
 
--- name: seal_rows
--- What was appended to the account after a seal.
-select seq, workflow_id, machine, subject, source, target, at, why, actor from transition
-where seq > :last order by seq;
+-- name: account_insert
+-- What one commit did.
+insert into account (seq, at, told, chain) values (:seq, :at, :told, :chain);
 
--- name: seal_insert
--- Close what one transaction appended to the account.
-insert into seal (last, chain) values (:last, :chain);
+-- name: account_subject_insert
+-- An entry tells of a thing.
+insert into account_subject (subject, entry) values (:subject, :entry);
 
--- name: seal_page
--- The seals of the account from one row on, in their order.
-select last, chain from seal where last >= :first order by last limit :limit;
+-- name: account_page
+-- The account from one entry on, in its order.
+select seq, at, told, chain from account where seq >= :first order by seq limit :limit;
+
+-- name: account_of_subject
+-- The entries that tell of one thing, oldest first.
+select a.seq, a.at, a.told from account_subject s cross join account a
+where s.subject = :subject and a.seq = s.entry order by s.entry;
+
+-- name: account_of_subject_newest
+-- The same, newest first.
+select a.seq, a.at, a.told from account_subject s cross join account a
+where s.subject = :subject and a.seq = s.entry order by s.entry desc;
+
+-- name: account_subject_count
+-- How often the entries up to one tell of something.
+select count(*) as number from account_subject where entry <= :until;
+
+-- name: account_at
+-- When an entry was written, or the first one after that number.
+select at from account where seq >= :seq order by seq limit 1;

@@ -148,10 +148,11 @@ update event set reserved_by = :run_id, updated_at = :now
 where id = :event_id and status = 'pending' and reserved_by is null;
 
 -- name: event_skipped_since
--- Whether an event was skipped since a run began; while that run is open, only people skip what it has not reserved.
-select 1 as skipped from transition t
-where t.subject = :event_id and t.machine = 'event' and t.target = 'skipped'
-  and t.seq > (select min(b.seq) from transition b where b.subject = :run_id) limit 1;
+-- Whether a person skipped an event, or any input, since a run began; while that run is open, only people skip what it
+-- has not reserved.
+select 1 as skipped from action a
+where a.workflow_id = :workflow_id and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject = :event_id))
+  and a.entry > (select min(s.entry) from account_subject s where s.subject = :run_id) limit 1;
 
 -- name: reservation_insert
 -- The event as it was when it was pinned.
@@ -187,7 +188,7 @@ returning id, topic, attempt, revision;
 -- name: event_end_reserved
 -- A run commits: its events are consumed, or skipped.
 update event set status = :target, reserved_by = null, updated_at = :now
-where reserved_by = :run_id and status = 'pending';
+where reserved_by = :run_id and status = 'pending' returning id;
 
 -- name: event_skip
 -- A person skips an event that nobody has taken.
@@ -224,4 +225,5 @@ update input set status = 'active', updated_at = :now
 where status = 'skipped' and id in (select c.input_id from event_cause c
     where c.workflow_id = :workflow_id and c.event_id = :event_id and c.attempt = :attempt)
   and not exists (select 1 from event_cause c join input i on i.id = c.input_id
-    where c.workflow_id = :workflow_id and c.event_id = :event_id and c.attempt = :attempt and i.status = 'active');
+    where c.workflow_id = :workflow_id and c.event_id = :event_id and c.attempt = :attempt and i.status = 'active')
+returning id;

@@ -189,10 +189,6 @@ select r.id, r.host from (
   select id, host, epoch, max(epoch) over (partition by workflow_id order by seq) as newest from run) r
 where r.epoch < r.newest;
 
--- name: history_moves
--- Every move of every machine, in order.
-select machine, subject, source, target from transition order by seq;
-
 -- name: history_ends
 -- The present state of everything that has one.
 select 'phase' as machine, id as subject, phase as state from run

@@ -27,7 +27,7 @@ where x.workflow_id = :workflow_id and x.item_id = :item_id and x.attempt = :att
 
 -- name: item_at_work
 -- The item that a run works on, unchanged since it began with it.
-select i.id from item_run x join item i on i.id = x.item_id and i.attempt = x.attempt
+select i.id, i.workflow_id, i.status from item_run x join item i on i.id = x.item_id and i.attempt = x.attempt
 where x.workflow_id = :workflow_id and x.run_id = :run_id and x.item_id = :item_id
   and i.status in ('processing', 'failed', 'needs_attention');
 
@@ -36,33 +36,19 @@ where x.workflow_id = :workflow_id and x.run_id = :run_id and x.item_id = :item_
 select i.*, x.attempt as worked_attempt from item_run x join item i on i.id = x.item_id
 where x.workflow_id = :workflow_id and x.run_id = :run_id order by x.seq desc limit 1;
 
--- name: item_done
--- An item's handler returned.
-update item set status = 'done', updated_at = :now
-where id = :item_id and status in ('processing', 'failed', 'needs_attention');
+-- name: item_move
+-- An item goes from one state to another.
+update item set status = :target, updated_at = :now where id = :item_id and status = :source;
 
--- name: item_stop
--- The run stopped inside the item that it worked on last.
-update item set status = :target, updated_at = :now
-where status <> :target and status in ('processing', 'failed', 'needs_attention') and id =
-  (select x.item_id from item_run x where x.workflow_id = :workflow_id and x.run_id = :run_id
-    order by x.seq desc limit 1);
+-- name: item_left
+-- What a lineage that has ended began and did not finish.
+select distinct i.id, i.workflow_id, i.status from run r cross join item_run x cross join item i
+where r.workflow_id = :workflow_id and r.lineage = :lineage and x.workflow_id = r.workflow_id and x.run_id = r.id
+  and i.id = x.item_id and i.status in ('processing', 'needs_attention');
 
--- name: item_skip
--- A person decides that nothing more shall come of an item.
-update item set status = 'skipped', updated_at = :now
-where id = :item_id and status in ('processing', 'failed', 'needs_attention');
-
--- name: item_leave
--- A lineage has ended: what it began and did not finish is left behind.
-update item set status = 'failed', updated_at = :now
-where status in ('processing', 'needs_attention') and id in
-  (select x.item_id from run r cross join item_run x
-    where r.workflow_id = :workflow_id and r.lineage = :lineage and x.workflow_id = r.workflow_id and x.run_id = r.id);
-
--- name: item_pass_over
--- A routine went through its whole list, and did not come to items that waited for it when it began.
-update item set status = 'failed', updated_at = :now
+-- name: item_passed_over
+-- Items that waited for a routine when it began, and to which it did not come though it went through its whole list.
+select id, workflow_id, status from item
 where workflow_id = :workflow_id and status in ('processing', 'failed', 'needs_attention') and status = 'processing'
   and handler = :handler and begun < :seq;
 

@@ -188,17 +188,6 @@ where v.workflow_id = :workflow_id and v.event_id = :event_id order by r.seq;
 -- Who takes the events of a topic, if anybody does.
 select subscriber from topic where workflow_id = :workflow_id and name = :topic;
 
--- name: look_moves
--- Everything that the account says of one subject but the acts of people, in its order.
-select seq, machine, subject, source, target, at, why, actor from transition
-where workflow_id = :workflow_id and subject = :subject and machine <> 'act' order by seq;
-
--- name: look_acts
--- What people did to a workflow, oldest first, with its place in the account; one from before acts were in it has none.
-select a.*, (select max(t.seq) from transition t where t.workflow_id = a.workflow_id and t.subject = a.subject
-    and t.machine = 'act' and t.target = a.act and t.at = a.at) as place
-from action a where a.workflow_id = :workflow_id order by a.seq;
-
 -- name: look_repairs
 -- Every try to mend a workflow's script, oldest first.
 select * from repair where workflow_id = :workflow_id order by seq limit :limit;

@@ -21,12 +21,12 @@ select count(*) as tries from repair where workflow_id = :workflow_id and lineag
 -- What became of a try.
 update repair set status = :target, source = coalesce(:source, source), impact = coalesce(:impact, impact), note = :note,
   updated_at = :now
-where id = :repair_id and status = :before;
+where id = :repair_id and status = :before returning workflow_id;
 
 -- name: repair_void
 -- The run that a waiting repair was meant for has gone on without it.
 update repair set status = 'refused', note = 'the run went on without it', updated_at = :now
-where run_id = :run_id and status = 'waiting';
+where run_id = :run_id and status = 'waiting' returning id, note;
 
 -- name: repair_orphaned
 -- Tries whose host died while the hook had the evidence.

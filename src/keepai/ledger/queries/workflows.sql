@@ -146,8 +146,8 @@ select capability, mode, rule, account, configured, seq from grant_rule where wo
 
 -- name: action_insert
 -- What a person did.
-insert into action (workflow_id, act, subject, actor, detail, at, shown)
-values (:workflow_id, :act, :subject, :actor, :detail, :now, :shown);
+insert into action (workflow_id, act, subject, actor, detail, at, shown, entry)
+values (:workflow_id, :act, :subject, :actor, :detail, :now, :shown, :entry);
 
 -- name: action_same
 -- The same act by the same person, of what was shown the same.
@@ -155,39 +155,19 @@ select * from action
 where workflow_id = :workflow_id and act = :act and subject = :subject and actor = :actor and shown = :shown
 order by seq;
 
--- name: transition_last
--- The newest row of the account about one thing.
-select * from transition where workflow_id = :workflow_id and subject = :subject order by seq desc limit 1;
-
--- name: transition_last_of_input
--- The newest row of the account about an event that an input caused, or for which it came too late.
-select t.* from (
+-- name: account_last_of_input
+-- The newest entry that tells of an event that an input caused, or for which it came too late, and the event.
+select of_input.event_id, s.entry from (
   select c.event_id from event_cause c where c.workflow_id = :workflow_id and c.input_id = :input_id
   union select h.event_id from held_cause h where h.workflow_id = :workflow_id and h.input_id = :input_id) of_input
-join transition t on t.subject = of_input.event_id
-where t.workflow_id = :workflow_id order by t.seq desc limit 1;
+cross join account_subject s on s.subject = of_input.event_id order by s.entry desc limit 1;
 
--- name: transition_last_of_item
--- The newest row of the account about what was sent for an item, or about a run that worked on it.
-select t.* from (
+-- name: account_last_of_item
+-- The newest entry that tells of what was sent for an item, or of a run that worked on it, and which.
+select of_item.id, s.entry from (
   select m.id from mutation m where m.item_id = :item_id
   union select x.run_id from item_run x where x.workflow_id = :workflow_id and x.item_id = :item_id) of_item
-join transition t on t.subject = of_item.id
-where t.workflow_id = :workflow_id order by t.seq desc limit 1;
-
--- name: transition_last_move
--- The newest move of a state of one thing, or sign about it: what its people have to look at again.
-select seq from transition where workflow_id = :workflow_id and subject = :subject
-  and machine not in ('act', 'host', 'reconcile', 'grant', 'phase') order by seq desc limit 1;
-
--- name: transition_last_act
--- The newest act of a person on one thing.
-select * from transition
-where workflow_id = :workflow_id and subject = :subject and machine = 'act' order by seq desc limit 1;
-
--- name: transition_newest
--- Where the account ends.
-select max(seq) as seq from transition;
+cross join account_subject s on s.subject = of_item.id order by s.entry desc limit 1;
 
 -- name: action_all
 -- What people did, oldest first.
@@ -201,7 +181,7 @@ values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :no
 -- name: ledger_reached
 -- Which ledger this is, and how far it has come.
 select (select id from host order by epoch limit 1) as ledger, (select coalesce(max(epoch), 0) from host) as epoch,
-  (select coalesce(max(seq), 0) from transition) as moves;
+  (select coalesce(max(seq), 0) from account) as entries;
 
 -- name: put_back_insert
 -- A person goes on with a ledger that is older than it was: what a workflow sent from `since_at` to `until_at` is not in it.

@@ -13,7 +13,7 @@ import apsw
 
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
-from .. import account
+from ..account import Told
 from ..base import Row
 from ..queries import load
 
@@ -61,7 +61,6 @@ def open_file(path: Path, *, vfs: str | None = None) -> apsw.Connection:
         if _pragma(connection, "journal_mode = wal") != "wal" and str(path) != ":memory:":
             raise LedgerUnusable(f"{path} cannot use a write-ahead log here. Put it on a local disk.")
         connection.execute("pragma foreign_keys = on; pragma wal_autocheckpoint = 0; pragma synchronous = full")
-        teach(connection)
     except apsw.Error as error:
         close_untouched(connection)
         raise unusable(error, path) from None
@@ -84,13 +83,6 @@ def _make_private(path: Path) -> None:
         path.touch(mode=0o600, exist_ok=False)
     except OSError:
         return  # it exists, or opening it will say what is wrong
-
-
-def teach(connection: apsw.Connection) -> None:
-    """Give a connection the function that the triggers call; it sees nothing but what it is given."""
-    kind = apsw.SQLITE_INNOCUOUS  # so that triggers may call it however the library was built
-    brief = cast("apsw.ScalarProtocol", account.brief)  # its type knows only functions of any number of arguments
-    connection.create_scalar_function("account_brief", brief, 1, deterministic=True, flags=kind)
 
 
 def close_untouched(connection: apsw.Connection) -> None:
@@ -240,6 +232,14 @@ class Transaction(Statements):
         self.host, self.epoch, self.now = host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
+        self.told, self.entry = Told(), 0
+
+    def tell(
+        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,
+        *, facts: str | None = None, actor: str | None = None,
+    ) -> None:
+        """Have the account tell a move; why in words, or as the text of a JSON value."""
+        self.told.add(workflow_id, machine, subject, source, target, why, facts, actor)
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit; those that its triggers write do not count."""

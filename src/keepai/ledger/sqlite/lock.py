@@ -35,7 +35,7 @@ class Mark:
 
     ledger: str  # the id of its first host
     epoch: int
-    moves: int  # rows of the account
+    entries: int  # of the account
     at: str
 
 
@@ -176,7 +176,7 @@ def _lock_path(ledger: Path) -> Path:
 def _mark(text: bytes) -> Mark | None:
     try:
         mark: Any = json.loads(text)["mark"]
-        return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["moves"]), str(mark["at"]))
+        return Mark(str(mark["ledger"]), int(mark["epoch"]), int(mark["entries"]), str(mark["at"]))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -13,9 +13,9 @@
 --   A run that stops and goes on becomes a new run with retry_of; the lineage is their first.
 --   A question that was put to a person is in notice, once for each channel by which it was told; channel
 --   says how each of these does. Both are about telling only: nothing that runs depends on them.
---   Every act of a person is in action. Triggers copy every move of a state, and every act, into
---   transition: the account, one sequence for all. Each commit puts a seal behind its rows: a hash over them and the
---   seal before.
+--   Every act of a person is in action. Every commit that moves a state, decides something or keeps an act appends one
+--   entry to account that tells all of it (ledger/account.py), with a hash over the entry and the one before;
+--   account_subject finds the entries that tell of one thing.
 --
 -- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
@@ -405,27 +405,23 @@ create table action (
   actor text not null,
   detail text not null,
   at integer not null,
-  shown integer
+  shown integer,
+  entry integer not null -- of the account
 );
 
-create table transition (
+-- One entry per commit: who wrote it and what moved, packed; `chain` is a hash over the entry and the chain before it.
+create table account (
   seq integer primary key,
-  workflow_id text not null,
-  machine text not null,
-  subject text not null,
-  source text,
-  target text not null,
   at integer not null,
-  why text,
-  actor text
+  told text not null,
+  chain blob not null
 );
 
-create index transition_by_subject on transition (subject);
-
-create table seal (
-  last integer primary key,
-  chain text not null
-);
+create table account_subject (
+  subject text not null,
+  entry integer not null, -- of account
+  primary key (subject, entry)
+) without rowid;
 
 create table channel (
   name text not null primary key,

@@ -158,7 +158,7 @@ class SqliteLedger:
             assert reached is not None
             self._origin = {name: reached[name] for name in ("ledger", "epoch")}
             if not self.accepted:  # that a person accepted it is on record first: the commit of that writes the mark
-                self._acknowledge(reached["moves"])
+                self._acknowledge(reached["entries"])
         except apsw.Error as error:
             raise unusable(error, self.path) from None
         assert row is not None
@@ -175,14 +175,14 @@ class SqliteLedger:
             raise refused
         assert left is not None
         self.accepted = True
-        newest = statements.one("account_newest")
+        newest = statements.one("account_last")
         if left.ledger == reached["ledger"] and newest is not None:
             self.behind = Behind(newest["at"], parse_iso(left.at))
 
-    def _acknowledge(self, moves: int) -> None:
-        """What is synced now, so many rows of the account, must still be there when the file is opened again."""
+    def _acknowledge(self, entries: int) -> None:
+        """What is synced now, so many entries of the account, must still be there when the file is opened again."""
         if self._lock:
-            mark = Mark(**self._origin, moves=moves, at=iso(self._clock.now_ms()))
+            mark = Mark(**self._origin, entries=entries, at=iso(self._clock.now_ms()))
             self._lock.tell(self.host, self._since, mark)
 
 
@@ -216,19 +216,20 @@ def refusal(path: Path, left: Mark | None, reached: Row | None) -> LedgerOlder |
     if left is None:
         return None
     if reached is None or reached["ledger"] != left.ledger:
-        if not left.moves:
+        if not left.entries:
             return None
         what = (f"There is no ledger at {path} any more, and a new one is refused" if reached is None else
                 f"{path} is refused: it is not the ledger that was here")
         return LedgerOlder(
-            f"{what}: on {left.at} that one had come to move {left.moves:,}. Nothing that it sent is on record now, "
+            f"{what}: on {left.at} that one had come to entry {left.entries:,}. Nothing that it sent is on record now, "
             "and it would be sent again. Put the file back (with its -wal); or look at the outside systems for what "
             "was sent, and say `keep db accept-older` to go on without it."
         )
-    if (left.epoch, left.moves) <= (reached["epoch"], reached["moves"]):
+    if (left.epoch, left.entries) <= (reached["epoch"], reached["entries"]):
         return None
     return LedgerOlder(
-        f"{path} is refused: it is older than it was. It ends with move {reached['moves']:,}, and on {left.at} it had "
-        f"come to {left.moves:,}. What was sent since is not on record in it and would be sent again. Put the newer "
-        "file back (with its -wal); or look at the outside systems for what was sent, and say `keep db accept-older`."
+        f"{path} is refused: it is older than it was. It ends with entry {reached['entries']:,} of its account, and on "
+        f"{left.at} it had come to {left.entries:,}. What was sent since is not on record in it and would be sent "
+        "again. Put the newer file back (with its -wal); or look at the outside systems for what was sent, and say "
+        "`keep db accept-older`."
     )

@@ -69,9 +69,9 @@ class Writer:
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._thread: ThreadPoolExecutor | None = None
         self._closing = self._bringing = False
-        self._seal = account.newest(tx)  # behind all that is committed
+        self._head = account.head(tx)  # of the account, as it is committed
         self._commits = self._on_disk = 0  # made, and of these known to be on disk
-        self._syncing = (0, 0)  # the commits that the last sync is about, and how far the account had come with them
+        self._syncing = (0, 0)  # the commits that the last sync is about, and the account's newest entry then
         self._flush: asyncio.TimerHandle | None = None
         self._log_pages = 0
         self._log = Log(connection)
@@ -192,7 +192,7 @@ class Writer:
         """Wait for the disk here."""
         def sync(batch: list[Work]) -> None:
             if self._dirty:
-                self._syncing = self._commits, self._seal.last
+                self._syncing = self._commits, self._head.seq
                 self._log.sync()
             self._durable(batch)
         self._guarded([work], sync)
@@ -207,7 +207,7 @@ class Writer:
             self._bringing = True
             self._do_apart(self._bring_in)
         elif self._due:
-            self._group, self._due, self._syncing = self._due, [], (self._commits, self._seal.last)
+            self._group, self._due, self._syncing = self._due, [], (self._commits, self._head.seq)
             self._do_apart(self._log.sync)
 
     def _do_apart(self, act: Callable[[], object]) -> None:
@@ -240,10 +240,10 @@ class Writer:
 
     def _durable(self, batch: list[Work]) -> None:
         """What was committed before the last sync began is on disk: others may rely on it."""
-        commits, moves = self._syncing
+        commits, entries = self._syncing
         if self._on_disk < commits:
             self._on_disk = commits
-            self._synced(moves)
+            self._synced(entries)
         _reach("after", batch)
 
     # -- committing --------------------------------------------------------------------------------
@@ -282,10 +282,10 @@ class Writer:
         if not done:
             self._connection.execute("rollback")
             return
-        seal = account.seal(self._tx, self._seal)
+        head = account.append(self._tx, self._tx.told, self._head)
         _reach("before", done)
         self._connection.execute("commit")
-        self._seal = seal
+        self._head = head
         self._commits += self._connection.total_changes() > before
         _reach("after", [work for work in done if not work.barrier])
 
@@ -295,11 +295,13 @@ class Writer:
         [(epoch, last, chain)] = self._tx.values("account_head")
         if epoch != self._tx.epoch:
             raise taken_over(self._tx, self._path)
-        if (last or 0, chain or "") != (self._seal.last, self._seal.chain):
+        if (last or 0, chain or b"") != (self._head.seq, self._head.chain):
             raise LedgerStopped(
-                f"Something else has written to the account of {self._path}: it ends with row {last or 0:,}, and this "
-                f"host left it at {self._seal.last:,}. {_UNTIL_CHECKED}"
+                f"Something else has written to the account of {self._path}: it ends with entry {last or 0:,}, and "
+                f"this host left it at {self._head.seq:,}. {_UNTIL_CHECKED}"
             )
+        self._tx.told.moves.clear()
+        self._tx.entry = self._head.seq + 1
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
         self._log_pages = pages
@@ -337,8 +339,10 @@ class Writer:
         self._begin()
         for work in batch:
             self._connection.execute("savepoint verb")
+            told = len(self._tx.told.moves)
             if not self._attempt(work):
                 self._connection.execute("rollback to verb")
+                del self._tx.told.moves[told:]
             self._connection.execute("release verb")
 
     def _plan_flush(self) -> None:

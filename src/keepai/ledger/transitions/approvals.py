@@ -69,6 +69,8 @@ def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
         capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,
         because=asked.because, intent=intent, digest=asked.digest, expires_at=asked.expires_at, now=tx.now,
     )
+    facts = {"run": run.id, "capability": f"{asked.intent.connector}.{asked.intent.operation}", "digest": asked.digest}
+    tx.tell(run.workflow_id, "approval", approval_id, None, ApprovalStatus.PENDING, facts=encode(facts))
     row = tx.one("approval_by_id", approval_id=approval_id)
     assert row is not None, f"approval {approval_id} was just written"
     return approval_record(row)
@@ -79,3 +81,4 @@ def _move(tx: Tx, approval: Approval, target: ApprovalStatus, decided_by: str | 
         "approval_move", f"approval {approval.id} is no longer {approval.status}", approval_id=approval.id,
         source=approval.status, target=target, decided_by=decided_by, now=tx.now,
     )
+    tx.tell(approval.workflow_id, "approval", approval.id, approval.status, target, decided_by or approval.decided_by)

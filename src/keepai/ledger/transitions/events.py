@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...model.codec import same, size
+from ...model.codec import encode, same, size
 from ...model.errors import KeepError, LimitExceeded, Overtaken, Refused, RuleBroken
 from ...model.light import light
 from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
 from ..base import Row, Tx
 from . import sizes
+
+#: Why an event may begin as skipped.
+BORN_SKIPPED = "every input behind it was skipped before it came"
 
 
 @light
@@ -49,6 +52,11 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registratio
             run_id=run_id, now=tx.now,
         ):
             known += sizes.of_input(entry.external_id, entry.title)
+            continue
+        tx.tell(workflow_id, "input", entry.input_id, None, InputStatus.ACTIVE, facts=encode({
+            "source": entry.source, "type": entry.type, "external_id": entry.external_id, "title": entry.title,
+            "run": run_id,
+        }))
     if known:
         tx.count(workflow_id, 0, inputs=-known)
 
@@ -101,12 +109,15 @@ def _put(
     tx: Tx, workflow_id: str, run_id: str, seq: int, entry: Publication, revisions_max: int, skip: bool,
 ) -> bool:
     """Whether there is something new to look at for the consumer of its topic."""
-    event_id = tx.new_id("evt")
+    event_id, status = tx.new_id("evt"), EventStatus.SKIPPED if skip else EventStatus.PENDING
     if tx.run(
         "event_insert", workflow_id=workflow_id, seq=seq, event_id=event_id, topic=entry.topic,
         message_id=entry.message_id, payload=entry.payload, run_id=run_id, depth=entry.depth, now=tx.now,
-        status=EventStatus.SKIPPED if skip else EventStatus.PENDING,
+        status=status,
     ):
+        facts = {"topic": entry.topic, "message_id": entry.message_id, "run": run_id}
+        tx.tell(workflow_id, "event", event_id, None, status,
+                facts=encode({**facts, "message": BORN_SKIPPED} if skip else facts))
         _tie(tx, workflow_id, event_id, entry.causes, attempt=1, revision=1)
         return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
@@ -142,6 +153,7 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> tuple[bool, bool]:
             "event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, depth=entry.depth,
             now=tx.now,
         )
+        tx.tell(workflow_id, "revision", event_id, str(event["revision"]), str(event["newest"] + 1))
     return bool(joined or differs), differs
 
 
@@ -162,6 +174,7 @@ def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: in
         revision = event["newest"] + 1
         tx.run("event_revision_insert", revision=revision, payload=entry.payload, run_id=run_id, now=tx.now, **where)
         tx.run("event_number", event_id=event["id"], revision=revision)
+        tx.tell(event["workflow_id"], "revision", event["id"], None, str(revision), run_id)
         dropped = tx.all("event_revision_trim", revisions_max=revisions_max, **where)
         grown = sizes.ROW + size(entry.payload) - sum(sizes.ROW + int(row["bytes"]) for row in dropped)
     attempt = event["attempt"] if event["reserved_by"] else 0
@@ -180,6 +193,7 @@ def skip(tx: Tx, workflow_id: str, event_id: str) -> bool:
     number of the workflow knows that it is the same as long as nothing was."""
     if not tx.run("event_skip", event_id=event_id, now=tx.now):
         return False
+    tx.tell(workflow_id, "event", event_id, EventStatus.PENDING, EventStatus.SKIPPED)
     tx.tick(workflow_id)
     return True
 
@@ -218,7 +232,7 @@ def _why_not(tx: Tx, run_id: str, event: Row | None, topic: str, message_id: str
         why = f"it is {event['status']}, not pending"
     said = f"prepare reserved {message_id!r} of topic {topic!r}, but {why}."
     if event is not None and event["status"] == EventStatus.SKIPPED and tx.one(
-        "event_skipped_since", event_id=event["id"], run_id=run_id,
+        "event_skipped_since", workflow_id=event["workflow_id"], event_id=event["id"], run_id=run_id,
     ) is not None:
         return Overtaken(f"{said} A person skipped it after this run had begun.", str(event["id"]))
     return RuleBroken(f"{said} Reserve only events that ctx.peek or ctx.getByIds returned in this run.")
@@ -237,10 +251,12 @@ def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
     """Have an ended event processed once more, as a new attempt; False if it has not ended.
 
     It takes the newest payload that came meanwhile, with the inputs behind that; without one it is as it was."""
-    _check_content(tx, workflow_id, event_id)
+    before = tx.row("event_by_id", f"event {event_id} is gone", event_id=event_id)
+    _check_content(tx, workflow_id, before)
     event = tx.one("event_reprocess", event_id=event_id, now=tx.now)
     if event is None:
         return False
+    tx.tell(workflow_id, "event", event_id, before["status"], EventStatus.PENDING)
     _check_taken(tx, workflow_id, event_id, event["topic"])
     latest = _newest(tx, workflow_id, event)
     if latest is not None:
@@ -248,7 +264,8 @@ def reprocess(tx: Tx, workflow_id: str, event_id: str) -> bool:
     else:
         tx.run("cause_repeat", workflow_id=workflow_id, event_id=event_id, attempt=event["attempt"] - 1)
     taken_up = {"workflow_id": workflow_id, "event_id": event_id, "attempt": event["attempt"]}
-    tx.run("input_take_up_of_event", now=tx.now, **taken_up)
+    for taken in tx.all("input_take_up_of_event", now=tx.now, **taken_up):
+        tx.tell(workflow_id, "input", taken["id"], InputStatus.SKIPPED, InputStatus.ACTIVE)
     touch(tx, workflow_id, event["topic"])
     return True
 
@@ -267,6 +284,7 @@ def _adopt(tx: Tx, workflow_id: str, event: Row, latest: Row, reserved_in: int |
     before = tx.one("event_by_id", event_id=event_id)
     assert before is not None, f"event {event_id} is being released"
     tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=revision, now=tx.now)
+    tx.tell(workflow_id, "revision", event_id, str(before["revision"]), str(revision))
     tx.count(workflow_id, 0, events=size(latest["payload"]) - size(before["payload"]))
     held = {"workflow_id": workflow_id, "event_id": event_id, "revision": revision, "reserved_in": reserved_in}
     tx.run("held_cause_take", attempt=event["attempt"], **held)
@@ -283,13 +301,12 @@ def _check_taken(tx: Tx, workflow_id: str, event_id: str, topic: str) -> None:
         )
 
 
-def _check_content(tx: Tx, workflow_id: str, event_id: str) -> None:
+def _check_content(tx: Tx, workflow_id: str, event: Row) -> None:
     """What a script would be given must still be there."""
-    event = tx.one("event_by_id", event_id=event_id)
-    if event is None or event["payload"]:
+    if event["payload"]:
         return
     if _newest(tx, workflow_id, event) is None:
         raise Refused(
-            f"The payload of event {event_id} was pruned, so it cannot be processed once more. "
+            f"The payload of event {event['id']} was pruned, so it cannot be processed once more. "
             "If its producer publishes it again, it can."
         )

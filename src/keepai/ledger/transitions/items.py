@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...model.errors import Refused
+from ...model.codec import encode
+from ...model.errors import Conflict, Refused
 from ...model.records import Run
-from ...model.states import UNFINISHED, ItemStatus
+from ...model.states import UNFINISHED, InputStatus, ItemStatus
 from ..base import Row, Tx
 from . import events, sizes
 from .events import Registration
@@ -34,14 +35,15 @@ def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
         seq=tx.tick(run.workflow_id, inputs=sizes.of_input(external_id, title)), input_id=registered["id"],
         handler=run.handler, now=tx.now,
     )
+    facts = encode({"external_id": external_id, "title": title, "handler": run.handler})
+    tx.tell(run.workflow_id, "item", item_id, None, ItemStatus.PROCESSING, facts=facts)
     return item_id
 
 
 def end_item(tx: Tx, run: Run, item_id: str) -> None:
     """An item's handler returned."""
     expect_executing(tx, run)
-    expect_at_work(tx, run, item_id)
-    tx.expect("item_done", f"item {item_id} has ended already", item_id=item_id, now=tx.now)
+    _move(tx, expect_at_work(tx, run, item_id), ItemStatus.DONE, run.id)
 
 
 def expect_executing(tx: Tx, run: Run) -> None:
@@ -52,9 +54,9 @@ def expect_executing(tx: Tx, run: Run) -> None:
     )
 
 
-def expect_at_work(tx: Tx, run: Run, item_id: str) -> None:
-    """Refuse to go on with an item that ended, or was begun anew, since the run entered it."""
-    tx.row(
+def expect_at_work(tx: Tx, run: Run, item_id: str) -> Row:
+    """Refuse to go on with an item that ended, or was begun anew, since the run entered it; gives it."""
+    return tx.row(
         "item_at_work", f"run {run.id} no longer has item {item_id} in hand", workflow_id=run.workflow_id,
         run_id=run.id, item_id=item_id,
     )
@@ -62,19 +64,24 @@ def expect_at_work(tx: Tx, run: Run, item_id: str) -> None:
 
 def stop(tx: Tx, run: Run, becomes: ItemStatus | None) -> None:
     """What the item becomes in which a run stopped; None leaves it as it is."""
-    if becomes is not None:
-        tx.run("item_stop", workflow_id=run.workflow_id, run_id=run.id, target=becomes, now=tx.now)
+    if becomes is None:
+        return
+    item = tx.one("item_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    if item is not None and item["status"] in UNFINISHED and item["status"] != becomes:
+        _move(tx, item, becomes, run.id)
 
 
 def leave(tx: Tx, run: Run) -> None:
     """A lineage has ended: what it began and did not finish stands as failed, for people to see."""
-    tx.run("item_leave", workflow_id=run.workflow_id, lineage=run.lineage, now=tx.now)
+    for item in tx.all("item_left", workflow_id=run.workflow_id, lineage=run.lineage):
+        _move(tx, item, ItemStatus.FAILED, run.id)
 
 
 def pass_over(tx: Tx, run: Run) -> None:
     """A routine has ended: what waited for it when it began, and that it did not come to, is left behind as well."""
     leave(tx, run)
-    tx.run("item_pass_over", workflow_id=run.workflow_id, handler=run.handler, seq=run.seq, now=tx.now)
+    for item in tx.all("item_passed_over", workflow_id=run.workflow_id, handler=run.handler, seq=run.seq):
+        _move(tx, item, ItemStatus.FAILED, run.id)
 
 
 def of_run(tx: Tx, run: Run) -> str | None:
@@ -86,8 +93,11 @@ def of_run(tx: Tx, run: Run) -> str | None:
 
 
 def skip(tx: Tx, item_id: str) -> None:
-    """A person decides that nothing more shall come of an item."""
-    tx.expect("item_skip", f"item {item_id} has ended already", item_id=item_id, now=tx.now)
+    """A person decides that nothing more shall come of an item that has not ended."""
+    item = _get(tx, item_id)
+    if item["status"] not in UNFINISHED:
+        raise Conflict(f"Nothing was changed: item {item_id} has ended already.")
+    _move(tx, item, ItemStatus.SKIPPED)
 
 
 def reprocess(tx: Tx, item: Row) -> str:
@@ -100,8 +110,19 @@ def reprocess(tx: Tx, item: Row) -> str:
     begun = tx.one("item_reprocess", item_id=item["id"], seq=tx.tick(item["workflow_id"]), now=tx.now)
     if begun is None:
         raise Refused(f"Item {item['id']} cannot be reprocessed: it is {item['status']}.")
-    tx.run("input_take_up", input_id=item["input_id"], now=tx.now)
+    tx.tell(item["workflow_id"], "item", item["id"], item["status"], ItemStatus.PROCESSING)
+    if tx.run("input_take_up", input_id=item["input_id"], now=tx.now):
+        tx.tell(item["workflow_id"], "input", item["input_id"], InputStatus.SKIPPED, InputStatus.ACTIVE)
     return str(begun["handler"])
+
+
+def _move(tx: Tx, item: Row, target: ItemStatus, run_id: str | None = None) -> None:
+    """An item goes from the state in which it was found to another; `run_id` names the run that had it in hand."""
+    tx.expect(
+        "item_move", f"item {item['id']} is no longer {item['status']}", item_id=item["id"], source=item["status"],
+        target=target, now=tx.now,
+    )
+    tx.tell(item["workflow_id"], "item", item["id"], item["status"], target, run_id)
 
 
 def _get(tx: Tx, item_id: str) -> Row:

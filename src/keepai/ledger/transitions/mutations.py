@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from ...model.codec import size, stored
+from ...model.codec import encode, size, stored
 from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
+from ..account import brief
 from ..base import Reader, Row, Tx
 from ..rows import mutation_record
 from . import items, runs, sizes
@@ -104,6 +105,12 @@ def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
     mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
+    facts = encode({
+        "run": run.id, "item": intent.item_id, "call": f"{intent.connector}.{intent.operation}",
+        "account": intent.account, "target": intent.target, "idempotency_key": intent.idempotency_key,
+    })
+    tx.tell(run.workflow_id, "mutation", mutation.id, None, mutation.status,
+            facts=f'{facts[:-1]},"params":{brief(intent.params)}}}')
     return mutation
 
 
@@ -151,7 +158,7 @@ def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Seque
     """The outside system was asked and could not tell."""
     _doubt(tx, mutation, doubt)
     if doubt.evidence is not None:
-        tx.run("mutation_evidence", mutation_id=mutation.id, evidence=doubt.evidence, contradicts=0, now=tx.now)
+        _keep_sign(tx, mutation, doubt.evidence, contradicts=False)
     runs.rest(tx, run, doubt.why)
     tx.count(run.workflow_id, 0, runs=sizes.of_trace(trace) + size(doubt.evidence))
     runs.keep_trace(tx, run.workflow_id, trace)
@@ -191,9 +198,7 @@ def hear(tx: Tx, mutation_id: str, sign: Sign) -> bool:
     """Keep a sign. True if it ended a doubt, so that the run goes on; no outcome that is on record changes by it."""
     mutation = _get(tx, mutation_id)
     contradicts = sign.happened is not None and CONTRADICTED.get(mutation.status) is sign.happened
-    tx.run(
-        "mutation_evidence", mutation_id=mutation_id, evidence=sign.said, contradicts=int(contradicts), now=tx.now,
-    )
+    _keep_sign(tx, mutation, sign.said, contradicts)
     if mutation.status in DOUBTFUL and sign.result is not None:
         run = runs.get(tx, mutation.run_id)
         if mutation.status is MutationStatus.IN_FLIGHT:
@@ -202,6 +207,11 @@ def hear(tx: Tx, mutation_id: str, sign: Sign) -> bool:
             found(tx, run, mutation, sign.result, sign.outcome)
         return True
     return False
+
+
+def _keep_sign(tx: Tx, mutation: Mutation, said: str, contradicts: bool) -> None:
+    tx.run("mutation_evidence", mutation_id=mutation.id, evidence=said, contradicts=int(contradicts), now=tx.now)
+    tx.tell(mutation.workflow_id, "sign", mutation.id, None, "contradicts" if contradicts else "heard", said)
 
 
 def close_dead(tx: Tx) -> None:
@@ -226,6 +236,15 @@ def _move(
         source=mutation.status, target=target, result=result, error=error, resolution=resolution,
         closed_at=tx.now if closed else None, doubted_at=doubted_at, reconcile_attempts=reconcile_attempts, now=tx.now,
     )
+    about = mutation.workflow_id, "mutation", mutation.id
+    if target is mutation.status:
+        if reconcile_attempts not in (None, mutation.reconcile_attempts):
+            tx.tell(mutation.workflow_id, "reconcile", mutation.id, str(mutation.reconcile_attempts),
+                    str(reconcile_attempts), facts=error)
+    elif resolution is not None:
+        tx.tell(*about, mutation.status, target, resolution)
+    else:
+        tx.tell(*about, mutation.status, target, facts=error if result is None else brief(result))
 
 
 def _get(tx: Tx, mutation_id: str) -> Mutation:

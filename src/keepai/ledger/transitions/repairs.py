@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...model.codec import encode
 from ...model.errors import Conflict
 from ...model.records import Run
 from ...model.states import RepairStatus
@@ -17,6 +18,7 @@ def ask_repair(tx: Tx, run: Run) -> str:
         "repair_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), repair_id=repair_id, run_id=run.id,
         lineage=run.lineage, status=RepairStatus.ASKED, now=tx.now,
     )
+    tx.tell(run.workflow_id, "repair", repair_id, None, RepairStatus.ASKED, facts=encode({"run": run.id}))
     return repair_id
 
 
@@ -61,7 +63,8 @@ def _move(
     tx: Tx, repair_id: str, before: RepairStatus, target: RepairStatus, note: str, source: str | None = None,
     impact: str | None = None,
 ) -> None:
-    tx.expect(
+    repair = tx.row(
         "repair_move", f"repair {repair_id} is no longer {before}", repair_id=repair_id, before=before, target=target,
         note=note, source=source, impact=impact, now=tx.now,
     )
+    tx.tell(repair["workflow_id"], "repair", repair_id, before, target, note)

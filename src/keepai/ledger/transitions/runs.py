@@ -6,12 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...model.codec import size, stored
+from ...model.codec import encode, size, stored
 from ...model.errors import Conflict
 from ...model.light import light
 from ...model.policy import Policy
 from ...model.records import Run, Traced
-from ...model.states import EventStatus, ItemStatus, Phase, Reason, Status, WorkflowStatus
+from ...model.states import (
+    ApprovalStatus,
+    EventStatus,
+    ItemStatus,
+    Phase,
+    Reason,
+    RepairStatus,
+    Status,
+    WorkflowStatus,
+)
+from ..account import brief
 from ..base import Reader, Row, Tx
 from ..rows import run_record
 from . import events, items, sizes
@@ -127,6 +137,9 @@ def _own_number(last: int) -> int:
 def _insert(tx: Tx, run: Run) -> Run:
     run = _moved(run, bytes=run.bytes + sizes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
+    begun = encode({"handler": run.handler, "version": run.version, "trigger": run.trigger, "retry_of": run.retry_of})
+    tx.tell(run.workflow_id, "status", run.id, None, run.state, facts=begun)
+    tx.tell(run.workflow_id, "phase", run.id, None, run.phase)
     return run
 
 
@@ -144,6 +157,7 @@ def pin(
     """The same, and the events as they are pinned."""
     decided = {"prepare_result": prepared.text, "prepared_at": prepared.at}
     _expect(tx, "run_prepared", run, **decided)
+    tx.tell(run.workflow_id, "phase", run.id, run.phase, Phase.PREPARED, facts=brief(prepared.text))
     pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted, prepared.bytes_max)
     kept = size(prepared.text) + sizes.of_pinned(pinned)
     run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, bytes=run.bytes + kept, **decided)
@@ -170,6 +184,8 @@ def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
 def _forward(tx: Tx, run: Run, target: Phase, outcome: str | None, trace: Sequence[Traced] = ()) -> Run:
     kept = run.bytes + size(outcome) + sizes.of_trace(trace)
     _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome, bytes=kept)
+    if target is not run.phase:
+        tx.tell(run.workflow_id, "phase", run.id, run.phase, target)
     new = run.outcome if outcome is None else outcome
     return _moved(run, phase=target, outcome=new, updated_at=tx.now, bytes=kept)
 
@@ -196,6 +212,7 @@ def halt(tx: Tx, run: Run, why: Stop) -> None:
         tx, "run_stop", run, status=why.status, reason=why.reason, error=why.error, retry_at=why.retry_at,
         failures=why.failures, exhausted=int(why.exhausted), phase=run.phase, bytes=run.bytes,
     )
+    _tell_stop(tx, run, Status.ACTIVE, why)
     items.stop(tx, run, why.item)
 
 
@@ -206,7 +223,17 @@ def rest(tx: Tx, run: Run, why: Stop) -> None:
         reason=why.reason, error=why.error, retry_at=why.retry_at, failures=why.failures,
         exhausted=int(why.exhausted), now=tx.now,
     )
+    if why.status is not Status.PAUSED:
+        _tell_stop(tx, run, Status.PAUSED, why)
+    elif why.reason is not Reason.RECONCILIATION:
+        tx.tell(run.workflow_id, "reason", run.id, Reason.RECONCILIATION, why.reason, facts=why.error)
     items.stop(tx, run, why.item)
+
+
+def _tell_stop(tx: Tx, run: Run, source: Status, why: Stop) -> None:
+    error = stored(why.error)
+    assert isinstance(error, dict), why
+    tx.tell(run.workflow_id, "status", run.id, source, why.status, facts=encode({**error, "reason": why.reason}))
 
 
 def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
@@ -215,6 +242,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=how.leaves, now=tx.now,
     )
+    tx.tell(run.workflow_id, "status", run.id, run.state, how.leaves)
     void(tx, run)
     if not how.keep:
         events.release(tx, run.workflow_id, run.id)  # before the count that says what the new run has seen
@@ -245,6 +273,7 @@ def abandon(tx: Tx, run: Run) -> None:
         "run_leave", f"run {run.id} is no longer {run.state}", run_id=run.id, source=run.state,
         target=Status.ABANDONED, now=tx.now,
     )
+    tx.tell(run.workflow_id, "status", run.id, run.state, Status.ABANDONED)
     tx.count(run.workflow_id, 0, runs=run.bytes)
     void(tx, run)
     events.release(tx, run.workflow_id, run.id)
@@ -267,8 +296,13 @@ def look_later(tx: Tx, run: Run, again_at: int | None) -> None:
 
 def void(tx: Tx, run: Run) -> None:
     """What a person was asked about this run no longer exists."""
-    tx.run("approval_void", run_id=run.id, now=tx.now)
-    tx.run("repair_void", run_id=run.id, now=tx.now)
+    asked = tx.one("approval_open", run_id=run.id)
+    if asked is not None:
+        tx.run("approval_move", approval_id=asked["id"], source=asked["status"], target=ApprovalStatus.VOID,
+               decided_by=None, now=tx.now)
+        tx.tell(run.workflow_id, "approval", asked["id"], asked["status"], ApprovalStatus.VOID)
+    for repair in tx.all("repair_void", run_id=run.id, now=tx.now):
+        tx.tell(run.workflow_id, "repair", repair["id"], RepairStatus.WAITING, RepairStatus.REFUSED, repair["note"])
 
 
 def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
@@ -277,6 +311,9 @@ def resume(tx: Tx, run: Run, phase: Phase, outcome: str | None = None) -> Run:
         "run_resume", f"run {run.id} is no longer {run.state} in {run.phase}", run_id=run.id, source=run.state,
         source_phase=run.phase, phase=phase, outcome=outcome, host=tx.host, epoch=tx.epoch, now=tx.now,
     )
+    tx.tell(run.workflow_id, "status", run.id, run.state, Status.ACTIVE)
+    if phase is not run.phase:
+        tx.tell(run.workflow_id, "phase", run.id, run.phase, phase)
     return get(tx, run.id)
 
 
@@ -286,6 +323,8 @@ def adopt(tx: Tx, run: Run) -> Run:
         "run_adopt", f"run {run.id} is no longer active under host {run.host}", run_id=run.id,
         source_epoch=run.epoch, host=tx.host, epoch=tx.epoch, now=tx.now,
     )
+    if run.host != tx.host:
+        tx.tell(run.workflow_id, "host", run.id, run.host, tx.host)
     return get(tx, run.id)
 
 
@@ -302,15 +341,25 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
         publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
-    ended = tx.run("event_end_reserved", run_id=run.id, target=_events_become(run), now=tx.now)
+    become = _events_become(run)
+    ended = tx.all("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    for event in ended:
+        tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
+        progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
-    _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
+    _commit(tx, run, kept)
     return _followed(tx, follow, counted)
+
+
+def _commit(tx: Tx, run: Run, kept: int) -> None:
+    _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
+    tx.tell(run.workflow_id, "status", run.id, run.state, Status.COMMITTED,
+            facts=None if run.outcome is None else brief(run.outcome))
+    tx.tell(run.workflow_id, "phase", run.id, run.phase, Phase.COMMITTED)
 
 
 def _events_become(run: Run) -> EventStatus:
@@ -345,7 +394,7 @@ def commit_routine(
     items.pass_over(tx, run)
     keep_trace(tx, run.workflow_id, trace)
     kept = run.bytes + sizes.of_trace(trace)
-    _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
+    _commit(tx, run, kept)
     return _followed(tx, follow, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows))
 
 

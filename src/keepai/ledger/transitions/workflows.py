@@ -14,6 +14,7 @@ from ...model.states import (
     WORKFLOW,
     ApprovalStatus,
     IllegalMove,
+    InputStatus,
     ItemStatus,
     MutationStatus,
     Phase,
@@ -52,6 +53,7 @@ def deploy(
     if workflow_id is None:
         workflow_id = tx.new_id("wf")
         tx.run("workflow_insert", workflow_id=workflow_id, name=version.name, major=major, minor=minor, now=tx.now)
+        tx.tell(workflow_id, "workflow", workflow_id, None, WorkflowStatus.ACTIVE, version.name)
     else:
         assert before is not None, "a workflow that exists has a version"
         tx.expect(
@@ -84,11 +86,15 @@ def _declare(tx: Tx, workflow_id: str, version: Version) -> None:
 
 def allow(tx: Tx, workflow_id: str, grants: Mapping[str, Grant]) -> None:
     """Set what a workflow may do."""
+    before = {row["capability"]: row for row in tx.all("grant_all", workflow_id=workflow_id)} if grants else {}
     for capability, rule in grants.items():
-        tx.run(
-            "grant_upsert", workflow_id=workflow_id, capability=capability, mode=rule.mode, rule=rule.to_text(),
-            account=rule.account, configured=int(rule.configured), seq=tx.tick(workflow_id), now=tx.now,
+        said, was = {"mode": rule.mode, "rule": rule.to_text(), "account": rule.account}, before.get(capability)
+        hit = tx.run(
+            "grant_upsert", workflow_id=workflow_id, capability=capability, configured=int(rule.configured),
+            seq=tx.tick(workflow_id), now=tx.now, **said,
         )
+        if hit and (was is None or any(was[name] != value for name, value in said.items())):
+            tx.tell(workflow_id, "grant", capability, was["mode"] if was else None, rule.mode, said["rule"])
 
 
 def grant_all(tx: Tx, workflow_id: str, rules: Mapping[str, Grant], actor: str) -> None:
@@ -116,6 +122,7 @@ def move(tx: Tx, workflow_id: str, target: WorkflowStatus, act: str, actor: str)
         "workflow_move", f"workflow {row['name']!r} is no longer {source}", workflow_id=workflow_id,
         source=source, target=target, now=tx.now,
     )
+    tx.tell(workflow_id, "workflow", workflow_id, source, target)
     note(tx, workflow_id, act, workflow_id, actor, None)
 
 
@@ -179,6 +186,7 @@ def skip_input(tx: Tx, workflow_id: str, input_id: str, actor: str) -> list[str]
         raise Refused(f"Input {input_id} cannot be skipped: it is done already, and nothing of it waits.")
     if not tx.run("input_skip", input_id=input_id, now=tx.now):
         raise Refused(f"Input {input_id} is skipped already.")
+    tx.tell(workflow_id, "input", input_id, InputStatus.ACTIVE, InputStatus.SKIPPED)
     skipped = [str(row["id"]) for row in tx.all("event_of_skipped_inputs", **where)]
     for event_id in skipped:
         events.skip(tx, workflow_id, event_id)
@@ -195,7 +203,8 @@ def _skip_item_of(tx: Tx, input_id: str) -> None:
     held = tx.one("item_held", item_id=item["id"])
     if held is not None and item["status"] in UNFINISHED:
         raise Refused(f"Input {input_id} cannot be skipped: run {held['held_by']} has its item in hand. Skip that run.")
-    tx.run("item_skip", item_id=item["id"], now=tx.now)
+    if item["status"] in UNFINISHED:
+        items.skip(tx, item["id"])
 
 
 def retry_run(tx: Tx, run: Run, how: Carry, actor: str) -> Run:
@@ -285,10 +294,12 @@ def finish_run(tx: Tx, run: Run, actor: str) -> None:
 
 def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, detail: Json) -> None:
     """Keep what a person did, in the transaction that does it."""
+    said = encode(detail)
     tx.run(
-        "action_insert", workflow_id=workflow_id, act=act, subject=subject, actor=actor,
-        detail=encode(detail), now=tx.now, shown=tx.shown,
+        "action_insert", workflow_id=workflow_id, act=act, subject=subject, actor=actor, detail=said, now=tx.now,
+        shown=tx.shown, entry=tx.entry,
     )
+    tx.tell(workflow_id or "", "act", subject, None, act, facts=said, actor=actor)
 
 
 def accept_older(tx: Tx, actor: str, behind: Behind | None) -> None:

@@ -281,7 +281,7 @@ def _host(look: Look) -> Found:
 
 def clock_found(look: Look) -> Found:
     """Whether the clock is behind what was already written."""
-    row: Any = look.read.one("account_newest")
+    row: Any = look.read.one("account_last")
     newest = int(row["at"]) if row and row["at"] is not None else 0
     if newest > look.now_ms + CLOCK_BACK_MS:
         told = f"it was set back: the newest row of the ledger is of {ago(newest, look.now_ms)}."

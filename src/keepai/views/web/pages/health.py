@@ -84,7 +84,7 @@ def _facts(look: Look) -> dict[str, Any]:
         "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
         "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
         "schema": schema(), "sqlite": library(), "own_pid": os.getpid(),
-        "rows": look.views.version(), "disk": disk_found(look.path).said,
+        "entries": look.views.version(), "disk": disk_found(look.path).said,
     }
 
 
