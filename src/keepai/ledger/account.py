@@ -176,10 +176,12 @@ def verify(read: Reader) -> Verified:
                     f"Entry {seq + 1} does not fit its hash: it, or the one before, was changed after it was written."
                 ))
             try:
-                named += len({move["subject"] for move in moves(entry)})
+                subjects = {move["subject"] for move in moves(entry)}
             except (ValueError, TypeError, IndexError):
+                subjects = set()
+            if not subjects:
                 return Verified(seq, seq + 1, f"Entry {seq + 1} is no entry: Keep did not write that.")
-            seq, before = seq + 1, entry["chain"]
+            seq, before, named = seq + 1, entry["chain"], named + len(subjects)
     except UnicodeDecodeError:
         return Verified(seq, seq + 1, f"What follows entry {seq} is no text: Keep did not write that.")
     found = read.one("account_subject_count", until=seq)
