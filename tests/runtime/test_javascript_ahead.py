@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from keepai.model.codec import decode, text_of
+from keepai.model.codec import decode, encode, text_of
 from keepai.model.errors import (
     HostFault,
     LimitExceeded,
@@ -27,6 +27,7 @@ from keepai.model.errors import (
 )
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
+from keepai.runtime.events import listed, shown, with_events
 from keepai.runtime.javascript import habits as habits_module
 from keepai.runtime.javascript.frames import missed_frame, used_frame
 from keepai.runtime.javascript.habits import Habits
@@ -41,6 +42,7 @@ AHEAD = Ahead(ALLOWED[Step.MUTATE], NOW_MS)
 RESERVED = "return {reservations: [{topic: 't', ids: ['a']}], data: 1};"
 SEND = "await ctx.gmail.send({to: 'x'});"
 NUMBERS = itertools.count()
+PINNED = [("a", '{"n":1,"small":1e-07}'), ("b", encode({"n": 2, "text": "é" + "x" * 5000, "rows": [[1]] * 2000}))]
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
@@ -66,13 +68,20 @@ def consumer(prepare: str, mutate: str, before: str = "", **changes: object) -> 
 
 
 def by_itself(prepare: Job, returned: str | None) -> Job:
-    """`mutate` as a host asks for it that has what `prepare` returned."""
+    """`mutate` as a host asks for it that has what `prepare` returned, and pinned the events."""
     assert returned is not None
     assert prepare.ahead is not None
+    given, cuts = with_events(returned, [shown("t", *event) for event in PINNED])
     return replace(
-        prepare, step=Step.MUTATE, args=(returned,), allowed=prepare.ahead.allowed, ahead=None,
+        prepare, step=Step.MUTATE, args=(given,), cuts=cuts, allowed=prepare.ahead.allowed, ahead=None,
         fixed=Fixed.by(returned, prepare.ahead.now_ms),
     )
+
+
+def peeked(_: Operation) -> Reply:
+    """The events that wait, and one that is not reserved."""
+    text, cuts = listed([shown("t", "z", '"other"'), *[shown("t", *event) for event in PINNED[::-1]]])
+    return Reply(text, cuts=cuts)
 
 
 # ---- mutate, right after prepare --------------------------------------------------------------------------
@@ -87,6 +96,25 @@ async def test_the_call_of_mutate_arrives_with_what_prepare_returned(alone, host
     assert (ended.ahead.name, ended.ahead.kind, ended.ahead.args) == ("gmail.send", Kind.MUTATION, ({"to": 1, "n": 2},))
     assert not host.operations
     assert not host.lines
+
+
+@asynchronous
+async def test_mutate_is_tried_without_the_events_that_prepare_was_not_given_and_ends_when_it_asks_for_them(alone, host) -> None:
+    prepare = "const [e] = await ctx.peek('t'); return {reservations: [{topic: 't', ids: [e.messageId, 'unseen']}], data: 1};"
+    host.answers["peek"] = peeked
+    for touched in ("one.events", "{all: one}", "one"):
+        made = consumer(prepare, f"await ctx.gmail.send({touched});", unique())
+        ended = await alone.run(made, host)
+        assert ended.value is not None
+        assert ended.ahead is None
+        assert (await alone.run(made, host)).ahead is None
+    assert (await alone.run(consumer(prepare, SEND, unique()), host)).ahead is not None
+
+
+@asynchronous
+async def test_mutate_is_not_tried_after_a_result_that_has_events_of_its_own(alone, host) -> None:
+    prepare = "return {reservations: [{topic: 't', ids: ['a']}], data: 1, events: []};"
+    assert (await alone.run(consumer(prepare, SEND, unique()), host)).ahead is None
 
 
 @asynchronous
@@ -105,6 +133,9 @@ async def test_only_the_lines_and_calls_of_prepare_are_heard(alone, host) -> Non
 SEEN = {
     "its argument": "JSON.stringify(one)",
     "the order of the keys": "[Object.keys(one), Object.keys(one.data)]",
+    "its events": "[one.events.map((e) => e.messageId), one.events[0], one.events[1].payload.n]",
+    "a large payload": "[one.events[1].payload.text, one.events[1].payload.rows.length]",
+    "a large payload that it does not read": "one.events[1]",
     "its other arguments": "[more.length, more]",
     "the time": "[Date.now(), new Date().toISOString(), +new Date()]",
     "chance": "[Math.random(), Math.random(), Math.random()]",
@@ -126,7 +157,8 @@ TOPS = {
 @pytest.mark.parametrize("before", TOPS.values(), ids=TOPS.keys())
 @pytest.mark.parametrize("seen", SEEN.values(), ids=SEEN.keys())
 async def test_mutate_sees_ahead_what_it_would_see_alone(alone, runtime, host, before, seen) -> None:
-    prepare = "return {zeta: -0, reservations: [{topic: 't', ids: ['a']}], data: {b: 1.0, a: 'é😀\\u2028\\n', 10: [undefined], 9: 1e21 / 1e20, B: null}};"
+    prepare = "await ctx.peek('t'); return {zeta: -0, reservations: [{topic: 't', ids: ['a', 'b']}], data: {b: 1.0, a: 'é😀\\u2028\\n', 10: [undefined], 9: 1e21 / 1e20, B: null}};"
+    host.answers["peek"] = host.foreseeing = peeked
     made = consumer(prepare, f"await ctx.gmail.send({seen});", unique(before))
     first, again = await alone.run(made, host), await alone.run(made, host)
     alone_here, elsewhere = await alone.run(by_itself(made, first.value), host), await runtime.run(by_itself(made, first.value), host)
@@ -138,7 +170,7 @@ async def test_mutate_sees_ahead_what_it_would_see_alone(alone, runtime, host, b
 @asynchronous
 async def test_the_argument_the_time_and_the_chance_are_those_of_the_result_as_it_is_kept(alone, host) -> None:
     prepare = "return {b: [1.0, {d: 1, c: 'é'}], reservations: [{topic: 't', ids: ['a']}], a: one};"
-    made = consumer(prepare, "await ctx.gmail.send(JSON.stringify(one), Date.now(), Math.random());")
+    made = consumer(prepare, "delete one.events; await ctx.gmail.send(JSON.stringify(one), Date.now(), Math.random());")
     first, same, other = [await alone.run(replace(made, args=(text,)), host) for text in ("1", "1", "2")]
     later = await alone.run(replace(made, args=("1",), ahead=replace(AHEAD, now_ms=NOW_MS + 1)), host)
     assert all(each.ahead for each in (first, same, other, later))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from keepai.model.operations import ALLOWED, Kind, Step, Surface
-from keepai.runtime.base import Ahead, Fixed, Job, Limits
+from keepai.runtime.base import Ahead, Fixed, Job, Limits, Reply
 from keepai.runtime.javascript.frames import (
     HEADER,
     Garbled,
@@ -27,6 +28,7 @@ from keepai.runtime.javascript.frames import (
 from keepai.runtime.javascript.scripts import Script
 
 SURFACE = Surface({"gmail": {"get": Kind.READ_BY_ID}}, {})
+CUTS = (((0, 'a"b'), 1, 2), (("events",), 3, 9))
 ODD = '{"a":"\\"ü\\\\\u2028 \\u0000"}'
 
 
@@ -37,19 +39,25 @@ def test_a_job_comes_out_of_its_frame_as_it_went_in(text: str | None, fixed: Fix
     job = Job(
         source="x", step=Step.NEXT, handler='a"\\b', args=(text, "1"), state=text, surface=SURFACE,
         allowed=ALLOWED[Step.NEXT], limits=Limits(), fixed=fixed, begun_ms=None if text is None else 7,
-        ahead=ahead,
+        ahead=ahead, cuts=() if text is None else CUTS,
     )
-    frame = unpack(job_frame(job, 3, 4)[HEADER.size :])
+    frame = heard(job_frame(job, 3, 4)[HEADER.size :])
     assert (frame["t"], frame["n"], frame["script"]) == ("job", 3, 4)
-    assert job_of(frame, Script("x", SURFACE, Limits())) == job
+    assert as_given(job_of(frame, Script("x", SURFACE, Limits()))) == job
 
 
-@pytest.mark.parametrize("hand", [None, Hand("peek\n" + ODD, ODD), Hand("", "")])
+def as_given(job: Job) -> Job:
+    """A job that went through JSON, which has no tuples."""
+    return replace(job, cuts=tuple((tuple(path), start, end) for path, start, end in job.cuts))
+
+
+@pytest.mark.parametrize("hand", [None, Hand("peek\n" + ODD, [ODD, "{}"]), Hand("", [""])])
 def test_what_is_at_hand_comes_out_of_the_frame_of_its_job_as_it_went_in(hand: Hand | None) -> None:
     job = Job("x", Step.PREPARE, "h", (), None, SURFACE, ALLOWED[Step.PREPARE], Limits())
-    frame = unpack(job_frame(job, 3, 4, hand)[HEADER.size :])
-    assert hand_of(frame) == hand
-    assert job_of(frame, Script("x", SURFACE, Limits())) == job
+    frame = heard(job_frame(job, 3, 4, hand)[HEADER.size :])
+    found = hand_of(frame)
+    assert (found and replace(found, cuts=tuple(found.cuts))) == hand
+    assert as_given(job_of(frame, Script("x", SURFACE, Limits()))) == job
 
 
 def test_a_use_says_of_which_job_it_is_and_no_more() -> None:
@@ -57,12 +65,13 @@ def test_a_use_says_of_which_job_it_is_and_no_more() -> None:
 
 
 def test_a_reply_carries_its_text_unchanged() -> None:
-    assert unpack(reply_frame(1, 2, ODD)[HEADER.size :]) == {"t": "reply", "n": 1, "id": 2, "text": ODD, "fixed": None}
+    frame = heard(reply_frame(1, 2, Reply(ODD, ODD))[HEADER.size :])
+    assert frame == {"t": "reply", "n": 1, "id": 2, "cuts": [], "texts": [ODD, ODD], "fixed": None}
 
 
 @pytest.mark.parametrize("fixed", [None, Fixed(7, b"\x00\xff")])
 def test_a_reply_carries_time_and_chance_unchanged(fixed: Fixed | None) -> None:
-    assert fixed_of(unpack(reply_frame(1, 2, ODD, fixed)[HEADER.size :])) == fixed
+    assert fixed_of(heard(reply_frame(1, 2, Reply(ODD, fixed=fixed))[HEADER.size :])) == fixed
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b'{"t":"a"}x', b'{"t":"a"} ', b'{"t":1}', b"[]", b"\xff"])

@@ -20,6 +20,12 @@ interface PrepareResult {
   wakeAt?: string;
 }
 
+/** What `mutate` and `next` are given: what `prepare` returned, with the reserved events as they were pinned. */
+interface Prepared extends PrepareResult {
+  /** In the order of the reservations. A large payload costs nothing until it is read. */
+  events: TopicEvent[];
+}
+
 /** What became of the mutation, as `next` is told. */
 type MutationResult = { status: "applied"; result: any } | { status: "none" } | { status: "skipped" };
 
@@ -37,8 +43,8 @@ interface Consumer {
   publishes?: string[];
   prepare(ctx: PrepareContext, state: any): PrepareResult | Promise<PrepareResult>;
   /** At most one call, which ends it: nothing after the call runs. */
-  mutate?(ctx: MutateContext, prepared: PrepareResult): any;
-  next?(ctx: NextContext, prepared: PrepareResult, mutationResult: MutationResult): any;
+  mutate?(ctx: MutateContext, prepared: Prepared): any;
+  next?(ctx: NextContext, prepared: Prepared, mutationResult: MutationResult): any;
 }
 
 interface Routine {

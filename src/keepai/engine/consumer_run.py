@@ -64,12 +64,12 @@ async def _prepare(stepper: Stepper) -> None:
 
 async def _chosen(stepper: Stepper) -> tuple[Prepared, Straight | None]:
     """What `prepare` chose, and how the call that follows from it is recorded with it, if that is known already."""
-    ended, _ = await stepper.step(Step.PREPARE, (stepper.state(),))
+    ended, gate = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
     result = prepare_result.parse(ended, stepper.handler, stepper.parts.policy, warnings)
     for text in warnings:
         stepper.trace.warning(Step.PREPARE, text)
-    stepper.wishes, stepper.foreseen = result.wishes, ended.ahead
+    stepper.wishes, stepper.foreseen, stepper.given = result.wishes, ended.ahead, gate.given
     prepared = Prepared(stepper.begun_ms, result.text, result.wanted, stepper.parts.policy.run_bytes_max)
     return prepared, _straight(stepper) if result.wanted else None
 
@@ -88,10 +88,18 @@ async def _pin(
 
 def _straight(stepper: Stepper) -> Straight | None:
     """How the call of `mutate`, if it is known already, is recorded with the PrepareResult."""
-    def unit(pinned: list[Row]) -> Unit:
+    def unit(pinned: list[Row]) -> Unit | None:
         stepper.reserved = pinned
-        return _unit(stepper)
+        return _unit(stepper) if _as_given(stepper) else None
     return mutation.straight(stepper, stepper.foreseen, unit) if stepper.foreseen else None
+
+
+def _as_given(stepper: Stepper) -> bool:
+    """Whether the events are pinned as `prepare` was shown them: `mutate` was tried with these."""
+    return all(
+        stepper.given.get((row["topic"], row["message_id"]), row["payload"]) == row["payload"]
+        for row in stepper.reserved
+    )
 
 
 def _entered(reserved: Sequence[object]) -> tuple[Phase, str | None]:
@@ -113,10 +121,11 @@ async def _mutate(stepper: Stepper) -> bool:
 
 async def _called(stepper: Stepper) -> Operation | None:
     """The call that `mutate` makes, given the pinned PrepareResult."""
-    if stepper.foreseen is not None:
+    if stepper.foreseen is not None and _as_given(stepper):
         stepper.at = Step.MUTATE
         return stepper.foreseen
-    ended, _ = await stepper.step(Step.MUTATE, (stepper.run.prepare_result,), fixed=fixed_by(stepper.run))
+    prepared, cuts = stepper.prepared()
+    ended, _ = await stepper.step(Step.MUTATE, (prepared,), cuts=cuts, fixed=fixed_by(stepper.run))
     return ended.mutation
 
 
@@ -141,7 +150,8 @@ async def _next(stepper: Stepper) -> Run | None:
     state: str | None = None
     if stepper.handler.has_next:
         _check_result(stepper)
-        ended, gate = await stepper.step(Step.NEXT, (run.prepare_result, run.outcome), state=stepper.state())
+        prepared, cuts = stepper.prepared()
+        ended, gate = await stepper.step(Step.NEXT, (prepared, run.outcome), cuts=cuts, state=stepper.state())
         publications = tuple(gate.gathered.publications.values())
         state = kept_state(parts, ended.value, stepper.handler.name)
     wake_at = _wake_at(stepper)

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
 from ..model.codec import Json, check_id, digest, shown, size, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
@@ -21,6 +20,9 @@ from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.policy import Policy
 from ..model.records import Run
 from ..runtime.base import LogLine, Operation, Reply
+from ..runtime.events import Shown
+from ..runtime.events import listed as listed_events
+from ..runtime.events import shown as shown_event
 from ..script.manifest import Handler, Manifest
 from . import outside
 from .parts import Parts
@@ -67,6 +69,7 @@ class Gate:
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
+        self.given: dict[tuple[str, str], str] = {}  # by topic and messageId, the payloads that the step has been shown
         self._warned = False  # of a limit that is too high
 
     async def answer(self, operation: Operation) -> Reply:
@@ -137,7 +140,7 @@ class Gate:
 
     def _peek(self, topic: Json, options: Json) -> Reply:
         """A page of what waits: as many events as fit its bounds, and where to go on if more wait."""
-        policy, shown = self._parts.policy, list[str]()
+        policy, found = self._parts.policy, list[Shown]()
         name, last = self._subscribed(topic, "peek"), _after(options)
         limit = min(self._limit(options), policy.peek_max)
         left = min(policy.peek_bytes_max, policy.message_bytes_max) - len("[]")
@@ -146,19 +149,22 @@ class Gate:
         )
         with closing(rows):
             for row in rows:
-                event = _event(name, row)
-                left -= size(event) + len(",")
-                if shown and (left < 0 or len(shown) == limit):
-                    return Reply(f"[{','.join(shown)}]", f'{{"cursor":"{last}"}}')
-                shown.append(event)
+                event = shown_event(name, row["message_id"], row["payload"])
+                left -= size(event.text) + len(",")
+                if found and (left < 0 or len(found) == limit):
+                    text, cuts = listed_events(found)
+                    return Reply(text, f'{{"cursor":"{last}"}}', cuts=cuts)
+                found.append(event)
+                self.given[name, row["message_id"]] = row["payload"]
                 last = row["seq"]
-        return Reply(f"[{','.join(shown)}]")
+        text, cuts = listed_events(found)
+        return Reply(text, cuts=cuts)
 
     def _get_by_ids(self, topic: Json, ids: Json) -> Reply:
         name = self._subscribed(topic, "getByIds")
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
-        found, taken = list[str](), 0
+        found, taken = list[Shown](), 0
         if len(ids) > self._parts.policy.peek_max:
             limit = self._parts.policy.peek_max
             raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
@@ -168,14 +174,16 @@ class Gate:
                 message_id=check_id(message_id, "a messageId in getByIds"),
             )
             if row and row["status"] == "pending" and row["reserved_by"] is None:
-                found.append(_event(name, row))
-                taken += size(found[-1])
+                found.append(shown_event(name, row["message_id"], row["payload"]))
+                self.given[name, row["message_id"]] = row["payload"]
+                taken += size(found[-1].text)
                 if taken > self._parts.policy.message_bytes_max:
                     raise LimitExceeded(
                         f"ctx.getByIds: the first {len(found):,} of these events have {taken:,} bytes; the limit is "
                         f"{self._parts.policy.message_bytes_max:,}. Ask for fewer ids at a time."
                     )
-        return Reply(f"[{','.join(found)}]")
+        text, cuts = listed_events(found)
+        return Reply(text, cuts=cuts)
 
     def _limit(self, options: Json) -> int:
         policy = self._parts.policy
@@ -348,11 +356,6 @@ def check_spent(spent: int, policy: Policy) -> None:
             "run_bytes_max): payloads, ids and titles count, and an event counts once for each topic. Spread it over "
             "runs, or publish less."
         )
-
-
-def _event(topic: str, row: Row) -> str:
-    """An event as a script sees it; its payload stands there as it is kept."""
-    return f'{{"messageId":{text_of(row["message_id"])},"payload":{row["payload"]},"topic":{text_of(topic)}}}'
 
 
 def _after(options: Json) -> int:

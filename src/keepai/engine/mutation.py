@@ -96,7 +96,7 @@ async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | No
     return await _record(stepper, mutation, known or await _call(stepper, spec, mutation, step))
 
 
-def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]], Unit]) -> Straight | None:
+def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]], Unit | None]) -> Straight | None:
     """How a call is recorded in the same step as what it follows from; None if that is no plain matter.
 
     Then nothing is lost: it is looked at once more when that step is done, and whatever is wrong with it is said."""
@@ -107,7 +107,10 @@ def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]],
         return None
 
     def intended(read: Reader, run: Run, pinned: list[Row]) -> Intent | None:
-        intent, earlier = _intent(parts, read, run, wanted, unit(pinned))
+        found = unit(pinned)
+        if found is None:
+            return None
+        intent, earlier = _intent(parts, read, run, wanted, found)
         if any(row["status"] == MutationStatus.APPLIED for row in earlier):
             return None
         try:

@@ -44,6 +44,11 @@ def parse(ended: Ended, handler: Handler, policy: Policy, warn: list[str]) -> Pr
     value = ended.read()
     if not isinstance(value, dict) or "reservations" not in value or "data" not in value:
         raise RuleBroken(f"prepare of {handler.name} returned something else than a PrepareResult. {_SHAPE}")
+    if "events" in value:
+        raise RuleBroken(
+            f"prepare of {handler.name} returned a member `events`. The host puts the reserved events there, for "
+            "mutate and next. Remove it, or put what you mean into `data`."
+        )
     wanted = _wanted(value["reservations"], handler, policy)
     return PrepareResult(returned, wanted, Wishes(_title(value.get("ui"), warn), _wake(value.get("wakeAt"), warn)))
 

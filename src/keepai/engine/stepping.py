@@ -12,7 +12,8 @@ from ..model.light import light
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.records import Mutation, Run
 from ..model.states import Phase
-from ..runtime.base import Ahead, Ended, Fixed, Job, Operation
+from ..runtime.base import Ahead, Cut, Ended, Fixed, Job, Operation
+from ..runtime.events import shown, with_events
 from ..script.manifest import Handler
 from .gate import Gate, Work
 from .parts import TRIES_MAX, Loaded, Parts
@@ -48,6 +49,7 @@ class Stepper:
         self.at: Step | None = None
         self.item_id: str | None = None  # the item in whose function a routine is
         self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult
+        self.given: dict[tuple[str, str], str] = {}  # the payloads that `prepare` was shown, by topic and messageId
         self.sent: Mutation | None = None  # and its intent, if it is on record with it
         self.sends = 0  # mutations of a routine that no ledger answered
 
@@ -65,6 +67,13 @@ class Stepper:
             "reservation_of_run", workflow_id=self.run.workflow_id, run_id=self.run.id,
         )
 
+    def prepared(self) -> tuple[str, tuple[Cut, ...]]:
+        """The pinned PrepareResult with the pinned events, as `mutate` and `next` are given it."""
+        assert self.run.prepare_result is not None, self.run
+        return with_events(
+            self.run.prepare_result, [shown(row["topic"], row["message_id"], row["payload"]) for row in self.reserved],
+        )
+
     @cached_property
     def wishes(self) -> Wishes:
         """What the pinned PrepareResult says beside its data; ask when there is one."""
@@ -73,7 +82,7 @@ class Stepper:
 
     async def step(
         self, step: Step, args: tuple[str | None, ...], *, state: str | None = None, fixed: Fixed | None = None,
-        items: Work | None = None,
+        cuts: tuple[Cut, ...] = (), items: Work | None = None,
     ) -> tuple[Ended, Gate]:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered.
 
@@ -83,7 +92,7 @@ class Stepper:
             gate = self._gate(step, items)
             try:
                 self.begun_ms = self.parts.clock.now_ms()
-                return await self.parts.runtime.run(self._job(step, args, state, fixed), gate), gate
+                return await self.parts.runtime.run(self._job(step, args, state, fixed, cuts), gate), gate
             except WorkerDied as death:
                 self.trace.warning(step, f"{death.message} The step was run again.")
                 last = death
@@ -103,12 +112,15 @@ class Stepper:
         """What a run that began in this one's commit has to know."""
         return Before(self.handler.name, self._left)
 
-    def _job(self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None) -> Job:
+    def _job(
+        self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None, cuts: tuple[Cut, ...],
+    ) -> Job:
         tried = step is Step.PREPARE and self.handler.has_mutate
         return Job(
             source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
             surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
             begun_ms=self.begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), self.begun_ms) if tried else None,
+            cuts=cuts,
         )
 
     def _gate(self, step: Step, items: Work | None = None) -> Gate:

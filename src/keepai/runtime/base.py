@@ -55,6 +55,14 @@ class Ahead:
     now_ms: int
 
 
+#: A value with a longer text may be left out until the script reads it.
+LARGE = 2048
+
+#: Where such a value stands in a JSON text: the path to it, its first character, and the one after its last. Several
+#: are in the order of the text, and none is inside another.
+Cut = tuple[tuple[str | int, ...], int, int]
+
+
 @light
 @dataclass(frozen=True)
 class Job:
@@ -72,6 +80,7 @@ class Job:
     begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
     ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
     only_load: bool = False  # run the script's top level and no handler
+    cuts: tuple[Cut, ...] = ()  # in the first of `args`
 
 
 @light
@@ -93,6 +102,7 @@ class Reply:
     text: str
     fields: str | None = None
     fixed: Fixed | None = None  # of `withItem`: time and chance until its next answer; None: those of the job
+    cuts: tuple[Cut, ...] = ()  # in `text`
 
     @classmethod
     def of(cls, value: Json, fields: Mapping[str, Json] | None = None) -> Reply:
@@ -105,9 +115,9 @@ class Reply:
         return stored(self.text)
 
     @property
-    def whole(self) -> str:
-        """The text; before that of a Page its extra members, between two line ends: as a script's side reads it."""
-        return self.text if self.fields is None else f"\n{self.fields}\n{self.text}"
+    def texts(self) -> list[str]:
+        """The text, and after it the extra members of a Page."""
+        return [self.text] if self.fields is None else [self.text, self.fields]
 
 
 @dataclass(frozen=True)

@@ -33,16 +33,18 @@ def check_message(reading: Reading, call: Call, surface: Surface | None) -> None
 
 
 def fields_of(
-    reading: Reading, node: Node, what: str, known: Collection[str],
+    reading: Reading, node: Node, what: str, known: Collection[str], refused: Collection[str] = (),
 ) -> tuple[dict[str, Entry], bool] | None:
-    """The fields of an object literal, and whether these are all; None if it is no literal."""
+    """The fields of an object literal, and whether these are all; None if it is no literal.
+
+    Of those in `refused` the caller says what is wrong with them."""
     resolved = reading.literals.resolve(node)
     if resolved.kind != "object":
         return None
     entries = reading.literals.entries(resolved)
     found = {entry.key: entry for entry in entries if entry.key is not None}
     for key, entry in found.items():
-        if key not in known:
+        if key not in known and key not in refused:
             meant = _MEANT.get(key) if known is EVENT_FIELDS else None
             fix = f"Did you mean {quote(meant)}?" if meant and meant not in found else None
             reading.add("unknown-field", entry.at, f"{what} has no field {quote(key)}, so it is lost.",

@@ -53,7 +53,7 @@ def _alternatives(node: Node) -> list[Node]:
 
 
 def _check_result(reading: Reading, handler: Declared, node: Node, has_mutation: bool) -> None:
-    read = fields_of(reading, node, "A PrepareResult", RESULT_FIELDS)
+    read = fields_of(reading, node, "A PrepareResult", RESULT_FIELDS, refused=("events",))
     if read is None:
         resolved = reading.literals.resolve(node)
         found = "nothing" if node.kind == "return_statement" else reading.literals.type_of(resolved)
@@ -62,6 +62,10 @@ def _check_result(reading: Reading, handler: Declared, node: Node, has_mutation:
                         f"Write `{_NOTHING}` when there is nothing to do.")
         return
     fields, complete = read
+    if "events" in fields:
+        reading.add("bad-prepare-result", fields["events"].at,
+                    "The host puts the reserved events into `prepared.events`, so the run will fail.",
+                    "Remove `events`, or put what you mean into `data`.")
     if complete and "reservations" not in fields:
         reading.add("bad-prepare-result", node, "There are no `reservations`, so the run will fail.",
                     f"Write `{_RESULT}` or, when there is nothing to do, `{_NOTHING}`")

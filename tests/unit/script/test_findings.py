@@ -421,6 +421,8 @@ PREPARE = [
     prepare("bad-prepare-result", f"if (state) return state.x ? §null : {NOTHING[7:-1]};", f"if (state) {NOTHING}"),
     prepare("bad-prepare-result", f"if (state) return (state.x ? {NOTHING[7:-1]} : (state.y ? §7 : other()));",
             f"if (state) {NOTHING}"),
+    prepare("bad-prepare-result", f"if (state) return {{ {RESERVE}, §events: [] }};",
+            f"if (state) return {{ {RESERVE[:-1]} events: [] }} }};"),
     prepare(
         "reservation-not-subscribed",
         'if (state) return { reservations: [{ topic: §"row.out", ids: [] }], data: {} };',

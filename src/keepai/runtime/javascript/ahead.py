@@ -6,14 +6,16 @@ without a word, and the host has the step run by itself, as if it had never been
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from ...model.codec import decode, text_of
 from ...model.errors import BadValue
 from ...model.operations import Step
 from ..base import Fixed, Job
+from ..events import with_events, without_events
 from .deadline import Deadline
 from .frames import missed_frame
+from .large import NotHere
 from .scripts import Script, Scripts
 from .step import StepRun
 from .vm import Vms
@@ -36,36 +38,43 @@ class _Nobody:
 
 
 def try_mutate(
-    vms: Vms, scripts: Scripts, deadline: Deadline, script: Script, prepare: Job, returned: str, number: int,
+    vms: Vms, scripts: Scripts, deadline: Deadline, script: Script, prepare: Job, step: StepRun, number: int,
 ) -> bytes:
     """The frame of the call with which `mutate` answers what `prepare` returned; nothing if it would not be run."""
-    job = _mutate(prepare, returned)
+    job = _mutate(prepare, step)
     if job is None:
         return b""
-    step = StepRun(vms, scripts, _Nobody(), deadline, script, job, number)
+    tried = StepRun(vms, scripts, _Nobody(), deadline, script, job, number)
     try:
-        frame = step.run(min(_COMPUTE_S, job.limits.compute_s))
-    except (_Unforeseen, MemoryError):
+        frame = tried.run(min(_COMPUTE_S, job.limits.compute_s))
+    except (_Unforeseen, NotHere, MemoryError):
         frame = b""
-    if not step.clean:
+    if not tried.clean:
         vms.drop()
-    if step.called:
+    if tried.called:
         return frame
-    return b"" if step.returned is not None else missed_frame(number)
+    return b"" if tried.returned is not None else missed_frame(number)
 
 
-def _mutate(prepare: Job, returned: str) -> Job | None:
+def _mutate(prepare: Job, step: StepRun) -> Job | None:
     """The step as the host would ask for it, if it would."""
     assert prepare.ahead is not None
+    assert step.returned is not None
     try:
-        value = decode(returned)
+        value = decode(step.returned)
     except BadValue:
         return None
-    if not isinstance(value, dict) or not value.get("reservations"):
+    if not isinstance(value, dict) or not value.get("reservations") or "events" in value:
         return None
+    try:
+        wanted: Any = value["reservations"]
+        events = step.events([(entry["topic"], each) for entry in wanted for each in entry["ids"]])
+    except (KeyError, TypeError):
+        events = None  # what is wrong with it is said when it is pinned
     text = text_of(value)
+    given, cuts = with_events(text, events) if events is not None else without_events(text)
     return Job(
-        source=prepare.source, step=Step.MUTATE, handler=prepare.handler, args=(text,), state=None,
+        source=prepare.source, step=Step.MUTATE, handler=prepare.handler, args=(given,), cuts=cuts, state=None,
         surface=prepare.surface, allowed=prepare.ahead.allowed, limits=prepare.limits,
         fixed=Fixed.by(text, prepare.ahead.now_ms), begun_ms=prepare.begun_ms,
     )

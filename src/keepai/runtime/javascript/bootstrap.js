@@ -10,8 +10,9 @@
   const host = globalThis.__host;
   delete globalThis.__host;
 
-  const { Error, Promise, Proxy, WeakSet, JSON, String } = globalThis;
-  const { apply, getPrototypeOf, preventExtensions } = Reflect;
+  const { Error, Promise, Proxy, WeakMap, WeakSet, JSON, String } = globalThis;
+  const { apply, deleteProperty, getOwnPropertyDescriptor, getPrototypeOf, preventExtensions } = Reflect;
+  const { defineProperty: define, get: valueOf, set: setValue } = Reflect;
   const { create, defineProperty, freeze, hasOwn, keys } = Object;
   const { isArray } = Array;
   const { captureStackTrace } = Error;
@@ -61,7 +62,7 @@
   const after = create(null);
   let isWriting = false;
   const encode = (value, name, index, count, read) => {
-    if (typeof value === "string") return quote(value);
+    if (typeof value === "string") return string(value);
     const isWithin = isWriting;
     isWriting = true;
     const text = write(value, 0, [name, index, count, read, isWithin ? create(null) : TRAIL]);
@@ -78,7 +79,7 @@
     if (kind === "object") return v === null ? "null" : compound(v, depth, out);
     if (kind === "number") return number(v, depth, out);
     if (kind === "boolean") return v ? "true" : "false";
-    if (kind === "string") return quote(v);
+    if (kind === "string") return string(v);
     return kind === "bigint" ? refuse(depth, out, "is a BigInt, which JSON cannot carry. Use a string.") : undefined;
   };
   const compound = (v, depth, out) => {
@@ -88,16 +89,22 @@
       const toJSON = ownToJSON(v);
       if (toJSON) return write(apply(toJSON, v, [""]), depth + 1, out);
     }
-    return isArray(v) ? list(v, depth, out) : object(v, depth, out);
+    const owner = anyLeftOut ? ownerOf(owners, v) ?? v : v;
+    const left = owner === v ? undefined : leftOf(leftOut, owner);
+    return isArray(v) ? list(v, depth, out, left) : object(v, keys(owner), depth, out, left);
   };
-  const list = (v, depth, out) => {
+  const list = (v, depth, out, left) => {
     const trail = out[4];
     let text = "[";
     for (let i = 0; i < v.length; i++) {
-      const item = v[i];
       if (i) text += ",";
+      if (left !== undefined && hasOwn(left, i)) {
+        text += reference(left[i]);
+        continue;
+      }
+      const item = v[i];
       if (typeof item === "string") {
-        text += quote(item);
+        text += string(item);
       } else {
         trail[depth] = i;
         text += write(item, depth + 1, out) ?? "null";
@@ -106,20 +113,23 @@
     }
     return text + "]";
   };
-  const object = (v, depth, out) => {
-    const names = keys(v);
+  const object = (v, names, depth, out, left) => {
     const trail = out[4];
     let text = "";
     for (let i = 0; i < names.length; i++) {
       const name = names[i];
-      const value = v[name];
       let member;
-      if (typeof value === "string") {
-        member = quote(value);
+      if (left !== undefined && hasOwn(left, name)) {
+        member = reference(left[name]);
       } else {
-        trail[depth] = name;
-        member = write(value, depth + 1, out);
-        if (member === undefined) continue;
+        const value = v[name];
+        if (typeof value === "string") {
+          member = string(value);
+        } else {
+          trail[depth] = name;
+          member = write(value, depth + 1, out);
+          if (member === undefined) continue;
+        }
       }
       if (text) text += after[name] ?? "," + quote(name) + ":";
       else text = first[name] ?? "{" + quote(name) + ":";
@@ -154,6 +164,10 @@
   // A value; or, after a line's end, the extra members of a page on a line of their own, and the page. The long text
   // comes last, so that nothing searches it: to search it takes sixteen times as long as to parse it.
   const decode = (text) => {
+    if (text[0] === MARK) {
+      const end = indexOf(text, "\n");
+      return filled(decode(slice(text, end + 1)), parse(slice(text, 1, end)));
+    }
     if (text[0] !== "\n") return parse(text);
     const border = indexOf(text, "\n", 1);
     const fields = parse(slice(text, 1, border));
@@ -171,6 +185,94 @@
     const names = keys(v);
     for (let i = 0; i < names.length; i++) deepFreeze(v[names[i]]);
     return freeze(v);
+  };
+
+  // ---- large values --------------------------------------------------------------------------------------
+
+  // They stay with the worker until they are touched (large.py). An object or array from which members are left out is
+  // given as a proxy, which fetches such a member when its value is asked for: nothing shows that it was not there.
+  // What was not touched is written as a reference, and so is a long string that was fetched and comes back. Raw control
+  // characters stand in no JSON text, so nothing that a script writes can be taken for a reference.
+  const MARK = "\x01";
+  const LARGE = 2048;
+  const owners = new WeakMap(); // proxy → what it stands for
+  const leftOut = new WeakMap(); // that → by key, the numbers of the members that are not there yet
+  const ownerOf = uncurry(WeakMap.prototype.get);
+  const leftOf = ownerOf;
+  const setIn = uncurry(WeakMap.prototype.set);
+  let anyLeftOut = false;
+  const fetched = create(null); // by length: a long string, its number, and the next of the same length
+  const reference = (number) => MARK + number + MARK;
+  const string = (text) => {
+    if (text.length > LARGE) {
+      for (let known = fetched[text.length]; known !== undefined; known = known.next) {
+        if (known.text === text) return reference(known.number);
+      }
+    }
+    return quote(text);
+  };
+  const fetch = (number) => {
+    const value = decode(host("fetch", "" + number));
+    if (typeof value === "string") fetched[value.length] = record({ text: value, number, next: fetched[value.length] });
+    return value;
+  };
+  const bring = (owner, key) => {
+    const left = leftOf(leftOut, owner);
+    if (!hasOwn(left, key)) return;
+    define(owner, key, record({ value: fetch(left[key]) }));
+    delete left[key];
+  };
+  const isAccessor = (owner, key) => {
+    for (let each = owner; each !== null; each = getPrototypeOf(each)) {
+      const found = getOwnPropertyDescriptor(each, key);
+      if (found !== undefined) return !hasOwn(found, "value");
+    }
+    return false;
+  };
+  const bringing = record({
+    get: (owner, key, receiver) => {
+      bring(owner, key);
+      return valueOf(owner, key, receiver);
+    },
+    // QuickJS forgets that a member could not be written if it is left to find that out by itself.
+    set: (owner, key, value, receiver) => {
+      bring(owner, key);
+      const itself = ownerOf(owners, receiver) === owner && !isAccessor(owner, key);
+      return itself ? setValue(owner, key, value) : setValue(owner, key, value, receiver);
+    },
+    getOwnPropertyDescriptor: (owner, key) => {
+      bring(owner, key);
+      return getOwnPropertyDescriptor(owner, key);
+    },
+    defineProperty: (owner, key, given) => {
+      bring(owner, key);
+      return define(owner, key, given);
+    },
+    deleteProperty: (owner, key) => {
+      delete leftOf(leftOut, owner)[key];
+      return deleteProperty(owner, key);
+    },
+  });
+  // `places` are lists: a path, and the key and number of each member that is left out there.
+  const filled = (value, places) => {
+    anyLeftOut ||= places.length > 0;
+    for (let i = 0; i < places.length; i++) {
+      const path = places[i][0];
+      let holder;
+      let owner = value;
+      for (let j = 0; j < path.length; j++) {
+        holder = owner;
+        owner = holder[path[j]];
+      }
+      const left = create(null);
+      for (let j = 1; j < places[i].length; j += 2) left[places[i][j]] = places[i][j + 1];
+      const given = new Proxy(owner, bringing);
+      setIn(leftOut, owner, left);
+      setIn(owners, given, owner);
+      if (holder === undefined) value = given;
+      else define(holder, path[path.length - 1], record({ value: given }));
+    }
+    return value;
   };
 
   // ---- calls ---------------------------------------------------------------------------------------------
@@ -434,13 +536,14 @@
     given = closed(ctx, "");
   };
   // The text is a list: the step's number, the handler's name, whether there is a state (0, 1: it is undefined, 2), the
-  // state, the arguments with a place for ctx before them, and the places of those that are undefined. What is
-  // written here are own members that the lists have, so that no setter on a prototype is met.
+  // state, the arguments with a place for ctx before them, the places of those that are undefined, and those of large
+  // values that are left out. What is written here are own members that the lists have, so that no setter on a
+  // prototype is met.
   const start = (text) => {
     const told = parse(text);
     if (told[2]) fixed(ctx, "state", members.state = told[2] === 2 ? deepFreeze(told[3]) : undefined);
     preventExtensions(ctx); // its members are fixed, so it is frozen now
-    const args = told[4];
+    const args = filled(told[4], told[6]);
     const absent = told[5];
     args[0] = given;
     for (let i = 0; i < absent.length; i++) args[absent[i]] = undefined;

@@ -1,7 +1,8 @@
 """What host and worker say to each other: length-prefixed frames over one socket.
 
-A frame is a JSON object. What a script made (arguments, a result, a line of the log) stands behind a worker's object as
-plain texts, whose sizes it names: the host reads a few kilobytes of JSON at most, and a text is not escaped.
+A frame is a JSON object. What a script made (arguments, a result, a line of the log), and what it is given, stands
+behind the object as plain texts, whose sizes it names: the host reads a few kilobytes of JSON at most, and no text is
+escaped.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
@@ -25,7 +26,7 @@ from typing import Any
 
 from ...model.light import light
 from ...model.operations import Kind, Step, Surface
-from ..base import Ahead, Fixed, Job, Limits
+from ..base import Ahead, Cut, Fixed, Job, Limits, Reply
 from .scripts import Script
 
 HEADER = struct.Struct("<I")
@@ -48,7 +49,8 @@ class Hand:
     """The answer to the call that a step is expected to make first, so that it need not ask."""
 
     call: str  # its name and its arguments' texts, line by line
-    text: str
+    texts: list[str]  # of a Reply
+    cuts: Sequence[Cut] = ()
 
 
 def call_text(name: str, args: Sequence[str]) -> str:
@@ -83,17 +85,17 @@ def unpack(data: bytes | bytearray) -> Frame:
 
 
 def said(head: str, texts: Sequence[str]) -> bytes:
-    """A worker's frame: the members of its JSON object, and the texts behind it."""
+    """A frame: the members of its JSON object, and the texts behind it."""
     parts = [text.encode("utf-8", "surrogatepass") for text in texts]
     start = f'{{{head},"sizes":[{",".join([str(len(part)) for part in parts])}]}}\n'.encode("ascii")
     return b"".join([HEADER.pack(len(start) + sum(map(len, parts))), start, *parts])
 
 
-def heard(data: bytes | bytearray) -> Frame:
-    """A worker's frame, whose texts are in `texts`, or `Garbled`."""
-    border = data.find(b"\n", 0, HEAD_BYTES_MAX)
-    if border < 0 and len(data) > HEAD_BYTES_MAX:
-        raise Garbled(f"more than {HEAD_BYTES_MAX:,} bytes of JSON")
+def heard(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Frame:
+    """A frame, whose texts are in `texts`, or `Garbled`; a worker's has little JSON."""
+    border = data.find(b"\n", 0, head_max)
+    if border < 0 and len(data) > head_max:
+        raise Garbled(f"more than {head_max:,} bytes of JSON")
     frame = unpack(data if border < 0 else data[:border])
     start = len(data) if border < 0 else border + 1
     texts: list[str] = []
@@ -127,9 +129,12 @@ def log_frame(number: int, level: str, text: str) -> bytes:
     return said(f'"t":"log","n":{number},"level":{quote(level)}', [text])
 
 
-def reply_frame(number: int, call: int, text: str, fixed: Fixed | None = None) -> bytes:
+def reply_frame(number: int, call: int, reply: Reply) -> bytes:
     """The frame that answers a call."""
-    return framed(f'{{"t":"reply","n":{number},"id":{call},"text":{quote(text)},"fixed":{_fixed_text(fixed)}}}')
+    return said(
+        f'"t":"reply","n":{number},"id":{call},"cuts":{_cuts_text(reply.cuts)},"fixed":{_fixed_text(reply.fixed)}',
+        reply.texts,
+    )
 
 
 def frame_bytes_max(limits: Limits) -> int:
@@ -158,7 +163,7 @@ class Channel:
         if end > len(self._unread):
             self._read(end)
         data, self._unread = self._unread[HEADER.size : end], self._unread[end:]
-        return unpack(data)
+        return heard(data, head_max=length)
 
     def _read(self, length: int) -> None:
         """Have at least so many unread bytes."""
@@ -202,15 +207,17 @@ def used_frame(number: int) -> bytes:
 
 def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:
     """The frame that starts a step of a script that the worker knows."""
-    at_hand = "null" if hand is None else f"[{quote(hand.call)},{quote(hand.text)}]"
-    args = ",".join([_quoted(arg) for arg in job.args])
+    texts = [text for text in (*job.args, job.state) if text is not None]
+    if hand is not None:
+        texts += [hand.call, *hand.texts]
+    given = ",".join(["0" if text is None else "1" for text in (*job.args, job.state)])
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
-    return framed(
-        f'{{"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"args":[{args}],'
-        f'"state":{_quoted(job.state)},"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},'
-        f'"begun_ms":{begun_ms},"ahead":{ahead},"hand":{at_hand},'
-        f'"only_load":{"true" if job.only_load else "false"}}}'
+    return said(
+        f'"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"given":[{given}],'
+        f'"cuts":{_cuts_text(job.cuts)},"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},'
+        f'"begun_ms":{begun_ms},"ahead":{ahead},"hand":{"null" if hand is None else _cuts_text(hand.cuts)},'
+        f'"only_load":{"true" if job.only_load else "false"}', texts,
     )
 
 
@@ -224,23 +231,26 @@ def fixed_of(frame: Frame) -> Fixed | None:
     return None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1]))
 
 
-def _quoted(text: str | None) -> str:
-    return "null" if text is None else quote(text)
+def _cuts_text(cuts: Sequence[Cut]) -> str:
+    return _encode(cuts) if cuts else "[]"
 
 
 def hand_of(frame: Frame) -> Hand | None:
     """What is at hand for the step that a frame describes."""
-    return Hand(*frame["hand"]) if frame["hand"] else None
+    if frame["hand"] is None:
+        return None
+    call, *texts = frame["texts"][sum(frame["given"]) :]
+    return Hand(call, texts, frame["hand"])
 
 
 def job_of(frame: Frame, script: Script) -> Job:
     """The step that a frame describes."""
-    ahead = frame["ahead"]
+    ahead, texts = frame["ahead"], iter(frame["texts"])
+    *args, state = [next(texts) if given else None for given in frame["given"]]
     return Job(
-        source=script.source, step=_STEPS[frame["step"]], handler=frame["handler"], args=tuple(frame["args"]),
-        state=frame["state"], surface=script.surface, allowed=_kinds(frame["allowed"]),
-        limits=script.limits, fixed=fixed_of(frame),
-        begun_ms=frame["begun_ms"],
+        source=script.source, step=_STEPS[frame["step"]], handler=frame["handler"], args=tuple(args), state=state,
+        surface=script.surface, allowed=_kinds(frame["allowed"]), limits=script.limits, fixed=fixed_of(frame),
+        begun_ms=frame["begun_ms"], cuts=frame["cuts"],
         ahead=None if ahead is None else Ahead(_kinds(ahead[1]), ahead[0]), only_load=frame["only_load"],
     )
 

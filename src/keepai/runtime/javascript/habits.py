@@ -46,9 +46,9 @@ class Habits:
             return None
         operation, call = known
         reply = host.foresee(operation)
-        if reply is None or len(reply.whole) * 4 > job.limits.message_bytes_max:
+        if reply is None or sum(map(len, reply.texts)) * 4 > job.limits.message_bytes_max:
             return None
-        return Foreseen(operation, reply, Hand(call, reply.whole))
+        return Foreseen(operation, reply, Hand(call, reply.texts, reply.cuts))
 
     def learn(self, job: Job, operation: Operation, args: Sequence[str]) -> None:
         """A step has made its first call, for which nothing was at hand."""

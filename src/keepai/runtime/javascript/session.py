@@ -210,8 +210,8 @@ class Session:
             await asyncio.sleep(0)
 
     async def _answer_at_once(self, number: int, operation: Operation) -> None:
-        text = self._reply_text(operation.name, await self._carried_out(operation))
-        self._worker.link.send(reply_frame(self._number, number, text))
+        reply = self._checked(operation.name, await self._carried_out(operation))
+        self._worker.link.send(reply_frame(self._number, number, reply))
         self._start_clock()
         if not self._worker.link.writing:
             await self._worker.link.drain()
@@ -229,8 +229,8 @@ class Session:
             raise _cut_off(operation.name) from None
 
     async def _answer(self, number: int, operation: Operation, size: int) -> None:
-        reply = await self._host.answer(operation)
-        self._worker.link.send(reply_frame(self._number, number, self._reply_text(operation.name, reply), reply.fixed))
+        reply = self._checked(operation.name, await self._host.answer(operation))
+        self._worker.link.send(reply_frame(self._number, number, reply))
         self._asked_chars -= size
         del operation, reply  # a worker that does not read its answers must not fill the memory with them
         await self._worker.link.drain()
@@ -248,12 +248,10 @@ class Session:
             error.at = error.at or at
         self._abort(error)
 
-    def _reply_text(self, name: str, reply: Reply) -> str:
-        what, most = f"The answer to ctx.{name}", self._limits.message_bytes_max
-        check_size(reply.text, what, most)
-        if reply.fields is not None:
-            check_size(reply.fields, what, most)
-        return reply.whole
+    def _checked(self, name: str, reply: Reply) -> Reply:
+        for text in reply.texts:
+            check_size(text, f"The answer to ctx.{name}", self._limits.message_bytes_max)
+        return reply
 
     def _abort(self, error: BaseException) -> None:
         """The first error counts; killing the worker makes the reader notice it."""

@@ -11,18 +11,22 @@ import json
 import os
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as quote
 from typing import NoReturn, Protocol
+
+import orjson
 
 from ...model.clock import SystemClock
 from ...model.errors import BadValue, LimitExceeded, Location, ScriptError, ScriptThrew
 from ...model.operations import Kind, Step
-from ..base import Job
+from ..base import Cut, Job
+from ..events import Shown, shown
 from . import rules
 from .deadline import Deadline
 from .frames import Frame, Hand, call_frame, end_frame, fixed_of, log_frame, pack, used_frame
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
+from .large import Values, left_out, reply_text
 from .scripts import Script, Scripts
 from .vm import Thrown, Vms
 
@@ -33,6 +37,7 @@ _MEMORY_MESSAGE = "InternalError: out of memory"
 #: Step → the number by which bootstrap knows where its function is.
 _PLACES: Mapping[Step, int] = {Step.PRODUCER: 0, Step.PREPARE: 1, Step.MUTATE: 2, Step.NEXT: 3, Step.ROUTINE: 4}
 _ONLY_LOAD = -1
+_EVENTS = (Kind.PEEK, Kind.GET_BY_IDS)  #: what is answered with events
 
 
 class TerminalCall(Exception):
@@ -58,7 +63,7 @@ class StepRun:
         self, vms: Vms, scripts: Scripts, channel: Line, deadline: Deadline, script: Script, job: Job, number: int,
         hand: Hand | None = None,
     ) -> None:
-        self._hand = hand
+        self._hand, self._values = hand, Values()
         self._job, self._limits, self._number = job, job.limits, number
         self._script, self._scripts, self._vms = script, scripts, vms
         self._channel, self._deadline = channel, deadline
@@ -67,6 +72,7 @@ class StepRun:
         self._under_way: dict[int, int] = {}  # the other reads, by number: the size of what they were given
         self._told = b""  # calls without an answer that have not been sent yet
         self._reading: set[int] = set()
+        self._events: list[tuple[str, Sequence[Cut]]] = []  # the answers to `peek` and `getByIds`
         self._arrived: deque[Frame] = deque()
         self._calls = self._counted = 0
         self._fixed = job.fixed  # while an item is at work, that of the item
@@ -101,17 +107,28 @@ class StepRun:
         """Send frames, and before them what had no answer and has waited."""
         self._channel.send(self.told() + frame)
 
+    def events(self, wanted: list[tuple[str, str]]) -> list[Shown] | None:
+        """The events with these topics and messageIds, as the script was given them; None if it was not given one."""
+        found = dict[tuple[str, str], Shown]()
+        for text, cuts in self._events:
+            payloads = {path[0]: text[start:end] for path, start, end in cuts}
+            for number, event in enumerate(orjson.loads(left_out(text, cuts))):
+                key = event["topic"], event["messageId"]
+                if key in wanted:
+                    found[key] = shown(*key, payloads.get(number) or orjson.dumps(event["payload"]).decode())
+        return [found[key] for key in wanted] if len(found) == len(wanted) else None
+
     def told(self) -> bytes:
         """What had no answer and has waited; whoever takes it has it sent."""
         told, self._told = self._told, b""
         return told
 
     def _run(self) -> bytes:
-        vm, job = self._vm, self._job
+        vm = self._vm
         try:
             if self._script.image is None:
                 self._load()
-            vm.start(_start_text(job))
+            vm.start(self._start_text())
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
@@ -136,7 +153,7 @@ class StepRun:
                 break
             reply = self._arrived.popleft() if self._arrived else self._receive()
             self._reading.discard(reply["id"])
-            self._vm.enter("settle", f"{reply['id']}\n{reply['text']}")
+            self._vm.enter("settle", f"{reply['id']}\n{self._shown(reply['texts'], reply['cuts'])}")
         unhandled = self._vm.unhandled_rejection()
         if unhandled is not None:
             self._describe(unhandled)
@@ -178,11 +195,10 @@ class StepRun:
         self._calls += 1
         if kind in rules.COUNTED:
             self._count(at)
-        self._check_size(f"What ctx.{name} was given", args, at)
+        texts = [self._values.whole(text) for text in _texts(args)]
+        self._check_size(f"What ctx.{name} was given", texts, at)
         is_last = kind is Kind.MUTATION and job.step is Step.MUTATE
-        frame = call_frame(
-            "mutation" if is_last else "call", self._number, int(number), name, _texts(args), _pair(at),
-        )
+        frame = call_frame("mutation" if is_last else "call", self._number, int(number), name, texts, _pair(at))
         if is_last:
             raise TerminalCall(frame)
         if kind in rules.TOLD:
@@ -193,7 +209,9 @@ class StepRun:
             if kind is Kind.WITH_ITEM:
                 self._fixed = fixed_of(reply) or job.fixed
                 self._deadline.extend(rules.ITEM_S)
-            return str(reply["text"])
+            if kind in _EVENTS:
+                self._events.append((reply["texts"][0], reply["cuts"]))
+            return self._shown(reply["texts"], reply["cuts"])
         self._hold(int(number), frame, len(frame))
         return None
 
@@ -202,7 +220,8 @@ class StepRun:
         self._calls += 1
         self._count(None)
         self._tell(used_frame(self._number))
-        return hand.text
+        self._events.append((hand.texts[0], hand.cuts))
+        return self._shown(hand.texts, hand.cuts)
 
     def _count(self, at: Location | None) -> None:
         self._counted += 1
@@ -228,9 +247,13 @@ class StepRun:
         # At once, not with the next frame: of a worker that has to be killed it is the last word.
         self._send(log_frame(self._number, level, line))
 
+    def _on_fetch(self, number: str) -> str:
+        return self._values.fetch(int(number))
+
     def _on_end(self, text: str) -> None:
         if text:
-            self._check_size("The result", text, None)
+            text = self._values.whole(text)
+            self._check_size("The result", [text], None)
         self._ended, self._result = end_frame(self._number, text), text
 
     def _on_threw(self, text: str, stack: str) -> NoReturn:
@@ -332,26 +355,39 @@ class StepRun:
             return rules.out_of_memory(self._limits)
         return ScriptError(f"The script made the interpreter stop ({error}).")
 
-    def _check_size(self, what: str, text: str, at: Location | None) -> None:
+    def _check_size(self, what: str, texts: list[str], at: Location | None) -> None:
         most = self._limits.message_bytes_max
-        if len(text) * 4 > most and len(text.encode("utf-8", "surrogatepass")) > most:
+        if sum(map(len, texts)) * 4 > most and sum(
+            len(text.encode("utf-8", "surrogatepass")) for text in texts
+        ) > most:
             raise rules.too_large(what, self._limits, at)
+
+    def _start_text(self) -> str:
+        """What bootstrap's `start` takes."""
+        job, args, places = self._job, ["null"], list[object]()
+        for number, arg in enumerate(job.args, 1):
+            text, left = self._values.shown(arg, job.cuts if number == 1 else ()) if arg else ("null", [])
+            args.append(text)
+            places += [place.within(number) for place in left]
+        state = 2 if job.state else 1 if job.step is Step.NEXT else 0
+        absent = [number for number, arg in enumerate(job.args, 1) if arg is None] if None in job.args else "[]"
+        where = _ONLY_LOAD if job.only_load else _PLACES[job.step]
+        left_out = json.dumps(places) if places else "[]"
+        return (
+            f'[{where},{quote(job.handler)},{state},{job.state or "null"},[{",".join(args)}],{absent},{left_out}]'
+        )
+
+    def _shown(self, texts: list[str], cuts: Sequence[Cut]) -> str:
+        """An answer as bootstrap reads it: a value, or a page with its extra members before it."""
+        text, places = self._values.shown(texts[0], cuts)
+        return reply_text(text if len(texts) == 1 else f"\n{texts[1]}\n{text}", places)
 
 
 #: What bootstrap asks for, besides calls → who does it.
 _HANDLERS: Mapping[str, Callable[..., str | None]] = {
-    "log": StepRun._on_log, "threw": StepRun._on_threw, "bad": StepRun._on_bad,
+    "fetch": StepRun._on_fetch, "log": StepRun._on_log, "threw": StepRun._on_threw, "bad": StepRun._on_bad,
     "large": StepRun._on_large, "missing": StepRun._on_missing, "wrong": StepRun._on_wrong, "seed": StepRun._on_seed,
 }
-
-
-def _start_text(job: Job) -> str:
-    """What bootstrap's `start` takes."""
-    state = 2 if job.state else 1 if job.step is Step.NEXT else 0
-    args = ",".join(["null", *[arg or "null" for arg in job.args]])
-    absent = [place for place, arg in enumerate(job.args, 1) if arg is None] if None in job.args else "[]"
-    place = _ONLY_LOAD if job.only_load else _PLACES[job.step]
-    return f'[{place},{quote(job.handler)},{state},{job.state or "null"},[{args}],{absent}]'
 
 
 def _texts(joined: str) -> list[str]:

@@ -67,6 +67,6 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
     step = StepRun(vms, scripts, channel, deadline, script, job, number, hand_of(frame))
     last = step.run(job.limits.compute_s)
     if job.ahead is not None and step.returned:
-        last = try_mutate(vms, scripts, deadline, script, job, step.returned, number) + last
+        last = try_mutate(vms, scripts, deadline, script, job, step, number) + last
     step.tell(last)
     return step.clean
