@@ -44,14 +44,24 @@ class Ward:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
 
+def spawn(address: str, control: int) -> Ward:
+    """A server at the other end of `control`, from the nursery at `address`."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
+        asked.settimeout(_READY_S_MAX)
+        asked.connect(address)
+        socket.send_fds(asked, [b"fork"], [control])
+        _, (pidfd,), _, _ = socket.recv_fds(asked, 64, 1)
+    return Ward(pidfd)
+
+
 class Nursery:
     """The process that forks them; it ends with whoever started it."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="keep-nursery-")
-        self._address = str(Path(self._folder.name) / "sock")
+        self.address = str(Path(self._folder.name) / "sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        listener.bind(self._address)
+        listener.bind(self.address)
         listener.listen(64)
         environment = {name: os.environ[name] for name in forks._ENVIRONMENT if name in os.environ}
         path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -63,13 +73,8 @@ class Nursery:
             )
 
     def spawn(self, control: int) -> Ward:
-        """A server at the other end of `control`."""
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asked:
-            asked.settimeout(_READY_S_MAX)
-            asked.connect(self._address)
-            socket.send_fds(asked, [b"fork"], [control])
-            _, (pidfd,), _, _ = socket.recv_fds(asked, 64, 1)
-        return Ward(pidfd)
+        """A server of this one."""
+        return spawn(self.address, control)
 
     def close(self) -> None:
         """End it; servers that still live have hosts of their own to end them."""

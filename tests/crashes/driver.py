@@ -1,9 +1,9 @@
 """A host with an outside world in files, made to be killed.
 
-`python -m tests.crashes.driver <folder> <crash> …`: for each crash, a process of its own opens Keep on the folder's
-ledger, deploys the example and runs until there is nothing left to do. `-` is a life without a crash, `name:nth` one
-that SIGKILL ends at the nth arrival at that point. The last line on stdout says how each life ended, which points it
-reached, and which invariants the file broke then.
+`Hosts` is one process that has loaded everything. For each crash that it is asked for, it forks a host that opens Keep
+on the folder's ledger, deploys the example and runs until there is nothing left to do. `-` is a life without a crash,
+`name:nth` one that SIGKILL ends at the nth arrival at that point. The answer says how each life ended, which points it
+reached, and which invariants the file broke then. Script servers come from the tests' nursery.
 
 The judge is `effects.log`: one line per row that was really added, synced before anybody is told. The folder's
 `kind` says what the world is like: "reconciles" (it loses answers, and can be asked), "asks" (it loses answers, cannot
@@ -18,14 +18,18 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.model import points
 from keepai.model.clock import iso
+from keepai.runtime.javascript import forks, linux
 from keepai.testing import ManualClock, kill_self_at
+from tests import nursery
 from tests.crashes.invariants import violations
 
 MAILS = 3
@@ -198,6 +202,9 @@ def run(folder: Path, crash: str) -> tuple[int, list[str]]:
     trace.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
+        said = os.open(folder / "said", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        os.dup2(said, 1)
+        os.dup2(said, 2)
         listen(trace, crash)
         try:
             asyncio.run(live(folder))
@@ -225,15 +232,50 @@ def listen(trace: Path, crash: str) -> None:
     points.listen(at)
 
 
+class Hosts:
+    """The process that hosts are forked from; `servers` is the address of a nursery. It ends with the tests."""
+
+    def __init__(self, servers: str | None) -> None:
+        self._command = [sys.executable, "-m", "tests.crashes.driver", *([servers] if servers else [])]
+        self._process: subprocess.Popen[str] | None = None
+
+    def live(self, folder: Path, crashes: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Lives of a host, one after the other."""
+        process = self._process = self._process or subprocess.Popen(
+            self._command, cwd=EXAMPLE.parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert process.stdin
+        assert process.stdout
+        try:
+            process.stdin.write(json.dumps([str(folder), *crashes]) + "\n")
+            process.stdin.flush()
+            lives: list[dict[str, Any]] = json.loads(process.stdout.readline())
+        except BaseException:
+            self.close()  # the next one must not get this answer
+            raise
+        return lives
+
+    def close(self) -> None:
+        """End it."""
+        if self._process:
+            self._process.kill()
+            self._process.communicate()
+        self._process = None
+
+
 def main() -> None:
-    folder, crashes = Path(sys.argv[1]), sys.argv[2:]
-    lives = []
-    for crash in crashes:
-        status, reached = run(folder, crash)
-        killed = status == -signal.SIGKILL
-        broken = violations(folder / "keep.db")
-        lives.append({"crash": crash, "killed": killed, "status": status, "points": reached, "broken": broken})
-    print(json.dumps(lives))
+    """Do what is asked for, until nobody asks any more."""
+    if sys.argv[1:]:
+        linux.die_with_parent()
+        forks._spawn = partial(nursery.spawn, sys.argv[1])  # type: ignore[assignment]
+    for line in sys.stdin:
+        folder, *crashes = json.loads(line)
+        lives = []
+        for crash in crashes:
+            status, reached = run(Path(folder), crash)
+            broken = violations(Path(folder) / "keep.db")
+            lives.append({"crash": crash, "killed": status == -signal.SIGKILL, "status": status, "points": reached,
+                          "broken": broken})
+        print(json.dumps(lives), flush=True)
 
 
 if __name__ == "__main__":

@@ -11,20 +11,19 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import apsw
 import pytest
 
 from tests.crashes import driver
 from tests.crashes.invariants import violations
+from tests.nursery import Nursery
 
-ROOT = Path(__file__).parents[2]
 PASSED_BY_TIMER = {"nothing"}  #: the flush comes after a second of real time: it may stand anywhere
 
 #: Way → the verb that pins a PrepareResult on it, and on no other. A retry sends by `send` on both.
@@ -43,11 +42,20 @@ ONCE = {
 }
 
 
+@pytest.fixture(autouse=True, scope="module")
+def hosts(nursery: Nursery | None) -> Iterator[None]:
+    """Where the hosts of these tests come from."""
+    Story.hosts = driver.Hosts(nursery.address if nursery else None)
+    yield
+    Story.hosts.close()
+
+
 @dataclass
 class Story:
     """A folder with a world and a ledger, and what became of both."""
 
     folder: Path
+    hosts: ClassVar[driver.Hosts]
 
     @classmethod
     def begin(cls, folder: Path, kind: str, way: str = "straight") -> Story:
@@ -64,12 +72,10 @@ class Story:
 
     def live(self, *crashes: str) -> list[dict[str, Any]]:
         """Lives of a host, one after the other."""
-        command = [sys.executable, "-m", "tests.crashes.driver", str(self.folder), *crashes]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
-        assert done.returncode == 0, done.stderr
-        lives: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+        lives = self.hosts.live(self.folder, crashes)
+        said = self.folder / "said"
         for life in lives:
-            assert life["status"] in (0, -9), f"{life}\n{done.stderr}"
+            assert life["status"] in (0, -9), f"{life}\n{said.read_text()}"
             assert life["broken"] == [], life
         return lives
 

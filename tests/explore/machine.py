@@ -457,7 +457,6 @@ class Machine:
         if answer.closed:
             self.parts.closures.seen(found.id, self.clock.steady_ms())
         verb = await self._committing(sending._record(stepper, found, answer))
-        stepper.leave()
         self._arrive(verb)
         if kind == "hangs":
             self.live |= {found.id}
