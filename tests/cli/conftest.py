@@ -151,13 +151,13 @@ def hosts(place: Place) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         if host.poll() is None:
             host.send_signal(signal.SIGTERM)
         try:
-            host.communicate(timeout=20)
+            host.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             host.kill()
             host.communicate()
 
 
-def until(done: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(done: Callable[[], bool], seconds: float = 60.0) -> None:
     """Wait for another process."""
     end = time.monotonic() + seconds
     while not done():

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -67,9 +66,7 @@ def test_a_flood_of_idle_connections_leaves_a_host_its_descriptors_and_its_work(
     until(lambda: used(host) >= min(LIMIT // 2, before + 10))
     assert used(host) <= LIMIT // 2 + 2
 
-    began = time.monotonic()
     assert place.json("status")["host"] is True
-    assert time.monotonic() - began < 10
     assert status_of(f"{hooks}payments", signed("d1")) == 202
     place.deliver("Invoice 2")
     name = place.json("status")["workflows"][0]["name"]

@@ -203,7 +203,7 @@ async def test_a_serving_host_prunes_by_itself(tmp_path: Path) -> None:
         await story.keep.pause(wf)
         story.clock.advance(**LONG_AGO)
         serving = asyncio.ensure_future(story.keep.serve())
-        for _ in range(200):
+        for _ in range(2000):
             await asyncio.sleep(0.01)
             if not any(content(story.path).values()):
                 break

@@ -133,7 +133,7 @@ async def test_whatever_is_lost_wherever_a_host_dies_and_whatever_a_person_answe
     tmp_path: Path, sandbox: None, happens: bool, reconcile: str,
 ) -> None:
     # I2–I4, I6, I28, I31–I33, R242–R250, DESIGN 5, 6
-    endings = (None,) if RECONCILES[reconcile] else (None, *RESOLUTIONS)
+    endings = (None,) if RECONCILES[reconcile] else RESOLUTIONS  # before each of them it is looked at as it rests
     for number, (fault, crash, ending) in enumerate(product(FAULTS, CRASHES, endings)):
         folder = tmp_path / str(number)
         folder.mkdir()
