@@ -98,9 +98,11 @@ def test_python_and_the_file_agree_on_a_move(
     subject = walk(connection, machine, source)
     table, column = triggers.BINDINGS[machine.name]
     legal = target in machine.moves[source]
-    if legal:
-        states.check(machine, source, target)
+    if legal or (source, target) in machine.at_once:  # two moves of one commit, which the account tells as two
+        if legal:
+            states.check(machine, source, target)
         move(connection, machine, subject, target)
+        legal = True
     else:
         with pytest.raises(states.IllegalMove):
             states.check(machine, source, target)

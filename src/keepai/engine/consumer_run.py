@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ledger.base import Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
-from ..ledger.transitions.mutations import Straight
+from ..ledger.transitions.mutations import Sending
 from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
@@ -46,10 +46,10 @@ async def _prepare(stepper: Stepper) -> None:
     """Run `prepare` and pin what it chose; again for every event that a person skipped meanwhile."""
     gone: set[str] = set()
     while True:
-        prepared, straight = await _chosen(stepper)
+        prepared, sending = await _chosen(stepper)
         trace = stepper.trace.take()
         try:
-            await _pin(stepper, prepared, trace, straight)
+            await _pin(stepper, prepared, trace, sending)
             return
         except Overtaken as error:
             if error.event_id in gone:
@@ -62,8 +62,8 @@ async def _prepare(stepper: Stepper) -> None:
             stepper.trace.warning(Step.PREPARE, f"{error.message} So prepare is run again.")
 
 
-async def _chosen(stepper: Stepper) -> tuple[Prepared, Straight | None]:
-    """What `prepare` chose, and how the call that follows from it is recorded with it, if that is known already."""
+async def _chosen(stepper: Stepper) -> tuple[Prepared, Sending | None]:
+    """What `prepare` chose, and the call that is recorded with it, if that is known already."""
     ended, gate = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
     result = prepare_result.parse(ended, stepper.handler, stepper.parts.policy, warnings)
@@ -71,34 +71,42 @@ async def _chosen(stepper: Stepper) -> tuple[Prepared, Straight | None]:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen, stepper.given = result.wishes, ended.ahead, gate.given
     prepared = Prepared(stepper.begun_ms, result.text, result.wanted, stepper.parts.policy.run_bytes_max)
-    return prepared, _straight(stepper) if result.wanted else None
+    return prepared, _sending(stepper, result.wanted)
 
 
 async def _pin(
-    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], straight: Straight | None,
+    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], sending: Sending | None,
 ) -> None:
     ledger, run = stepper.parts.ledger, stepper.run
-    if straight is None:
+    if sending is None:
         stepper.run = await ledger.write(runs.prepare, run, prepared, trace, *_entered(prepared.wanted))
     else:
-        stepper.run, stepper.sent = await ledger.write(
-            mutations.prepare_and_send, run, prepared, trace, straight, barrier=True,
+        stepper.run, stepper.sent, stepper.reserved = await ledger.write(
+            mutations.prepare_and_send, run, prepared, trace, sending, barrier=True,
         )
 
 
-def _straight(stepper: Stepper) -> Straight | None:
-    """How the call of `mutate`, if it is known already, is recorded with the PrepareResult."""
-    def unit(pinned: list[Row]) -> Unit | None:
-        stepper.reserved = pinned
-        return _unit(stepper) if _as_given(stepper) else None
-    return mutation.straight(stepper, stepper.foreseen, unit) if stepper.foreseen else None
+def _sending(stepper: Stepper, wanted: Sequence[tuple[str, str]]) -> Sending | None:
+    """The call of `mutate` for what `prepare` chose, if it is known already and nothing is in its way."""
+    if stepper.foreseen is None or not wanted:
+        return None
+    read, workflow_id = stepper.parts.ledger.read(), stepper.run.workflow_id
+    workflow = read.one("workflow_by_id", workflow_id=workflow_id)
+    waiting = [read.one("event_waiting", workflow_id=workflow_id, topic=topic, message_id=message_id)
+               for topic, message_id in wanted]
+    chosen = [event for event in waiting if event is not None]
+    if workflow is None or len(chosen) < len(wanted):
+        return None  # pinning them says what is wrong
+    if not _as_given(stepper, chosen):
+        return None
+    intent = mutation.plain_intent(stepper, stepper.foreseen, _unit(stepper, chosen))
+    return Sending(intent, workflow["sequence"]) if intent else None
 
 
-def _as_given(stepper: Stepper) -> bool:
-    """Whether the events are pinned as `prepare` was shown them: `mutate` was tried with these."""
+def _as_given(stepper: Stepper, reserved: Sequence[Row]) -> bool:
+    """Whether the events are as `prepare` was shown them: `mutate` was tried with these."""
     return all(
-        stepper.given.get((row["topic"], row["message_id"]), row["payload"]) == row["payload"]
-        for row in stepper.reserved
+        stepper.given.get((row["topic"], row["message_id"]), row["payload"]) == row["payload"] for row in reserved
     )
 
 
@@ -114,14 +122,14 @@ async def _mutate(stepper: Stepper) -> bool:
         return await mutation.complete(stepper, stepper.sent, Step.MUTATE) is not None
     called = await _called(stepper) if stepper.handler.has_mutate else None
     if called is not None:
-        return await mutation.perform(stepper, called, _unit(stepper)) is not None
+        return await mutation.perform(stepper, called, _unit(stepper, stepper.reserved)) is not None
     await _advance(stepper, Phase.EMITTING, NONE)
     return True
 
 
 async def _called(stepper: Stepper) -> Operation | None:
     """The call that `mutate` makes, given the pinned PrepareResult."""
-    if stepper.foreseen is not None and _as_given(stepper):
+    if stepper.foreseen is not None and _as_given(stepper, stepper.reserved):
         stepper.at = Step.MUTATE
         return stepper.foreseen
     prepared, cuts = stepper.prepared()
@@ -129,11 +137,11 @@ async def _called(stepper: Stepper) -> Operation | None:
     return ended.mutation
 
 
-def _unit(stepper: Stepper) -> Unit:
+def _unit(stepper: Stepper, reserved: Sequence[Row]) -> Unit:
     """What a consumer's one mutation is for: the events that it reserved, in their attempts.
 
     By the script's own names for them, so that a ledger that was put back finds the same key for the same thing."""
-    events = sorted((str(r["topic"]), str(r["message_id"]), int(r["attempt"])) for r in stepper.reserved)
+    events = sorted((str(r["topic"]), str(r["message_id"]), int(r["attempt"])) for r in reserved)
     return Unit(Step.MUTATE, canonical([list(event) for event in events]), stepper.wishes.title)
 
 
@@ -161,7 +169,9 @@ async def _next(stepper: Stepper) -> Run | None:
         recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
     )
     stepper.leave_state(state)
-    return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow)
+    leaves = {"observed": run.observed, "progressed": int(bool(stepper.reserved)), "wake_at": end.wake_at,
+              "recheck_at": end.recheck_at}
+    return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow(leaves, publications))
 
 
 def _check_result(stepper: Stepper) -> None:

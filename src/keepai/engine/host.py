@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from ..ledger.base import Reader, Row
 from ..ledger.transitions import runs, workflows
-from ..ledger.transitions.runs import Begin, Follow
+from ..ledger.transitions.events import Publication
+from ..ledger.transitions.runs import Follows
 from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Mutation, Run
 from ..model.states import Status
@@ -27,12 +27,14 @@ from .next_step import (
     SendApproved,
     Start,
     Wait,
+    after,
     at_rest,
     look,
     next_step,
 )
 from .parts import Parts
 from .relaunch import carry, last_mutation
+from .stepping import Follow
 from .telling import Teller
 
 #: How often a host that serves looks whether it still has its ledger.
@@ -274,13 +276,18 @@ class Host:
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
-        def follow(read: Reader, workflow: Row) -> Begin | None:
-            parts = self._parts
-            same = (workflow["major"], workflow["minor"]) == run.number
-            if not same or self._closing or self._turn_is_over(run.workflow_id):
+        def follow(leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
+            parts, read = self._parts, self._parts.ledger.read()
+            workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
+            if workflow is None or (workflow["major"], workflow["minor"]) != run.number:
                 return None
-            step = next_step(at_rest(read, workflow, parts.clock.now_ms(), parts.policy, parts))
-            return step.new if isinstance(step, Start) else None
+            if self._closing or self._turn_is_over(run.workflow_id):
+                return None
+            now = at_rest(read, workflow, parts.clock.now_ms(), parts.policy, parts)
+            if any(each.topic in handler.subscribe for each in published for handler in now.manifest.handlers):
+                return None  # who takes it, and whether it is new, is seen when it is committed
+            step = next_step(after(now, run.handler, leaves))
+            return Follows(step.new, workflow["sequence"]) if isinstance(step, Start) else None
         return follow
 
     async def _do(self, workflow_id: str, step: NextStep) -> Run | None:

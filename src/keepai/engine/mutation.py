@@ -7,17 +7,16 @@ only. Whatever happens to the call, the ledger says afterwards: applied, failed,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..connectors.base import OperationSpec
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
-from ..ledger.transitions.mutations import Intent, Straight
+from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import points
 from ..model.codec import Json, canonical, digest, shown, stored, text_of
-from ..model.errors import KeepError, LimitExceeded, NeedsAttention, NotGranted, RuleBroken, Transient
+from ..model.errors import KeepError, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.light import light
 from ..model.operations import Step
 from ..model.permissions import Judged, Mode
@@ -96,28 +95,19 @@ async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | No
     return await _record(stepper, mutation, known or await _call(stepper, spec, mutation, step))
 
 
-def straight(stepper: Stepper, operation: Operation, unit: Callable[[list[Row]], Unit | None]) -> Straight | None:
-    """How a call is recorded in the same step as what it follows from; None if that is no plain matter.
+def plain_intent(stepper: Stepper, operation: Operation, unit: Unit) -> Intent | None:
+    """The intent of a call that can be recorded together with what it follows from; None if that is no plain matter.
 
-    Then nothing is lost: it is looked at once more when that step is done, and whatever is wrong with it is said."""
-    parts = stepper.parts
+    Then nothing is lost: it is looked at once more when that is done, and whatever is wrong with it is said."""
+    parts, read, run = stepper.parts, stepper.parts.ledger.read(), stepper.run
     try:
         wanted = _wanted(stepper, operation, Step.MUTATE)
-    except KeepError:
-        return None
-
-    def intended(read: Reader, run: Run, pinned: list[Row]) -> Intent | None:
-        found = unit(pinned)
-        if found is None:
-            return None
-        intent, earlier = _intent(parts, read, run, wanted, found)
+        intent, earlier = _intent(parts, read, run, wanted, unit)
         if any(row["status"] == MutationStatus.APPLIED for row in earlier):
             return None
-        try:
-            return None if _judged(parts, read, run, wanted).mode is Mode.ASK else intent
-        except NotGranted:
-            return None
-    return intended
+        return None if _judged(parts, read, run, wanted).mode is Mode.ASK else intent
+    except KeepError:
+        return None
 
 
 async def _applied_before(

@@ -6,7 +6,7 @@ The host does what `next_step` says. `needs_you`, `why` and the page say what it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..ledger.base import Reader, Row
@@ -163,6 +163,11 @@ def at_rest(
         at, workflow, handlers, run, manifest, policy, _cron_times(read, workflow_id, manifest, at),
         None if decided or run is None else _stopped(read, run, at, active, parts),
     )
+
+
+def after(now: Now, handler: str, leaves: Mapping[str, object]) -> Now:
+    """The same when a run of a handler has committed that leaves this in the handler's row."""
+    return replace(now, handlers=[{**row, **leaves} if row["handler"] == handler else row for row in now.handlers])
 
 
 def manifest_of(read: Reader, workflow: Row) -> Manifest:

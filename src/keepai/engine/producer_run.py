@@ -15,11 +15,11 @@ async def execute(stepper: Stepper) -> Run | None:
     """Run the handler and commit what it brought; gives the run that begins in the same commit, if one does."""
     parts, run = stepper.parts, stepper.run
     ended, gate = await stepper.step(Step.PRODUCER, (stepper.state(),))
-    state = kept_state(parts, ended.value, stepper.handler.name)
+    state, due_at = kept_state(parts, ended.value, stepper.handler.name), next_run_at(stepper)
+    inputs, publications = tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values())
     return await parts.ledger.write(
-        runs.commit_producer, run, tuple(gate.gathered.inputs.values()),
-        tuple(gate.gathered.publications.values()), state, next_run_at(stepper), stepper.trace.take(), stepper.follow,
-        grows(stepper, state), parts.policy.revisions_max,
+        runs.commit_producer, run, inputs, publications, state, due_at, stepper.trace.take(),
+        stepper.follow({"next_run_at": due_at}, publications), grows(stepper, state), parts.policy.revisions_max,
     )
 
 

@@ -44,10 +44,10 @@ async def execute(stepper: Stepper) -> Run | None:
         )
     except Suspended:
         return None
-    state = kept_state(stepper.parts, ended.value, stepper.handler.name)
+    state, due_at = kept_state(stepper.parts, ended.value, stepper.handler.name), next_run_at(stepper)
     return await stepper.parts.ledger.write(
-        runs.commit_routine, stepper.run, state, next_run_at(stepper), stepper.trace.take(), stepper.follow,
-        grows(stepper, state),
+        runs.commit_routine, stepper.run, state, due_at, stepper.trace.take(),
+        stepper.follow({"next_run_at": due_at}, ()), grows(stepper, state),
     )
 
 

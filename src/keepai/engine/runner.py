@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
-from ..ledger.transitions.runs import Follow
 from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken, in_words
 from ..model.records import Mutation, Run
 from ..model.states import AFTER_APPLIED, Phase, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, permission, producer_run, reconcile, room, routine_run
 from .parts import Parts
-from .stepping import Before, Stepper
+from .stepping import Before, Follow, Stepper
 
 
 async def execute(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..ledger.base import Row
-from ..ledger.transitions.runs import Follow
+from ..ledger.transitions.events import Publication
+from ..ledger.transitions.runs import Follows
 from ..model.errors import HostFault, WorkerDied
 from ..model.light import light
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
@@ -20,6 +22,9 @@ from .parts import TRIES_MAX, Loaded, Parts
 from .permission import Permissions
 from .prepare_result import Wishes, wishes_of
 from .trace import Trace
+
+#: What begins in the commit that ends a run, given what that leaves in the row of its handler, and publishes.
+Follow = Callable[[Mapping[str, object], Sequence[Publication]], Follows | None]
 
 
 @light

@@ -91,8 +91,8 @@ def append(tx: Tx, told: Told, before: Head) -> Head:
     text, seq = "".join(parts) + "]]]", before.seq + 1
     made = Head(seq, chain(before.chain, seq, tx.now, text))
     tx.run("account_insert", seq=seq, at=tx.now, told=text, chain=made.chain)
-    for subject in {subject: None for _, subject, _ in told.moves}:
-        tx.run("account_subject_insert", subject=subject, entry=seq)
+    tx.many("account_subject_insert", [
+        {"subject": subject, "entry": seq} for subject in dict.fromkeys(subject for _, subject, _ in told.moves)])
     return made
 
 

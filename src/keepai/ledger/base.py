@@ -7,7 +7,7 @@ is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +79,10 @@ class Tx(Reader, Protocol):
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit."""
+        ...
+
+    def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute a change once for each of these."""
         ...
 
     def expect(self, query: str, why: str, **params: object) -> None:

@@ -7,7 +7,7 @@ added in one place only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -108,6 +108,7 @@ class Machine:
     states: type[StrEnum]
     initial: frozenset[StrEnum]
     moves: Moves
+    at_once: frozenset[tuple[StrEnum, StrEnum]] = frozenset()  # two moves that one commit may make in one step
 
     @property
     def terminal(self) -> frozenset[StrEnum]:
@@ -115,8 +116,11 @@ class Machine:
         return frozenset(state for state, targets in self.moves.items() if not targets)
 
 
-def _machine(name: str, states: type[StrEnum], initial: set[StrEnum], moves: Moves) -> Machine:
-    return Machine(name, states, frozenset(initial), MappingProxyType(dict(moves)))
+def _machine(
+    name: str, states: type[StrEnum], initial: set[StrEnum], moves: Moves,
+    at_once: Collection[tuple[StrEnum, StrEnum]] = (),
+) -> Machine:
+    return Machine(name, states, frozenset(initial), MappingProxyType(dict(moves)), frozenset(at_once))
 
 
 PHASE = _machine("phase", Phase, {P.PREPARING, P.PREPARED, P.EMITTING, P.EXECUTING}, {
@@ -133,7 +137,7 @@ PHASE = _machine("phase", Phase, {P.PREPARING, P.PREPARED, P.EMITTING, P.EXECUTI
     P.EMITTING: {P.COMMITTED: "next returned"},
     P.EXECUTING: {P.COMMITTED: "the handler returned"},
     P.COMMITTED: {},
-})
+}, at_once=[(P.PREPARING, P.MUTATING), (P.PREPARING, P.EMITTING), (P.MUTATING, P.EMITTING)])
 
 STATUS = _machine("status", Status, {S.ACTIVE}, {
     S.ACTIVE: {

@@ -179,7 +179,7 @@ _PINNED_AFTER_CALL: tuple[Patch, ...] = (
 def _unchecked(stepper: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
     wanted = mutation._wanted(stepper, operation, mutation.Step.MUTATE)
-    return lambda read, run, pinned: mutation._intent(stepper.parts, read, run, wanted, unit(pinned))[0]
+    return mutation._intent(stepper.parts, stepper.parts.ledger.read(), stepper.run, wanted, unit)[0]
 
 
 _write = SqliteLedger.write
@@ -335,7 +335,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "intent_not_synced_with_prepare": lambda: [(SqliteLedger, "write", _relaxed("prepare_and_send"))],
     "recorded_after_the_call": lambda: [(mutation, "perform", _record_after_call), *_PINNED_AFTER_CALL],
     "pinned_after_the_call": lambda: list(_PINNED_AFTER_CALL),
-    "what_came_with_prepare_is_not_checked": lambda: [(mutation, "straight", _unchecked)],
+    "what_came_with_prepare_is_not_checked": lambda: [(mutation, "plain_intent", _unchecked)],
     "outcome_in_two_transactions": lambda: [(mutation, "_record", _outcome_in_two)],
     "cursor_before_events": lambda: [(runner, "_EXECUTE", {
         **runner._EXECUTE, runner.HandlerKind.PRODUCER: _commit_in_two})],

@@ -42,8 +42,9 @@ select count(*) as crashes from run where workflow_id = :workflow_id and lineage
     where m.workflow_id = :workflow_id and m.lineage = :lineage and m.status = 'applied'), 0);
 
 -- name: run_prepared
--- prepare returned: what it decided is pinned.
-update run set phase = 'prepared', prepare_result = :prepare_result, prepared_at = :prepared_at, updated_at = :now
+-- prepare returned: what it decided is pinned, and the run goes on to what follows from it.
+update run set phase = :target, prepare_result = :prepare_result, prepared_at = :prepared_at,
+  outcome = coalesce(:outcome, outcome), bytes = :bytes, updated_at = :now
 where id = :run_id and phase = 'preparing' and status = 'active' and epoch = :epoch;
 
 -- name: run_phase

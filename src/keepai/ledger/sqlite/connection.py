@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
@@ -227,7 +227,8 @@ class Transaction(Statements):
 
     def __init__(self, connection: apsw.Connection, ids: Ids, host: str, epoch: int) -> None:
         super().__init__(connection)
-        self._execute = connection.cursor().execute  # one for all: each is read to its end before the next
+        cursor = connection.cursor()  # one for all: each is read to its end before the next
+        self._execute, self._many = cursor.execute, cursor.executemany
         self._changes, self._ids = connection.changes, ids
         self.host, self.epoch, self.now = host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
@@ -246,6 +247,11 @@ class Transaction(Statements):
         text, listed = self._bare.get(query) or self._bared(query)
         self._execute(text, listed(params))
         return self._changes()
+
+    def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute a change once for each of these."""
+        text, listed = self._bare.get(query) or self._bared(query)
+        self._many(text, [listed(row) for row in rows])
 
     def expect(self, query: str, why: str, **params: object) -> None:
         """Execute a guarded change that must hit a row."""

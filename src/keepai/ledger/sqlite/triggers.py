@@ -36,7 +36,9 @@ def moves(machine: Machine, table: str, column: str) -> Iterator[tuple[str, str]
     """Refuse a first state or a move that the machine does not list."""
     # Comparisons, not lists: for each list SQLite would fill a table of its own at every execution.
     first = " or ".join(f"new.{column} = '{s}'" for s in sorted(machine.initial))
-    allowed = " or ".join(_move(column, source, targets) for source, targets in machine.moves.items() if targets)
+    reached = {source: {*targets, *(to for at, to in machine.at_once if at == source)} for source, targets in
+               machine.moves.items()}
+    allowed = " or ".join(_move(column, source, sorted(targets)) for source, targets in reached.items() if targets)
     yield f"{table}_{column}_first", (
         f"before insert on {table} when not ({first}) "
         f"begin select raise(abort, 'illegal first state of {machine.name}'); end"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from ...model.codec import encode, size, stored
 from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import brief
-from ..base import Reader, Row, Tx
+from ..base import Row, Tx
 from ..rows import mutation_record
 from . import items, runs, sizes
 from .runs import Prepared, Stop
@@ -68,20 +68,27 @@ class Sign:
     outcome: str | None = None  # the same, as `next` is given it, if there is one
 
 
-#: What a run that has just pinned these inputs is about to send, as the ledger stands by then; it only looks.
-Straight = Callable[[Reader, Run, list[Row]], Intent | None]
+@light
+@dataclass(frozen=True)
+class Sending:
+    """What a run is about to send right after it has pinned its inputs, if nobody has counted in the workflow since it
+    was decided: then grants, events and what was sent before are as they were."""
+
+    intent: Intent
+    sequence: int  # of the workflow when it was decided
 
 
 def prepare_and_send(
-    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], straight: Straight,
-) -> tuple[Run, Mutation | None]:
-    """Pin what prepare decided and record the intent that follows from it, in one step; without one, go on later."""
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], sending: Sending,
+) -> tuple[Run, Mutation | None, list[Row]]:
+    """Pin what prepare decided and record the intent that follows from it, in one step; if that has to be decided anew,
+    pin only. Gives what is pinned as well."""
     run, pinned = runs.pin(tx, run, prepared, trace, Phase.MUTATING)
-    intent = straight(tx, run, pinned)
-    if intent is None:
-        return run, None
-    mutation = _record(tx, run, intent)
-    return replace(run, bytes=run.bytes + intent.bytes), mutation  # counted when it has its outcome
+    workflow = tx.row("workflow_by_id", "its workflow is gone", workflow_id=run.workflow_id)
+    if workflow["sequence"] != sending.sequence:
+        return run, None, pinned
+    mutation = _record(tx, run, sending.intent)
+    return runs.moved(run, bytes=run.bytes + sending.intent.bytes), mutation, pinned  # counted with its outcome
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
@@ -129,7 +136,7 @@ def _begun(tx: Tx, run: Run, intent: Intent, ordinal: int, attempts: int) -> Mut
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
-    run = _got_further(tx, replace(run, bytes=run.bytes + size(result)), mutation)
+    run = _got_further(tx, runs.moved(run, bytes=run.bytes + size(result)), mutation)
     if outcome is not None:
         return runs.emit(tx, run, outcome, trace)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
@@ -139,7 +146,7 @@ def _got_further(tx: Tx, run: Run, mutation: Mutation) -> Run:
     """A routine counts failures in a row: an applied mutation ends the count, unless another item has failed."""
     if mutation.item_id is None or not tx.run("run_progress", run_id=run.id, item_id=mutation.item_id):
         return run
-    return replace(run, failures=0)
+    return runs.moved(run, failures=0)
 
 
 def refuse(tx: Tx, run: Run, mutation: Mutation, why: Stop, trace: Sequence[Traced]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...model.codec import encode, size, stored
-from ...model.errors import Conflict
+from ...model.errors import Conflict, KeepError
 from ...model.light import light
 from ...model.policy import Policy
 from ...model.records import Run, Traced
@@ -22,7 +22,7 @@ from ...model.states import (
     WorkflowStatus,
 )
 from ..account import brief
-from ..base import Reader, Row, Tx
+from ..base import Row, Tx
 from ..rows import run_record
 from . import events, items, sizes
 from .events import Publication, Registration
@@ -95,12 +95,13 @@ class ConsumerEnd:
     trace: Sequence[Traced] = field(default=())
 
 
-#: What begins in the same commit in which a run ends, as the ledger and the workflow stand by then; it only looks.
-Follow = Callable[[Reader, Row], Begin | None]
+@light
+@dataclass(frozen=True)
+class Follows:
+    """What begins in the commit in which a run ends, if nobody has counted in the workflow since it was decided."""
 
-
-def nothing_follows(read: Reader, workflow: Row) -> None:
-    """The workflow is looked at again before anything begins."""
+    new: Begin
+    sequence: int  # of the workflow when it was decided
 
 
 #: Numbers of its workflow's sequence that a run takes: its own, and the one after it for a consumer's one mutation.
@@ -135,7 +136,7 @@ def _own_number(last: int) -> int:
 
 
 def _insert(tx: Tx, run: Run) -> Run:
-    run = _moved(run, bytes=run.bytes + sizes.of_run(run))
+    run = moved(run, bytes=run.bytes + sizes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
     begun = encode({"handler": run.handler, "version": run.version, "trigger": run.trigger, "retry_of": run.retry_of})
     tx.tell(run.workflow_id, "status", run.id, None, run.state, facts=begun)
@@ -155,16 +156,21 @@ def pin(
     tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], target: Phase, outcome: str | None = None,
 ) -> tuple[Run, list[Row]]:
     """The same, and the events as they are pinned."""
-    decided = {"prepare_result": prepared.text, "prepared_at": prepared.at}
-    _expect(tx, "run_prepared", run, **decided)
-    tx.tell(run.workflow_id, "phase", run.id, run.phase, Phase.PREPARED, facts=brief(prepared.text))
-    pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted, prepared.bytes_max)
-    kept = size(prepared.text) + sizes.of_pinned(pinned)
-    run = _moved(run, phase=Phase.PREPARED, updated_at=tx.now, bytes=run.bytes + kept, **decided)
+    try:
+        pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted, prepared.bytes_max)
+    except KeepError:
+        now = get(tx, run.id)
+        if (now.state, now.phase, now.epoch) != (Status.ACTIVE, Phase.PREPARING, tx.epoch):
+            raise _no_longer(run) from None  # then it does not matter what it wanted
+        raise
+    kept = run.bytes + size(prepared.text) + sizes.of_pinned(pinned) + size(outcome) + sizes.of_trace(trace)
+    decided = {"prepare_result": prepared.text, "prepared_at": prepared.at, "outcome": outcome, "bytes": kept}
+    _expect(tx, "run_prepared", run, target=target, **decided)
+    tx.tell(run.workflow_id, "phase", run.id, Phase.PREPARING, Phase.PREPARED, facts=brief(prepared.text))
     if target is not Phase.PREPARED:
-        run = _forward(tx, run, target, outcome, trace)
+        tx.tell(run.workflow_id, "phase", run.id, Phase.PREPARED, target)
     keep_trace(tx, run.workflow_id, trace)
-    return run, pinned
+    return moved(run, phase=target, updated_at=tx.now, **decided), pinned
 
 
 def advance(
@@ -178,19 +184,25 @@ def advance(
 
 def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
     """The mutation of a consumer's run has its outcome: what is left is to tell of it."""
-    return advance(tx, _forward(tx, run, Phase.MUTATED, outcome), Phase.EMITTING, None, trace)
+    emitting = _forward(tx, run, Phase.EMITTING, outcome, trace, through=Phase.MUTATED)
+    keep_trace(tx, run.workflow_id, trace)
+    return emitting
 
 
-def _forward(tx: Tx, run: Run, target: Phase, outcome: str | None, trace: Sequence[Traced] = ()) -> Run:
+def _forward(
+    tx: Tx, run: Run, target: Phase, outcome: str | None, trace: Sequence[Traced] = (), through: Phase | None = None,
+) -> Run:
     kept = run.bytes + size(outcome) + sizes.of_trace(trace)
     _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome, bytes=kept)
+    if through is not None:
+        tx.tell(run.workflow_id, "phase", run.id, run.phase, through)
     if target is not run.phase:
-        tx.tell(run.workflow_id, "phase", run.id, run.phase, target)
+        tx.tell(run.workflow_id, "phase", run.id, through or run.phase, target)
     new = run.outcome if outcome is None else outcome
-    return _moved(run, phase=target, outcome=new, updated_at=tx.now, bytes=kept)
+    return moved(run, phase=target, outcome=new, updated_at=tx.now, bytes=kept)
 
 
-def _moved(run: Run, **changed: object) -> Run:
+def moved(run: Run, **changed: object) -> Run:
     """A run as its row is now, put together as one: `replace` would take ten times as long, and every run moves some
     five times."""
     moved = object.__new__(Run)
@@ -202,7 +214,7 @@ def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
     """A failure: the status says why, the phase stays. A run whose call is on record is in doubt, and stops as that."""
     if tx.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id) is not None:
         raise Conflict(f"Nothing was changed: a call of run {run.id} is on record without an outcome.")
-    halt(tx, _moved(run, bytes=run.bytes + sizes.of_trace(trace)), why)
+    halt(tx, moved(run, bytes=run.bytes + sizes.of_trace(trace)), why)
     keep_trace(tx, run.workflow_id, trace)
 
 
@@ -328,11 +340,12 @@ def adopt(tx: Tx, run: Run) -> Run:
     return get(tx, run.id)
 
 
-def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing_follows) -> Run | None:
+def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None = None) -> Run | None:
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
     kept = run.bytes + sizes.of_trace(end.trace)
+    numbers = len(end.publications) + NUMBERS
     counted = tx.count(  # of all that it brings about, at once
-        run.workflow_id, len(end.publications) + NUMBERS, events=events.bytes_of(end.publications),
+        run.workflow_id, numbers, events=events.bytes_of(end.publications),
         runs=kept + end.state_grows,
     )
     if end.publications:
@@ -352,7 +365,7 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follow: Follow = nothing
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _commit(tx, run, kept)
-    return _followed(tx, follow, counted)
+    return _followed(tx, follows, counted, numbers)
 
 
 def _commit(tx: Tx, run: Run, kept: int) -> None:
@@ -370,22 +383,23 @@ def _events_become(run: Run) -> EventStatus:
 
 def commit_producer(
     tx: Tx, run: Run, inputs: Sequence[Registration], publications: Sequence[Publication],
-    state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
+    state: str | None, next_run_at: int, trace: Sequence[Traced], follows: Follows | None = None,
     state_grows: int = 0, revisions_max: int = Policy.revisions_max,
 ) -> Run | None:
     """The handler returned: inputs, events, state and the next due time, in one step; and what follows begins in it."""
     events.register(tx, run.workflow_id, run.id, inputs)
     skipped = events.skipped_causes(tx, run.workflow_id, publications)
     events.publish(tx, run.workflow_id, run.id, publications, revisions_max, skipped=skipped)
-    return commit_routine(tx, run, state, next_run_at, trace, follow, state_grows)
+    numbers = len(inputs) + len(publications)
+    return commit_routine(tx, run, state, next_run_at, trace, follows, state_grows, numbers)
 
 
 def commit_routine(
-    tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced], follow: Follow = nothing_follows,
-    state_grows: int = 0,
+    tx: Tx, run: Run, state: str | None, next_run_at: int, trace: Sequence[Traced], follows: Follows | None = None,
+    state_grows: int = 0, numbers: int = 0,
 ) -> Run | None:
     """The handler returned: state, by how many bytes it grows, and the next due time, in one step; an item that it left
-    open is left behind."""
+    open is left behind. So many `numbers` were counted for it before in the same transaction."""
     _store(tx, run, state)
     tx.run(
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
@@ -395,12 +409,16 @@ def commit_routine(
     keep_trace(tx, run.workflow_id, trace)
     kept = run.bytes + sizes.of_trace(trace)
     _commit(tx, run, kept)
-    return _followed(tx, follow, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows))
+    return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 
 
-def _followed(tx: Tx, follow: Follow, counted: Row) -> Run | None:
-    new = follow(tx, counted)
-    return begin(tx, new, counted) if new else None
+def _followed(tx: Tx, follows: Follows | None, counted: Row, numbers: int) -> Run | None:
+    """Begin what was decided to follow, if the workflow is as it was then, but for the numbers of this commit."""
+    if follows is None or counted["sequence"] != follows.sequence + numbers:
+        return None
+    if (counted["status"], counted["major"], counted["minor"]) != (WorkflowStatus.ACTIVE, *follows.new.version):
+        return None
+    return begin(tx, follows.new, counted)
 
 
 def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
@@ -424,7 +442,11 @@ def _store(tx: Tx, run: Run, state: str | None) -> None:
 
 def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
     if not tx.run(query, run_id=run.id, epoch=tx.epoch, now=tx.now, **params):
-        raise Conflict(f"Nothing was changed: run {run.id} is no longer {run.state} in {run.phase} under this host.")
+        raise _no_longer(run)
+
+
+def _no_longer(run: Run) -> Conflict:
+    return Conflict(f"Nothing was changed: run {run.id} is no longer {run.state} in {run.phase} under this host.")
 
 
 def get(tx: Tx, run_id: str) -> Run:
