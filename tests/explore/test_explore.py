@@ -18,7 +18,7 @@ from keepai.engine import mutation as sending
 from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.connection import Transaction
 from keepai.ledger.transitions import approvals, mutations, runs
-from keepai.ledger.transitions.mutations import Intent, Straight
+from keepai.ledger.transitions.mutations import Intent, Sending
 from keepai.model.errors import Transient
 from keepai.model.operations import Step
 from keepai.model.records import Approval, Mutation, Run
@@ -144,16 +144,16 @@ def explained_by_a_rule_of_its_own(patch: Patch) -> None:
 
 
 def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
-    def straight(stepper: Stepper, operation: Operation, unit: Any) -> Straight:
+    def plain_intent(stepper: Stepper, operation: Operation, unit: Any) -> Intent:
         wanted = sending._wanted(stepper, operation, Step.MUTATE)
-        return lambda read, run, pinned: sending._intent(stepper.parts, read, run, wanted, unit(pinned))[0]
+        return sending._intent(stepper.parts, stepper.parts.ledger.read(), stepper.run, wanted, unit)[0]
 
-    patch.setattr(sending, "straight", straight)
+    patch.setattr(sending, "plain_intent", plain_intent)
 
 
 def what_was_foreseen_is_sent_without_its_reservation(patch: Patch) -> None:
-    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, straight: Straight) -> tuple[Run, Any]:
-        return real(tx, run, replace(prepared, wanted=()), trace, straight)
+    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, call: Sending) -> tuple[Run, Any, Any]:
+        return real(tx, run, replace(prepared, wanted=()), trace, call)
 
     real = mutations.prepare_and_send
     patch.setattr(mutations, "prepare_and_send", prepare_and_send)

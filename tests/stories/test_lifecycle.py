@@ -235,7 +235,7 @@ async def test_a_restart_changes_nothing_of_what_waits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mutate", "point", "phase"), [
     # where it died → the phase in which the next attempt starts
-    (SEND, "after:commit_producer", "preparing"), (SEND, "before:prepare_and_send", "preparing"),
+    (SEND, "before:prepare_and_send", "preparing"),
     (SEND, "after:apply", "emitting"), (SEND, "before:commit_consumer", "emitting"),
     (SAID, "before:prepare", "preparing"), (SAID, "after:prepare", "prepared"), (SAID, "before:send", "prepared"),
     (SAID, "after:apply", "emitting"),
