@@ -251,7 +251,7 @@ def test_no_point_is_forgotten(tmp_path: Path, way: str) -> None:
     common = {*COMMON, PINS[way]}
     assert passed("reconciles", "reconciles") | PASSED_BY_TIMER == {*common, *RECONCILED}
     assert passed("asks", "asks") - common == set(ASKED)
-    assert passed("approves", "approves") - {*common, "prepare"} == set(APPROVED), "what a person must see is asked apart"
+    assert passed("approves", "approves") - {*common, "prepare"} == set(APPROVED)  # what a person must see goes apart
     in_flight = {*AFTER_A_CRASH, *AFTER_A_CUT_CALL}
     for crash, more in {
         f"before:{PINS[way]}:1": {*AFTER_A_CRASH}, "after:send:1": in_flight,
