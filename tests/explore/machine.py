@@ -43,7 +43,6 @@ from keepai.ledger.sqlite.migrate import migrate
 from keepai.ledger.sqlite.writer import _translated
 from keepai.ledger.transitions import events, mutations, workflows
 from keepai.ledger.transitions.events import Publication
-from keepai.ledger.transitions.runs import nothing_follows
 from keepai.ledger.transitions.workflows import Version
 from keepai.model.clock import Ids
 from keepai.model.errors import NotFound, Refused, ScriptThrew
@@ -452,7 +451,7 @@ class Machine:
         found = runner.in_flight(self.parts, run)
         assert found is not None, "a call is under way that the ledger does not know of"
         loaded = self.parts.script(WF, run.number)
-        stepper = Stepper(self.parts, run, loaded, _handler("act"), nothing_follows)
+        stepper = Stepper(self.parts, run, loaded, _handler("act"), lambda leaves, published: None)
         answer = answer_of(kind)
         if answer.closed:
             self.parts.closures.seen(found.id, self.clock.steady_ms())
