@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from keepai.config import Settings
 from keepai.views.web.server import Web
@@ -27,6 +27,7 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]
+PATIENCE_MS = 30_000  #: for what a page shall show; a busy machine takes its time
 APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "book", values: [prepared.data.messageId] });'
 LINES = workflow(name="lines", producers={"poll": producer()}, consumers={"take": consumer(mutate=APPEND)})
 
@@ -59,7 +60,7 @@ class Served:
         return await asyncio.to_thread(self._ask, method, path, given, body)
 
     def _ask(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.web.port, timeout=60)
         try:
             connection.putrequest(method, path, skip_host=True)
             for name, value in headers.items():
@@ -164,7 +165,8 @@ class Tab:
 async def context(browser: Browser, request: pytest.FixtureRequest) -> AsyncIterator[BrowserContext]:
     """A browser without a past; `@pytest.mark.parametrize("context", [{…}], indirect=True)` gives options."""
     made = await browser.new_context(**getattr(request, "param", {"viewport": {"width": 1000, "height": 800}}))
-    made.set_default_timeout(10_000)
+    made.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
     yield made
     await made.close()
 

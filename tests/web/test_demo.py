@@ -19,12 +19,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, expect
 
-from .conftest import Tab
+from .conftest import PATIENCE_MS, Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 COMMAND = (sys.executable, "-m", "keepai.views.cli.main", "demo", "--ui", "--port", "0")
-PATIENCE_MS = 30_000
 
 
 @dataclass
@@ -71,29 +70,28 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 async def press(page: Page, name: str, counted: str) -> None:
     """Press a button, and wait until the page has followed by itself."""
     await page.get_by_role("button", name=name).click()
-    await expect(page.locator("#counted")).to_have_text(counted, timeout=PATIENCE_MS)
+    await expect(page.locator("#counted")).to_have_text(counted)
 
 
 async def test_mail_is_filed_a_killed_host_comes_back_and_a_lost_answer_is_asked_about(stage: Stage, tab: Tab) -> None:
     page = tab.page
     await page.goto(stage.address)
     newest = page.locator("#happened li").first
-    await expect(page.locator("#counted")).to_have_text("5 e-mails, 5 rows.", timeout=PATIENCE_MS)
+    await expect(page.locator("#counted")).to_have_text("5 e-mails, 5 rows.")
     await page.evaluate("window.sameDocument = true")
 
     await press(page, "Send a test e-mail", "6 e-mails, 6 rows.")
     await expect(newest).to_contain_text("Its row was written. In the sheet’s own file: 1 row.")
 
     await press(page, "Pull the plug", "7 e-mails, 7 rows.")
-    await expect(newest).to_contain_text("checked the sheet: it had happened. In the sheet’s own file: 1 row.",
-                                         timeout=PATIENCE_MS)
+    await expect(newest).to_contain_text("checked the sheet: it had happened. In the sheet’s own file: 1 row.")
     assert len(stage.killed()) == 1
     await expect(page.locator("#happened")).to_contain_text(f"before it, {stage.killed()[0]} died")
     await expect(page.locator("#offline")).to_be_hidden()
     tab.complaints.clear()  # the browser's own remarks on a server that was gone
 
     await press(page, "Lose the answer", "8 e-mails, 8 rows.")
-    await expect(newest).to_contain_text("Did this happen?", timeout=PATIENCE_MS)
+    await expect(newest).to_contain_text("Did this happen?")
     await page.get_by_role("button", name="Pull the plug").click()
     await expect(page.locator("#said")).to_contain_text("waits for your answer")
     assert len(stage.killed()) == 1
@@ -104,7 +102,7 @@ async def test_mail_is_filed_a_killed_host_comes_back_and_a_lost_answer_is_asked
     await page.get_by_role("button", name="Yes, it happened").click()
     await expect(page.locator(".note.done")).to_be_visible()
     await page.get_by_role("link", name="Home").click()
-    await expect(newest).to_contain_text("You said what became of it", timeout=PATIENCE_MS)
+    await expect(newest).to_contain_text("You said what became of it")
     await expect(page.locator("#counted")).to_have_text("8 e-mails, 8 rows.")
     await page.close()  # it would complain about the end of the demo, too
 
@@ -116,7 +114,7 @@ async def test_the_buttons_are_for_whoever_was_let_in_and_no_host_outlives_its_p
         answer = await asyncio.to_thread(ask, origin, "GET" if path == "/" else "POST", path)
         assert answer == 401, path
     await tab.page.goto(stage.address)
-    await expect(tab.page.locator("#counted")).to_have_text("5 e-mails, 5 rows.", timeout=PATIENCE_MS)
+    await expect(tab.page.locator("#counted")).to_have_text("5 e-mails, 5 rows.")
     assert not await tab.overflows()
     assert stage.killed() == []
     await tab.page.close()
