@@ -38,6 +38,9 @@ WORKFLOWS = ((1, 10, 100, 1_000), (1, 10))
 FAIR = ((1_000, 20), (20, 4))  # workflows, and the events of each
 SIZES = ((100, 1_000, 10_000, 100_000), (100, 100_000))
 SIZED_RUNS = (120, 40)
+SHAPES = ("text", "objects")  # of a payload: one string, or objects of a hundred bytes
+#: What is done with a payload: nothing; `mutate` reads two members, or all of it; `prepare` reads it and returns it.
+USES = ("untouched", "read", "whole", "returned")
 MAILBOX_BYTES = 3_000_000  # more does not fit into one answer of the mailbox
 AT_ONCE = {"one": 1, "many": MANY, "most": MOST}
 BOTH = ("one", "many")  # of these both sides are measured
@@ -174,15 +177,19 @@ def _recover(session: Session, side: str) -> None:
 
 def payloads(session: Session) -> None:
     """Runs per second with a payload of so many bytes, one at a time."""
-    for size in session.of(SIZES):
-        for side, label in session.turns(f"payload of {size:,} bytes", session.of(ROUNDS)):
-            session.plan(label, _payload, side, size)
+    for use in USES:
+        for shape in SHAPES:
+            for size in session.of(SIZES):
+                words = f"payload of {size:,} bytes, {shape}, {use}"
+                for side, label in session.turns(words, session.of(ROUNDS)):
+                    session.plan(label, _payload, side, use, shape, size)
 
 
-def _payload(session: Session, side: str, size: int) -> None:
+def _payload(session: Session, side: str, use: str, shape: str, size: int) -> None:
     how, events = session.how(side, "one", way=True), min(session.of(SIZED_RUNS), MAILBOX_BYTES // size)
-    got = session.ask(side, "runs", session.file(side), at_once=1, events=events, size=size, **how)
-    session.keep("payload", size, side, runs_per_s=got["runs_per_s"])
+    got = session.ask(
+        side, "runs", session.file(side), at_once=1, events=events, size=size, shape=shape, use=use, **how)
+    session.keep("payload", use, shape, size, side, runs_per_s=got["runs_per_s"], cpu_ms_per_run=got["cpu_ms_per_run"])
 
 
 # Keep alone
@@ -269,10 +276,11 @@ PARTS: tuple[Callable[[Session], None], ...] = (
 )
 
 
-def measure(folder: Path, *, quick: bool, sides: tuple[str, ...]) -> Results:
-    """Everything, in turn."""
+def measure(folder: Path, *, quick: bool, sides: tuple[str, ...], only: str | None = None) -> Results:
+    """Everything, in turn; or one part, after the disk."""
     session = Session(folder, quick=quick, sides=sides)
-    for part in (trial, *PARTS) if "dbos" in sides else PARTS:
+    parts = PARTS if only is None else (disk, *(part for part in PARTS if part.__name__ == only))
+    for part in (trial, *parts) if "dbos" in sides else parts:
         part(session)
     session.run()
     return session.found
@@ -283,6 +291,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a minute or two: one round of little work")
     parser.add_argument("--only", choices=["keep"], help="without the other side")
+    parser.add_argument("--part", choices=[part.__name__ for part in PARTS], help="measure this part alone")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep the figures, for bench/plots.py")
     parser.add_argument("--folder", type=Path, help="where the files are made; the disk there is what is measured")
     given = parser.parse_args()
@@ -290,7 +299,7 @@ def main() -> None:
     if "dbos" in sides and not OTHER.exists():
         raise SystemExit("DBOS is not installed here. `make bench` installs it; --only keep does without.")
     with tempfile.TemporaryDirectory(prefix="keep-bench-", dir=given.folder) as name:
-        found = measure(Path(name), quick=given.quick, sides=sides)
+        found = measure(Path(name), quick=given.quick, sides=sides, only=given.part)
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     print(f"\n{conditions(found)}")

@@ -66,6 +66,22 @@ export default Keep.workflow({
   },
 });
 """
+#: What is done with the payload → the script. SCRIPT reads it in `prepare` and returns it in `data`.
+_UNTOUCHED = (
+    SCRIPT.replace("data: event.payload, ui: { title: `Add row for ${event.payload.from}` }",
+                   "data: {}, ui: { title: `Add row for ${event.messageId}` }")
+    .replace("[prepared.data.from, prepared.data.subject]", "[prepared.events[0].messageId]")
+    .replace("prepared.data.id", "prepared.events[0].messageId")
+)
+USES = {
+    "returned": SCRIPT,
+    "untouched": _UNTOUCHED,
+    "read": _UNTOUCHED.replace("await ctx.sheets", """const { from, subject } = prepared.events[0].payload;
+        await ctx.sheets""").replace("[prepared.events[0].messageId] }", "[from, subject] }"),
+    "whole": _UNTOUCHED.replace("await ctx.sheets", """const { from, body, rows } = prepared.events[0].payload;
+        const size = rows ? rows.reduce((sum, row) => sum + row.amount, 0) : body.length;
+        await ctx.sheets""").replace("[prepared.events[0].messageId] }", "[from, size] }"),
+}
 _QUIET = SCRIPT.replace("ctx.mail.search({ after: state?.cursor })", "[]")
 
 
@@ -74,14 +90,16 @@ class Mail(Connector):
 
     input_types = ("email",)
 
-    def __init__(self, count: int = 0, size: int = 0) -> None:
+    def __init__(self, count: int = 0, size: int = 0, shape: str = "text") -> None:
         super().__init__(name="mail")
-        self.count, self._size = count, size
+        self.count = count
+        self._large = [mail(n, size, shape) for n in range(count)] if size else []  # made before anything is measured
 
     @read
     async def search(self, params, call):  # type: ignore[no-untyped-def]
         numbers = range(int((params or {}).get("after") or 0), self.count)
-        return Page([mail(n, self._size) for n in numbers], lastCursor=str(self.count))
+        mails = self._large[numbers.start :] if self._large else [mail(n) for n in numbers]
+        return Page(mails, lastCursor=str(self.count))
 
 
 class Sheets(Connector):
@@ -118,14 +136,16 @@ async def warm_up(keep: Keep, count: int) -> None:
 # Throughput
 
 
-async def _runs(path: Path, at_once: int, events: int, size: int = 0) -> Figures:
+async def _runs(
+    path: Path, at_once: int, events: int, size: int = 0, shape: str = "text", use: str = "returned",
+) -> Figures:
     """Each of so many workflows takes its share of the events, all of them side by side."""
     each = max(1, events // at_once)
     total = each * at_once
-    box, sheets = Mail(each, size), Sheets()
+    box, sheets = Mail(each, size, shape), Sheets()
     async with Keep(path, connectors=[box, sheets]) as keep:
         await warm_up(keep, min(at_once, 4))
-        ids = [await deploy(keep, f"bench-{number}") for number in range(at_once)]
+        ids = [await deploy(keep, f"bench-{number}", USES[use]) for number in range(at_once)]
         await keep.parts.ledger.barrier()
         before, cpu, wall, began = used(path), cpu_s(), time.time(), time.perf_counter()
         await keep.run_until_idle()

@@ -27,7 +27,10 @@ def pictures(found: Results) -> Iterator[tuple[str, str]]:
     yield "bench-runs.svg", bars("Runs per second (longer is better)", _bars(found))
     yield "bench-payload.svg", lines(
         "Runs per second by size of the payload, one at a time", "bytes of payload", "runs/s",
-        [Line(name, _points(found.get("payload", {}), side)) for name, side in ((KEEP, "keep"), (DBOS, "dbos"))],
+        [
+            Line(f"{name}, {use}", _points(shapes.get("text", {}), side))
+            for use, shapes in found.get("payload", {}).items() for name, side in ((KEEP, "keep"), (DBOS, "dbos"))
+        ],
     )
     for part, words in (("events", "events already in the file"), ("workflows", "workflows, all but one idle")):
         title = f"Runs per second by number of {words.split(',')[0].replace(' already', '')}"

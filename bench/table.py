@@ -37,6 +37,11 @@ _OF_RUNS = {
     "fsyncs_per_run": ("fsyncs per run", "{:.2f}"), "bytes_per_run": ("bytes on disk per run", "{:,.0f}"),
     "peak_mb": ("peak memory, MiB", "{:,.0f}"), "pss_mb": ("memory, shared pages once, MiB", "{:,.0f}"),
 }
+_SHAPES = {"text": "one string", "objects": "small objects"}
+_USES = {
+    "untouched": "untouched", "read": "read in mutate", "whole": "all of it read in mutate",
+    "returned": "read and returned by prepare",
+}
 _AT_ONCE = {"one": "one at a time", "many": f"{MANY} at a time", "most": f"{MOST} at a time"}
 
 
@@ -105,8 +110,11 @@ def _starts(found: Results) -> Iterator[Row]:
 
 
 def _payload(found: Results) -> Iterator[Row]:
-    for size, sides in found.get("payload", {}).items():
-        yield from pair(f"runs/s, payload {int(size):,} bytes", sides, "runs_per_s", "{:,.1f}")
+    for use, shapes in found.get("payload", {}).items():
+        for shape, sizes in shapes.items():
+            for size, sides in sizes.items():
+                what = f"runs/s, payload {int(size):,} bytes, {_SHAPES[shape]}, {_USES[use]}"
+                yield from pair(what, sides, "runs_per_s", "{:,.1f}")
 
 
 def _growth(found: Results, part: str, words: str) -> Iterator[Row]:

@@ -16,10 +16,20 @@ from typing import Any
 Figures = dict[str, Any]
 
 
-def mail(number: int, size: int = 0) -> dict[str, str]:
-    """The event: a small mail, or one whose body has so many bytes."""
+def mail(number: int, size: int = 0, shape: str = "text") -> dict[str, Any]:
+    """The event: a small mail, or one with so many more bytes, as one text or as objects of a hundred bytes."""
     small = {"id": f"m{number}", "from": f"a{number}@example.com", "subject": f"Invoice {number}"}
-    return small | {"body": "x" * size} if size else small
+    if not size:
+        return small
+    return small | ({"body": "x" * size} if shape == "text" else {"rows": [row(n) for n in range(max(1, size // 100))]})
+
+
+def row(number: int) -> dict[str, Any]:
+    """A hundred bytes of JSON."""
+    return {
+        "id": f"r{number:07}", "name": f"Position {number:07}", "amount": number, "price": number + 0.25,
+        "paid": number % 2 == 0, "note": "n" * 5,
+    }
 
 
 def percentiles(took_ms: list[float]) -> Figures:

@@ -15,7 +15,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from ..connectors.base import Call, OperationSpec, Page, Verdict
 from ..model.clock import SystemClock
-from ..model.codec import Json, encode
+from ..model.codec import Json, encode, text_of
 from ..model.errors import (
     ConnectorBroke,
     ConnectorError,
@@ -31,6 +31,7 @@ from ..model.errors import (
 from ..model.light import light
 from ..model.records import Run
 from ..runtime.base import Reply
+from ..runtime.pieces import in_pieces
 from .failure import as_fault
 
 
@@ -106,8 +107,10 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
         raise as_fault(error, name) from error
     answer = task.result()
     if isinstance(answer, Page):
-        return Reply.of(list(answer), cast("dict[str, Json]", dict(answer.fields)))
-    return Reply.of(answer)
+        text, cuts = in_pieces(list(answer))
+        return Reply(text, text_of(cast("dict[str, Json]", dict(answer.fields))), cuts=cuts)
+    text, cuts = in_pieces(answer)
+    return Reply(text, cuts=cuts)
 
 
 async def _in_time(task: asyncio.Task[T], over: asyncio.Future[None], seconds: float) -> bool:

@@ -26,6 +26,11 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 64
+#: Values of one depth: a list that contains itself twice would grow without end; and those that are judged one by one.
+_LEVEL_MAX, _MANY = 1 << 22, 256
+#: `orjson` writes 254 levels and no more (a test holds it to that): with so many around, it refuses what is too deep.
+_LEVELS_MORE = 254 - DEPTH_MAX
+_KINDS = frozenset({str, int, float, bool, type(None), list, dict})
 _SHOWN_MAX = 60
 
 
@@ -43,9 +48,8 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
     if bytes_max is not None:
         check_size(text, what, bytes_max)
     try:
-        # A text that is written again as it was has no key twice, and no number that was changed in reading.
         value = orjson.loads(text)
-        if _exact(value) == (text.encode() if isinstance(text, str) else text):
+        if _reads_back(value, text.encode() if isinstance(text, str) else text):
             return value  # type: ignore[no-any-return]
     except ValueError:
         pass  # it is said below, with its place
@@ -69,8 +73,8 @@ def is_exact(value: object) -> bool:
 
 
 def text_of(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
-    """The text of a value that `decode` or `stored` gave: it was checked then, and only its size is new."""
-    data = _exact(value)
+    """The text of a value that `decode`, `stored` or `clean` gave: it was checked then, and only its size is new."""
+    data = _exact(value, checked=True)
     text = data.decode() if data is not None else "".join(_write(value, 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)
@@ -156,21 +160,47 @@ def _read(decoder: json.JSONDecoder, text: str) -> Json:
     return value if end == len(text) else decoder.decode(text)  # type: ignore[no-any-return]
 
 
-def _exact(value: object, option: int = 0) -> bytes | None:
+def _exact(value: object, option: int = 0, *, checked: bool = False) -> bytes | None:
     """The text of a value that `orjson` writes as the strict way would; None: the strict way has to look at it.
 
-    `orjson` itself refuses lone surrogates, keys that are no plain strings and integers beyond ±(2^53−1).
+    `orjson` itself refuses lone surrogates, keys that are no plain strings and integers beyond ±(2^53−1). Of a value
+    that was checked before only the form of its numbers is in doubt; if there are many, its text shows that sooner.
     """
-    if type(value) is not str and not _is_plain(value):
+    plain = type(value) is str or _is_plain(value, _MANY if checked else _LEVEL_MAX)
+    if plain is False:
         return None
     try:
-        return orjson.dumps(value, option=_STRICT | option)
+        data = orjson.dumps(value, option=_STRICT | option)
     except TypeError:
         return None
+    return data if plain or (checked and not _has_odd_numbers(data)) or _is_plain(value) else None
 
 
-def _is_plain(value: object) -> bool:
-    """Whether there are only JSON's own types, not too deep, and no number that `orjson` would write in another way.
+def _reads_back(value: object, data: bytes) -> bool:
+    """Whether the text from which `orjson` read a value is its exact text: then no key stands twice in it, and no
+    number was changed in reading. If there are many values, their depth and form are judged by the text."""
+    plain, levels = _is_plain(value, _MANY), 0
+    if plain is None and _has_odd_numbers(data):
+        plain = _is_plain(value)
+    elif plain is None:
+        plain, levels = True, _LEVELS_MORE
+    for _ in range(levels):
+        value = [value]
+    try:
+        written = orjson.dumps(value, option=_STRICT)
+    except TypeError:
+        return False  # it may be too deep
+    return plain is True and written[levels : len(written) - levels] == data
+
+
+def _has_odd_numbers(data: bytes) -> bool:
+    """Whether a text of `orjson` may contain whole floats, or numbers that it or Python writes with an exponent."""
+    return b".0" in data or (b"-" in data and b"e-" in data) or (b"+" in data and b"e+" in data)
+
+
+def _is_plain(value: object, most: int = _LEVEL_MAX) -> bool | None:
+    """Whether there are only JSON's own types, not too deep, and no number that `orjson` would write in another way;
+    None if there are more than `most` values of one depth.
 
     It looks at all values of one depth together, which takes half as long as one by one."""
     level = [value]
@@ -188,8 +218,8 @@ def _is_plain(value: object) -> bool:
             inner += [each.values() for each in level if type(each) is dict]
         if not inner:
             return True
-        if sum(map(len, inner)) > _LEVEL_MAX:
-            return False
+        if sum(map(len, inner)) > most:
+            return None
         level = list(chain.from_iterable(inner))
     return False
 
@@ -270,9 +300,6 @@ _write_sorted: Callable[[object, int], Iterable[str]] = c_make_encoder(
     None, _unknown, encode_basestring, None, ":", ",", True, False, False,
 )
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_integer)
-_KINDS = frozenset({str, int, float, bool, type(None), list, dict})
-#: Values of one depth. A list that contains itself twice would grow without end.
-_LEVEL_MAX = 1 << 22
 _STRICT = (
     orjson.OPT_STRICT_INTEGER | orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
     | orjson.OPT_PASSTHROUGH_DATETIME

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import orjson
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from keepai.model import codec
@@ -404,7 +404,8 @@ def outcome(act: Callable[[], object]) -> tuple[str, str]:
 def strictly(act: Callable[[], object]) -> tuple[str, str]:
     """What comes of it when nothing goes the fast way."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(codec, "_exact", lambda value, option=0: None)
+        patched.setattr(codec, "_exact", lambda value, option=0, checked=False: None)
+        patched.setattr(codec, "_reads_back", lambda value, data: False)
         return outcome(act)
 
 
@@ -449,6 +450,44 @@ def test_what_is_read_fast_is_what_is_read_strictly(parts: list[str], around: st
     assert outcome(lambda: codec.decode(text, what="it")) == strictly(lambda: codec.decode(text, what="it"))
     data = text.encode("utf-8", "surrogatepass")
     assert outcome(lambda: codec.decode(data, what="it")) == strictly(lambda: codec.decode(data, what="it"))
+
+
+@given(st.lists(_PARTS, min_size=1, max_size=3), _AROUND, st.sampled_from(["pad", "numbers"]))
+@example(["[" * 63 + "]" * 63], "[{}]", "pad")
+@example(["[" * 62 + "1" + "]" * 62], "[{}]", "pad")
+@example(["[" * 62 + "{}" + "]" * 62], "[{}]", "pad")
+@example(["[" * 64 + "1" + "]" * 64], "{}", "pad")
+@example(["[" * 64 + "]" * 64], "{}", "pad")
+@example(["1e+16"], "[{}]", "pad")
+@example(["1e+22"], "[{}]", "pad")
+@example(["1e16"], "[{}]", "pad")
+@example(["1.0"], "[{}]", "pad")
+@example(["9007199254740992"], "[{}]", "pad")
+@example(["9007199254740993.5"], "[{}]", "pad")
+@example(["-0"], "[{}]", "pad")
+@example(["1e-7"], "[{}]", "pad")
+@example(["0.00001"], "[{}]", "pad")
+@example(['{"a":1,"a":1}'], "[{}]", "pad")
+@settings(deadline=None)
+def test_a_long_text_is_read_as_strictly_as_a_short_one(parts: list[str], around: str, more: str) -> None:
+    values: list[object] = [0.25, 1] if more == "numbers" else ["x"]
+    padding = json.dumps(values * 1000, separators=(",", ":"))
+    text = f'[{around.replace("{}", ",".join(parts))},{padding}]'
+    found = outcome(lambda: codec.decode(text, what="it"))
+    assert found == strictly(lambda: codec.decode(text, what="it"))
+    if found[0] == "value":
+        kept = codec.decode(text)
+        assert outcome(lambda: codec.text_of(kept)) == strictly(lambda: codec.text_of(kept))
+
+
+def test_orjson_writes_as_many_levels_as_the_codec_relies_on() -> None:
+    for leaf in (1, [1], {"a": 1}):
+        deep: object = leaf
+        for _ in range(254 - (leaf != 1)):
+            deep = [deep]
+        orjson.dumps(deep)
+        with pytest.raises(TypeError):
+            orjson.dumps([deep])
 
 
 @pytest.mark.parametrize("value", [

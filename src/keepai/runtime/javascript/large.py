@@ -42,17 +42,20 @@ class Values:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._read: dict[int, object] = {}  # what a text says, if it was read to find it
 
     def shown(self, text: str, cuts: Sequence[Cut] = ()) -> tuple[str, list[Place]]:
         """The text without its large values, and where they belong; `cuts` says where some of them are in the text."""
         places: list[Place] = []
         if cuts:
             text, places = self._cut(text, cuts)
-        return self._split(text, places) if len(text) > LARGE else (text, places)
+        return self._split(text, orjson.loads(text), places) if len(text) > LARGE else (text, places)
 
     def fetch(self, number: int) -> str:
         """The value with this number, as `reply_text` writes it: its own large members are left out again."""
-        return reply_text(*self.shown(self._text(number)))
+        text = self._text(number)
+        shown = self._split(text, self._read[number], []) if number in self._read else self.shown(text)
+        return reply_text(*shown)
 
     def whole(self, text: str) -> str:
         """A text of the script's with every reference replaced by its value."""
@@ -73,9 +76,8 @@ class Values:
         places = [Place(list(path[:-1]), [path[-1], self._keep(text[start:end])]) for path, start, end in cuts]
         return left_out(text, cuts), places
 
-    def _split(self, text: str, places: list[Place]) -> tuple[str, list[Place]]:
+    def _split(self, text: str, value: object, places: list[Place]) -> tuple[str, list[Place]]:
         """Leave out the large members of an object or array too, but for those in which something is left out."""
-        value = orjson.loads(text)
         if type(value) is dict:
             names = [orjson.dumps(key).decode() + ":" for key in value]
             parts = self._without(value, value.values(), places)
@@ -93,6 +95,7 @@ class Values:
             part = orjson.dumps(value).decode()
             if len(part) > LARGE and key not in inner:
                 here.left += [key, self._keep(part)]
+                self._read[len(self._texts) - 1] = value
                 part = "null"
             parts.append(part)
         if here.left and here not in places:
