@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 import keepai.model
 from keepai.connectors import make
 from keepai.connectors.base import Call, Connector, OperationSpec
+from keepai.testing import kill_self_at
 
 SOURCE = Path(keepai.model.__file__).parents[2]
 CHILD = Path(__file__).parent / "child.py"
@@ -115,6 +117,18 @@ CASES = [
         make_workbook_with_row,
     ),
 ]
+
+
+def dies(case: Case, place: Path, point: str) -> bool:
+    """Make the call in a fork, which is killed at `point`; one test shows that a new process makes no difference."""
+    child = os.fork()
+    if child == 0:
+        try:
+            kill_self_at(point)
+            asyncio.run(case.spec(place).invoke(case.params, call()))
+        finally:
+            os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def run_child(

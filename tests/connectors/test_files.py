@@ -21,8 +21,8 @@ from keepai.connectors.files import changes, journal
 from keepai.connectors.files.paths import digest
 from keepai.model import points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, RuleBroken, Transient
-from keepai.testing import CrashAt, Crashed, kill_self_at
-from tests.connectors.cases import Case, call, run_child
+from keepai.testing import CrashAt, Crashed
+from tests.connectors.cases import Case, call, dies, run_child
 from tests.connectors.file_cases import CASES
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.operation} {case.params}")
@@ -81,7 +81,7 @@ def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
 ) -> None:
     place = tmp_path / "place"
     case.setup(place)
-    died = _dies(case, place, point)
+    died = dies(case, place, point)
     assert died
     happened = case.points.index(point) >= case.points.index(case.visible)
     verdict = asyncio.run(case.spec(place).reconcile(case.params, call()))
@@ -92,18 +92,6 @@ def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
     assert strangers(place) == []
     assert not happened or again == verdict.result
     assert not (place / "old.txt").exists() or case.operation != "move"
-
-
-def _dies(case: Case, place: Path, point: str) -> bool:
-    """The same in a fork, which is killed; one case in a process of its own shows that it makes no difference."""
-    child = os.fork()
-    if child == 0:
-        try:
-            kill_self_at(point)
-            asyncio.run(case.spec(place).invoke(case.params, call()))
-        finally:
-            os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_a_new_process_that_dies_is_the_same_as_a_fork(tmp_path: Path) -> None:

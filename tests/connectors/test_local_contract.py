@@ -15,7 +15,7 @@ from keepai.connectors.local import files, mail, sheets
 from keepai.model import points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from keepai.testing import CrashAt, Crashed
-from tests.connectors.cases import CASES, Case, call, files_in, run_child
+from tests.connectors.cases import CASES, Case, call, dies, files_in
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 each_point = pytest.mark.parametrize(
@@ -53,8 +53,7 @@ async def test_another_key_is_not_found(case: Case, place: Path) -> None:
 def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
     case: Case, point: str, place: Path
 ) -> None:
-    died = run_child(case, place, crash_at=point)
-    assert died.returncode == -9, died.stderr
+    assert dies(case, place, point)
     happened = case.points.index(point) >= case.points.index(case.visible)
     verdict = asyncio.run(case.spec(place).reconcile(case.params, call()))
     assert verdict.status == ("applied" if happened else "failed")
@@ -63,9 +62,8 @@ def test_a_process_killed_at_any_point_leaves_a_truth_that_reconcile_tells(
 
 @each_point
 def test_after_a_crash_the_next_send_leaves_exactly_one_effect(case: Case, point: str, place: Path) -> None:
-    run_child(case, place, crash_at=point)
-    again = run_child(case, place)
-    assert again.returncode == 0, again.stderr
+    assert dies(case, place, point)
+    asyncio.run(case.spec(place).invoke(case.params, call()))
     assert case.effects(place) == 1
     assert asyncio.run(case.spec(place).reconcile(case.params, call())).status == "applied"
 
