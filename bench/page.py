@@ -24,28 +24,30 @@ from keep_side import SCRIPT, Sheets
 
 from keepai import Connector, Keep, Page, read
 from keepai.config import Settings
+from keepai.model.ids import text_of
 from keepai.views.web.server import Web
 
 _COPIES = """
   with recursive n (k) as (select 1 union all select k + 1 from n where k < {count})
   insert into {table} ({columns}) select {values} from n, (select * from {table} where {where} limit 1) as t
 """
-#: Table → which row is copied, and what is different in the copy number k.
+#: Table → which row is copied, and what is different in the copy number k; an id ends in the four bits of its kind.
 _TABLES: dict[str, tuple[str, dict[str, str]]] = {
     "input": ("source = 'mail'", {
-        "seq": "1000000 + k * 5", "id": "'inp_x' || k", "external_id": "'x' || k",
+        "seq": "1000000 + k * 5", "id": "k * 16 + 5", "external_id": "'x' || k",
         "title": "'Mail of person ' || (k % 977) || ': invoice ' || k", "created_at": "t.created_at + k * 100"}),
     "event": ("topic = 'mail.received' and status = 'consumed'", {
-        "seq": "1000001 + k * 5", "id": "'evt_x' || k", "message_id": "'x' || k",
+        "seq": "1000001 + k * 5", "id": "k * 16 + 4", "message_id": "'x' || k",
         "created_at": "t.created_at + k * 100"}),
-    "event_cause": ("1", {"event_id": "'evt_x' || k", "input_id": "'inp_x' || k"}),
+    "event_cause": ("1", {"event_id": "k * 16 + 4", "input_id": "k * 16 + 5"}),
     "run": ("kind = 'consumer' and status = 'committed' and outcome is not null", {
-        "seq": "1000002 + k * 10", "id": "'run_x' || k", "lineage": "'run_x' || k",
+        "seq": "1000002 + k * 10", "id": "k * 16 + 3", "lineage": "k * 16 + 3",
         "created_at": "t.created_at + k * 200"}),
-    "reservation": ("1", {"run_id": "'run_x' || k", "event_id": "'evt_x' || (k * 2)", "message_id": "'x' || (k * 2)"}),
+    "reservation": ("1", {"run_id": "k * 16 + 3", "event_id": "k * 32 + 4", "message_id": "'x' || (k * 2)"}),
     "mutation": ("status = 'applied'", {
-        "seq": "1000003 + k * 10", "id": "'mut_x' || k", "run_id": "'run_x' || k", "lineage": "'run_x' || k",
-        "mutation_key": "'key ' || k", "idempotency_key": "'key ' || k", "created_at": "t.created_at + k * 200"}),
+        "seq": "1000003 + k * 10", "id": "k * 16 + 6", "run_id": "k * 16 + 3", "lineage": "k * 16 + 3",
+        "mutation_key": "cast('key ' || k as blob)", "idempotency_key": "'key ' || k",
+        "created_at": "t.created_at + k * 200"}),
 }
 _HALF = ("run", "reservation", "mutation")
 
@@ -71,7 +73,7 @@ def addresses(wf: str, run: str) -> list[str]:
     lists = [f"/workflows/{wf}/{name}" for name in ("inputs", "outputs", "runs")]
     found = ["/", *lists, *(f"{each}?before=1400000" for each in lists), f"{lists[0]}?status=pending",
              f"{lists[0]}?text=invoice+7", f"{lists[0]}?text=nowhere", f"{lists[1]}?status=failed", "/needs-you"]
-    things = ["/inputs/inp_x42", "/outputs/mut_x42", f"/runs/{run}"]
+    things = [f"/inputs/{text_of(42 * 16 + 5)}", f"/outputs/{text_of(42 * 16 + 6)}", f"/runs/{run}"]
     return [*found, *things, f"/workflows/{wf}", f"/workflows/{wf}/events"]
 
 

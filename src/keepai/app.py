@@ -23,7 +23,7 @@ from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
 from .ledger.opening import open_ledger
-from .model.clock import Clock, Ids, SystemClock
+from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
@@ -61,7 +61,7 @@ class Keep:
             ledger=ledger,
             runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
-            policy=self._policy, clock=self._clock, ids=Ids(self._clock), repair=self._repair, redactor=redactor,
+            policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
             closures=Closures(self._clock.steady_ms()),
         )
         if redactor is not None:

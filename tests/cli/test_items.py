@@ -162,7 +162,7 @@ def test_show_of_an_item_tells_who_acted_on_it(left: Place) -> None:
 def test_an_unknown_item_says_where_they_are_listed(sorted_: Place) -> None:
     lists = "There is no item itm_zzz. `keep items WORKFLOW` lists them."
     assert lists in sorted_.type("show", "itm_zzz", code=1).stderr
-    assert "could be 2 items: itm_" in sorted_.type("why", "itm_0", code=1).stderr
+    assert "could be 2 items: itm_" in sorted_.type("why", "itm_", code=1).stderr
 
 
 def test_a_routines_run_lists_what_it_worked_on(failed: Place) -> None:

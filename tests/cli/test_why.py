@@ -97,7 +97,7 @@ def test_why_knows_a_workflow_by_its_name_and_a_question_by_its_id(unknown: Plac
     assert unknown.type("why", "blind").stdout.startswith("workflow wf_")
     [question] = unknown.json("todo", code=4)
     assert unknown.json("why", question["id"])["id"] == question["run_id"]
-    assert unknown.json("why", question["id"][:-3])["id"] == question["run_id"]
+    assert unknown.json("why", question["id"][:-2])["id"] == question["run_id"]
 
 
 @pytest.mark.parametrize(("typed", "told"), [

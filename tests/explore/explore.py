@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from keepai.model.errors import Conflict
+from keepai.model.ids import text_of
 from keepai.model.states import IllegalMove, Status
 from tests.explore.machine import (
     APPROVAL_ACTS,
@@ -282,7 +283,7 @@ class Explorer:
             for act in acts if old else ():
                 with machine.attempt(moment):
                     try:
-                        await machine.act(act, str(old[0]))
+                        await machine.act(act, text_of(old[0]))
                     except NOT_NOW:
                         continue
                 raise self._fail("I31", f"{act} on an old {table} was accepted", ("act", act, "stale"))

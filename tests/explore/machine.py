@@ -46,6 +46,7 @@ from keepai.ledger.transitions.events import Publication
 from keepai.ledger.transitions.workflows import Version
 from keepai.model.clock import Ids
 from keepai.model.errors import NotFound, Refused, ScriptThrew
+from keepai.model.ids import text_of
 from keepai.model.operations import Kind, Step
 from keepai.model.permissions import grant_of
 from keepai.model.records import Mutation, Run
@@ -235,7 +236,7 @@ class Script:
         return None
 
 
-WF = "wf_explored"
+WF = "wf_000000000001"
 
 #: What a call may come back with → the answer as `outside` reads it.
 RAISED: dict[str, Exception] = {
@@ -304,13 +305,14 @@ class Machine:
         for (name,) in self.connection.execute("select name from sqlite_schema where type = 'trigger'").fetchall():
             if name.endswith(("_stays", "_first", "_born", "_moved")):
                 self.connection.execute(f"drop trigger {name}")
-        self.tx = Transaction(self.connection, Ids(self.clock), "", 0)
+        ids = Ids(self.clock)
+        self.tx = Transaction(self.connection, ids, "", 0)
         self.ledger = Memory(self.connection, self.tx)
         self.connector: Any = (Keyed if setting.honours_keys else Outside if setting.can_reconcile else Blind)()
         self.script = Script(self.tx, setting.foreseen)
         self.parts = Parts(
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
-            surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=Ids(self.clock),
+            surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=ids,
             closures=Closures(self.clock.steady_ms()),
         )
         self.host = Host(self.parts, Teller(self.parts, (), None))  # nobody is told
@@ -401,12 +403,12 @@ class Machine:
 
     def last_mutation(self) -> Mutation | None:
         row = self.connection.execute("select id from mutation order by seq desc limit 1").fetchone()
-        found = self.tx.one("mutation_by_id", mutation_id=row[0]) if row else None
+        found = self.tx.one("mutation_by_id", mutation_id=text_of(row[0])) if row else None
         return mutation_record(found) if found else None
 
     def last_id(self, table: str) -> str:
         row = self.connection.execute(f"select id from {table} order by seq desc limit 1").fetchone()
-        return str(row[0]) if row else "none"
+        return text_of(row[0]) if row else "none"
 
     # -- steps ---------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepai.engine.outcome import SKIPPED, applied
+from keepai.ledger import conversion
 from keepai.model.states import MUTATION, PHASE, STATUS
 from tests.explore.machine import UNIT_S, WF, Machine
 
@@ -61,7 +62,11 @@ def _all(machine: Machine, table: str) -> list[Row]:
         described = machine.connection.execute(f"pragma table_info({table})")
         names = _COLUMNS[table] = [str(column[1]) for column in described]
     rows = machine.connection.execute(f"select * from {table} order by seq").fetchall()
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    found = [dict(zip(names, row, strict=True)) for row in rows]
+    for name, outer in conversion.columns(names):
+        for row in found:
+            row[name] = outer(row[name])
+    return found
 
 
 # -- the state as a small tuple ----------------------------------------------------------------------------

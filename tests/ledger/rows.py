@@ -11,6 +11,7 @@ from typing import Any
 import apsw
 
 from keepai.ledger.base import Tx
+from keepai.ledger.conversion import IDS
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent
@@ -93,6 +94,7 @@ def scalar(connection: apsw.Connection, text: str, *values: Any) -> Any:
 def insert(connection: apsw.Connection, table: str, **values: object) -> str:
     """Insert one row; what is not given is filled with something that fits."""
     row = {**_defaults(connection, table, next(_numbers)), **values}
+    row.update({name: NAMED.get(row[name], row[name]) for name in IDS & row.keys()})
     names = ", ".join(row)
     connection.execute(f"insert into {table} ({names}) values ({', '.join(':' + name for name in row)})", row)
     return str(row["id"])
@@ -105,21 +107,22 @@ def _defaults(connection: apsw.Connection, table: str, number: int) -> dict[str,
 def _filled(connection: apsw.Connection, table: str, number: int) -> dict[str, object]:
     """Something in every column that must have something."""
     columns = connection.execute(f"pragma table_info({table})")
-    needed = [(name, kind) for _, name, kind, required, default, _ in columns if required and default is None]
+    needed = [(name, kind.lower()) for _, name, kind, required, default, _ in columns if required and default is None]
     row: dict[str, object] = {name: number if kind == "integer" else f"{table}-{number}" for name, kind in needed}
     return {**row, **{name: wanted for name, wanted in _REFERRED if name in row}}
 
 
-#: What rows refer to where nothing else is said.
+#: What rows refer to where nothing else is said, and the ids that stand for these names.
+NAMED: dict[object, int] = {"wf": 1, "run": 2, "inp": 3, "itm": 4, "hst": 5}
 _REFERRED = (("workflow_id", "wf"), ("run_id", "run"), ("input_id", "inp"), ("item_id", "itm"))
 
 
 def _known(number: int) -> dict[str, dict[str, object]]:
     times: dict[str, object] = {"created_at": 1, "updated_at": 1}
-    keyed = {"workflow_id": "wf", "seq": number, "id": f"row-{number}", **times}
+    keyed = {"workflow_id": "wf", "seq": number, "id": 1_000 + number, **times}
     return {
         "workflow": {
-            "id": f"wf-{number}", "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times,
+            "id": 1_000 + number, "name": f"name-{number}", "status": "active", "major": 1, "minor": 0, **times,
         },
         "input": {
             **keyed, "source": "gmail", "type": "email", "external_id": str(number), "title": "t", "status": "active",

@@ -35,7 +35,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
     with raw(path) as connection:
         insert(connection, "workflow", id="wf", name="wf")
         insert(connection, "run", id="run", seq=0)
-        connection.execute("update run set status = 'crashed' where id = 'run'")
+        connection.execute("update run set status = 'crashed'")
         insert(connection, "input", id="inp")
         yield connection
 

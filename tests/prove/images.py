@@ -24,6 +24,7 @@ import apsw
 from keepai.ledger.sqlite.migrate import migrations
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.model.errors import KeepError
+from keepai.model.ids import text_of
 from keepai.model.states import MACHINES
 from keepai.testing import ManualClock
 from tests.crashes.invariants import violations
@@ -322,6 +323,6 @@ def look_at(path: Path) -> Look:
             return Look(tuple(broken), whole, finished=False)
         return Look(
             tuple(violations(path)), whole, True, rows_of(file, without="host"),
-            dict(file.execute("select id, status from mutation")),
+            {text_of(id): status for id, status in file.execute("select id, status from mutation")},
             frozenset(subject for (subject,) in file.execute("select subject from action")),
         )

@@ -26,6 +26,7 @@ from keepai.ledger.transitions.mutations import Doubt
 from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Prepared, Stop
 from keepai.model.clock import Ids
 from keepai.model.errors import Refused
+from keepai.model.ids import KINDS, text_of
 from keepai.model.permissions import Grant, Mode
 from keepai.model.records import Mutation, Run
 from keepai.model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
@@ -157,7 +158,7 @@ def small_log(ledger: SqliteLedger, pages: int = LOG_PAGES) -> None:
 def seeded_ids(rng: Random) -> Iterator[None]:
     """Ids by the seed, so that the same seed does the same work."""
     def new(ids: Ids, prefix: str) -> str:
-        return f"{prefix}_{rng.getrandbits(100):023x}"
+        return text_of(rng.getrandbits(59) << 4 | KINDS[prefix][0])
 
     with patch.object(Ids, "new", new):
         yield

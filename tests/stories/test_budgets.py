@@ -12,6 +12,7 @@ import pytest
 from keepai import Policy, Transient
 from keepai.engine.trace import Trace
 from keepai.ledger.transitions import sizes
+from keepai.model.ids import number_of
 from keepai.model.operations import Step
 from keepai.model.records import Kept
 from keepai.testing import ManualClock
@@ -149,7 +150,7 @@ async def lines(story: Story, run_id: str) -> Any:
 
 def trace_rows(story: Story, run_id: str) -> list[dict[str, Any]]:
     rows = story.keep.parts.ledger._reader.execute(  # type: ignore[attr-defined]
-        "select kind, answer from trace where run_id = ? order by position", (run_id,))
+        "select kind, answer from trace where run_id = ? order by position", (number_of(run_id),))
     return [{"kind": kind, "answer": answer} for kind, answer in rows]
 
 

@@ -96,7 +96,7 @@ class Maker:
         if phase is Phase.EXECUTING:
             return await self._begin("poll", "producer", phase)
         poll = await self._begin("poll", "producer", Phase.EXECUTING)
-        told = Registration("inp_1" + self._wf, "feed", "item", "a", "Item a")
+        told = Registration(self._ledger.ids.new("inp"), "feed", "item", "a", "Item a")
         events = [Publication("in", "a", "1", (told.input_id,))]
         await self._ledger.write(runs.commit_producer, poll, [told], events, None, self._now + 300_000, [])
         run = await self._begin("act", "consumer", Phase.PREPARING)

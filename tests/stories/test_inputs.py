@@ -373,14 +373,15 @@ async def test_the_status_of_twenty_thousand_inputs_is_there_at_once(tmp_path: P
         await story.run()
         run, write = await story.last(wf, "poll"), story.keep.parts.ledger.write
         numbers = range(20_000)
+        known = [story.keep.parts.ids.new("inp") for _ in numbers]
         await write(events.register, wf, run.id, [
-            Registration(f"inp_{n}", "feed", "item", str(n), f"Item {n}") for n in numbers
+            Registration(known[n], "feed", "item", str(n), f"Item {n}") for n in numbers
         ])
-        await write(events.publish, wf, run.id, [Publication("in", str(n), "1", (f"inp_{n}",)) for n in numbers])
+        await write(events.publish, wf, run.id, [Publication("in", str(n), "1", (known[n],)) for n in numbers])
         await story.run()
         started = time.process_time()  # what it costs, however busy the machine is
         everything = await story.keep.inputs(wf)
-        one = await story.keep.input("inp_19999")
+        one = await story.keep.input(known[-1])
         whole = await story.workflow(wf)
         took = time.process_time() - started
         assert Counter(i.status for i in everything) == {"pending": 19_500, "done": 500}

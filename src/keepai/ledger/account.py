@@ -92,7 +92,7 @@ def append(tx: Tx, told: Told, before: Head) -> Head:
     made = Head(seq, chain(before.chain, seq, tx.now, text))
     tx.run("account_insert", seq=seq, at=tx.now, told=text, chain=made.chain)
     tx.many("account_subject_insert", [
-        {"subject": subject, "entry": seq} for subject in dict.fromkeys(subject for _, subject, _ in told.moves)])
+        {"subject_id": subject, "entry": seq} for subject in dict.fromkeys(subject for _, subject, _ in told.moves)])
     return made
 
 
@@ -130,7 +130,7 @@ def walk(read: Reader, first: int = 1) -> Iterator[Row]:
 
 def of_subject(read: Reader, workflow_id: str, subject: str) -> list[Row]:
     """Everything that the account tells of one subject in its order, but the acts of people."""
-    entries = read.all("account_of_subject", subject=subject)
+    entries = read.all("account_of_subject", subject_id=subject)
     return [move for entry in entries for move in moves(entry)
             if (move["workflow_id"], move["subject"]) == (workflow_id, subject) and move["machine"] != "act"]
 
@@ -139,7 +139,7 @@ def last_of(
     read: Reader, workflow_id: str, subject: str, *, but: Collection[str] = (), only: str | None = None,
 ) -> Row | None:
     """The newest that it tells of one subject, acts too: of one machine (`only`), or but for some."""
-    with closing(read.each("account_of_subject_newest", subject=subject)) as entries:
+    with closing(read.each("account_of_subject_newest", subject_id=subject)) as entries:
         for entry in entries:
             for move in reversed(list(moves(entry))):
                 if (move["workflow_id"], move["subject"]) == (workflow_id, subject) and (

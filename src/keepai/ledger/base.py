@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from ..model.clock import Ids
+
 T = TypeVar("T")
 Row = Mapping[str, Any]
 
@@ -116,6 +118,7 @@ class Ledger(Protocol):
 
     host: str
     epoch: int
+    ids: Ids  # makes every id that is to stand in it
     lock_fd: int | None  # holds the host's lock in every process that has it
     accepted: bool  # a person accepted it although it is older than it was, or another
     behind: Behind | None  # if it is older

@@ -1,16 +1,15 @@
-"""The only source of time, of randomness for ids, and of ids."""
+"""The only source of time, and of new ids (model/ids.py says what an id is)."""
 
 from __future__ import annotations
 
 import os
 import time
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Protocol
 
+from .ids import CHANCE_BITS, KIND_BITS, KINDS, MS_BITS, number_of, text_of
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
-_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 
 
 class Clock(Protocol):
@@ -38,29 +37,32 @@ class SystemClock:
 _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
+_STEP = 1025  # more than two digits count: an id is still known by its beginning without these
+
+
 class Ids:
-    """Makes prefixed ids that sort by time and are unique over hosts."""
+    """Makes the ids of one ledger; each is higher than all that it made before.
+
+    What makes them unique: in a ledger, a host begins behind the newest id that is there, and each further id is
+    higher, also if the clock stands still or is set back. Between ledgers, the first id of a millisecond gets 16 bits
+    of chance, and the others follow it; very many in a row run ahead of the clock. Two hosts that write to one ledger
+    at the same time can make the same id only in the same millisecond and by the same chance; the primary key then
+    refuses the second."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._clock, self._last = clock, 0  # the last id, without the bits of its kind
+
+    def go_on_from(self, newest: str) -> None:
+        """Make only ids that are higher than this one."""
+        self._last = max(self._last, (number_of(newest) or 0) >> KIND_BITS)
 
     def new(self, prefix: str) -> str:
-        """A fresh id: `run_` + 10 characters of time + 13 of chance; every row of the ledger has one."""
-        chance, pairs = int.from_bytes(os.urandom(8), "big"), _PAIRS
-        return (
-            f"{prefix}_{_ten(self._clock.now_ms())}{_ALPHABET[chance >> 60]}{pairs[chance >> 50 & 1023]}"
-            f"{pairs[chance >> 40 & 1023]}{pairs[chance >> 30 & 1023]}{pairs[chance >> 20 & 1023]}"
-            f"{pairs[chance >> 10 & 1023]}{pairs[chance & 1023]}"
-        )
-
-
-@lru_cache(maxsize=8)
-def _ten(value: int) -> str:
-    """The last ten digits of a number, two at a time. Rows that are written together share their millisecond."""
-    return (
-        f"{_PAIRS[value >> 40 & 1023]}{_PAIRS[value >> 30 & 1023]}{_PAIRS[value >> 20 & 1023]}"
-        f"{_PAIRS[value >> 10 & 1023]}{_PAIRS[value & 1023]}"
-    )
+        """A fresh id of the kind that has this prefix."""
+        kind, made, ms = KINDS[prefix][0], self._last + _STEP, self._clock.now_ms()
+        if made >> CHANCE_BITS < ms < 1 << MS_BITS:  # a clock that is out of its mind is not followed
+            made = ms << CHANCE_BITS | int.from_bytes(os.urandom(2), "big")
+        self._last = made
+        return text_of(made << KIND_BITS | kind)
 
 
 def iso(ms: int) -> str:

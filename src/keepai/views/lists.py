@@ -43,6 +43,7 @@ class Wanted:
         text = self.text or None
         return {
             "since": self.since_ms, "text": text, "upper": text and text.upper(), "lower": text and text.lower(),
+            "text_id": text,
             "before": _END if self.before is None else self.before, "status": self.status,
         }
 

@@ -9,6 +9,7 @@ from keepai.ledger.account import walk
 from keepai.ledger.base import Reader
 from keepai.ledger.invariants import check_invariants
 from keepai.ledger.sqlite.connection import Statements
+from keepai.model.ids import text_of
 from tests.crashes.invariants import broken
 from tests.prove.simulate.schedule import POLICY, World, is_checked
 
@@ -67,9 +68,9 @@ def _effects(world: World, read: Reader) -> None:
     rows = connection.execute("select id, idempotency_key, status, resolution from mutation")
     for id, key, status, _ in rows:
         if status == "applied" and key not in keys:
-            world.problems.append(f"{id} counts as applied, and nothing took place")
+            world.problems.append(f"{text_of(id)} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
-            world.problems.append(f"{id} counts as failed, and it took place")
+            world.problems.append(f"{text_of(id)} counts as failed, and it took place")
 
 
 #: Triggers of a run that goes on by itself; with any other a person, or a new piece of work, has begun the count anew.
@@ -179,7 +180,7 @@ def _quiet(world: World, read: Reader) -> None:
 def _given_up(world: World) -> bool:
     """Whether a person gave up a run that had pinned nothing: its handler looks again by the hour, here in a month."""
     return bool(list(world.memory.connection.execute(
-        "select 1 from run r join action a on a.subject = r.id and a.act = 'skip_run' "
+        "select 1 from run r join action a on a.subject_id = r.id and a.act = 'skip_run' "
         "where r.kind = 'consumer' and r.status = 'abandoned' limit 1")))
 
 

@@ -70,9 +70,9 @@ def test_ids_of_one_moment_are_unique() -> None:
     assert len({ids.new("evt") for _ in range(20_000)}) == 20_000
 
 
-@pytest.mark.parametrize("prefix", ["wf", "run", "evt", "inp", "mut", "apr", "hst"])
+@pytest.mark.parametrize("prefix", ["wf", "run", "evt", "inp", "mut", "itm", "apr", "fix", "hst"])
 def test_an_id_says_what_it_names(prefix: str) -> None:
-    assert re.fullmatch(rf"{prefix}_[0-9a-z]{{23}}", Ids(SystemClock()).new(prefix))
+    assert re.fullmatch(rf"{prefix}_[0-9a-z]{{12}}", Ids(SystemClock()).new(prefix))
 
 
 def test_the_system_clock_tells_the_time_and_only_grows() -> None:

@@ -27,7 +27,7 @@ insert into account (seq, at, told, chain) values (:seq, :at, :told, :chain);
 
 -- name: account_subject_insert
 -- An entry tells of a thing.
-insert into account_subject (subject, entry) values (:subject, :entry);
+insert into account_subject (subject_id, entry) values (:subject_id, :entry);
 
 -- name: account_page
 -- The account from one entry on, in its order.
@@ -36,12 +36,12 @@ select seq, at, told, chain from account where seq >= :first order by seq limit 
 -- name: account_of_subject
 -- The entries that tell of one thing, oldest first.
 select a.seq, a.at, a.told from account_subject s cross join account a
-where s.subject = :subject and a.seq = s.entry order by s.entry;
+where s.subject_id = :subject_id and a.seq = s.entry order by s.entry;
 
 -- name: account_of_subject_newest
 -- The same, newest first.
 select a.seq, a.at, a.told from account_subject s cross join account a
-where s.subject = :subject and a.seq = s.entry order by s.entry desc;
+where s.subject_id = :subject_id and a.seq = s.entry order by s.entry desc;
 
 -- name: account_subject_count
 -- How often the entries up to one tell of something.

@@ -151,8 +151,8 @@ where id = :event_id and status = 'pending' and reserved_by is null;
 -- Whether a person skipped an event, or any input, since a run began; while that run is open, only people skip what it
 -- has not reserved.
 select 1 as skipped from action a
-where a.workflow_id = :workflow_id and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject = :event_id))
-  and a.entry > (select min(s.entry) from account_subject s where s.subject = :run_id) limit 1;
+where a.workflow_id = :workflow_id and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject_id = :event_id))
+  and a.entry > (select min(s.entry) from account_subject s where s.subject_id = :run_id) limit 1;
 
 -- name: reservation_insert
 -- The event as it was when it was pinned.

@@ -10,7 +10,7 @@ select e.id, e.status from event e left join (
 where e.status <> 'pending' and coalesce(t.taken, 0) <> 1
 and not (e.status = 'skipped' and exists (
   select 1 from action a where a.workflow_id = e.workflow_id
-    and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject = e.id))));
+    and (a.act = 'skip_input' or (a.act = 'skip_event' and a.subject_id = e.id))));
 
 -- name: never_event_taken_twice
 -- An attempt at an event that two runs committed.
@@ -160,14 +160,14 @@ and exists (select 1 from reservation o where o.workflow_id = r.workflow_id and 
 -- name: never_answer_without_act
 -- A person's word about a mutation without the act that it came by.
 select m.id from mutation m where m.resolution is not null and not exists (
-  select 1 from action a where a.subject in (m.id, m.run_id) or (a.act = 'reject' and a.workflow_id = m.workflow_id));
+  select 1 from action a where a.subject_id in (m.id, m.run_id) or (a.act = 'reject' and a.workflow_id = m.workflow_id));
 
 -- name: never_approval_used_twice
 -- An approval that was used and whose call is not on record.
 select a.id from approval a where a.status = 'consumed' and not exists (
   select 1 from mutation m where m.workflow_id = a.workflow_id and m.run_id = a.run_id
     and m.params = json_extract(a.intent, '$.params')
-    and m.mutation_key = json_extract(a.intent, '$.mutation_key'));
+    and lower(hex(m.mutation_key)) = json_extract(a.intent, '$.mutation_key'));
 
 -- name: never_done_in_doubt
 -- An item that ended while a mutation of it was not known to have happened or not.

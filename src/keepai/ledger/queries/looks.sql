@@ -85,14 +85,14 @@ order by e.seq;
 -- name: look_held_of_event
 -- The payloads that came after the one that an event has, oldest first, and the inputs behind each.
 select v.event_id, v.revision, v.payload, v.created_by, v.created_at,
-  (select string_agg(h.input_id, ',') from held_cause h
+  (select string_agg(cast(h.input_id as text), ',') from held_cause h
     where h.workflow_id = v.workflow_id and h.event_id = v.event_id and h.revision = v.revision) as causes
 from event_revision v where v.workflow_id = :workflow_id and v.event_id = :event_id and v.revision > :revision
 order by v.revision;
 
 -- name: look_held_of_input
 -- The payloads of an input that came after their event was taken or had ended, oldest first; one may be kept no longer.
-select h.event_id, h.revision, v.payload, v.created_by, v.created_at, h.input_id as causes,
+select h.event_id, h.revision, v.payload, v.created_by, v.created_at, cast(h.input_id as text) as causes,
   e.topic, e.message_id, e.status, e.reserved_by
 from held_cause h join event e on e.id = h.event_id
 left join event_revision v on v.workflow_id = h.workflow_id and v.event_id = h.event_id and v.revision = h.revision
@@ -144,13 +144,14 @@ join trace x on x.workflow_id = r.workflow_id and x.run_id = r.id
 where r.workflow_id = :workflow_id order by r.seq desc, x.position desc limit :limit;
 
 -- name: look_ids_beginning
--- Ids that lie between two texts: those that have the same beginning.
-select id from run where id >= :first and id < :past union all select id from input where id >= :first and id < :past
-union all select id from event where id >= :first and id < :past
-union all select id from mutation where id >= :first and id < :past
-union all select id from item where id >= :first and id < :past
-union all select id from approval where id >= :first and id < :past
-union all select id from repair where id >= :first and id < :past limit :limit;
+-- Ids of one kind that lie between two: those that have the same beginning.
+select id from run where :kind = 'run' and id >= :first_id and id <= :last_id
+union all select id from input where :kind = 'input' and id >= :first_id and id <= :last_id
+union all select id from event where :kind = 'event' and id >= :first_id and id <= :last_id
+union all select id from mutation where :kind = 'mutation' and id >= :first_id and id <= :last_id
+union all select id from item where :kind = 'item' and id >= :first_id and id <= :last_id
+union all select id from approval where :kind = 'approval' and id >= :first_id and id <= :last_id
+union all select id from repair where :kind = 'repair' and id >= :first_id and id <= :last_id limit :limit;
 
 -- name: look_lineage
 -- Every run of a lineage, oldest first; with the plus the order does not choose the index.
@@ -207,7 +208,7 @@ from grant_rule g where g.workflow_id = :workflow_id order by g.capability;
 -- Every version of a workflow's script without its text, newest first, with who deployed it.
 select s.major, s.minor, s.hash, s.author, s.impact, s.activated_at, length(s.source) as length,
   (select a.actor from action a where a.workflow_id = s.workflow_id and a.act = 'deploy'
-    and a.subject = s.workflow_id || ' ' || s.major || '.' || s.minor order by a.seq limit 1) as actor
+    and a.subject like '% ' || s.major || '.' || s.minor order by a.seq limit 1) as actor
 from script s where s.workflow_id = :workflow_id order by s.major desc, s.minor desc;
 
 -- name: look_topics

@@ -146,8 +146,8 @@ select capability, mode, rule, account, configured, seq from grant_rule where wo
 
 -- name: action_insert
 -- What a person did.
-insert into action (workflow_id, act, subject, actor, detail, at, shown, entry)
-values (:workflow_id, :act, :subject, :actor, :detail, :now, :shown, :entry);
+insert into action (workflow_id, act, subject, subject_id, actor, detail, at, shown, entry)
+values (:workflow_id, :act, :subject, :subject_id, :actor, :detail, :now, :shown, :entry);
 
 -- name: action_same
 -- The same act by the same person, of what was shown the same.
@@ -160,14 +160,14 @@ order by seq;
 select of_input.event_id, s.entry from (
   select c.event_id from event_cause c where c.workflow_id = :workflow_id and c.input_id = :input_id
   union select h.event_id from held_cause h where h.workflow_id = :workflow_id and h.input_id = :input_id) of_input
-cross join account_subject s on s.subject = of_input.event_id order by s.entry desc limit 1;
+cross join account_subject s on s.subject_id = of_input.event_id order by s.entry desc limit 1;
 
 -- name: account_last_of_item
 -- The newest entry that tells of what was sent for an item, or of a run that worked on it, and which.
 select of_item.id, s.entry from (
   select m.id from mutation m where m.item_id = :item_id
   union select x.run_id from item_run x where x.workflow_id = :workflow_id and x.item_id = :item_id) of_item
-cross join account_subject s on s.subject = of_item.id order by s.entry desc limit 1;
+cross join account_subject s on s.subject_id = of_item.id order by s.entry desc limit 1;
 
 -- name: action_all
 -- What people did, oldest first.
@@ -177,6 +177,13 @@ select * from action where workflow_id = :workflow_id order by seq;
 -- A host begins to work on this ledger.
 insert into host (epoch, id, machine, pid, started_at)
 values ((select coalesce(max(epoch), 0) + 1 from host), :id, :machine, :pid, :now) returning epoch;
+
+-- name: id_newest
+-- The highest id of any kind; whatever a host makes is higher.
+select max(id) as id from (
+  select max(id) as id from host union all select max(id) from workflow union all select max(id) from run
+  union all select max(id) from event union all select max(id) from input union all select max(id) from mutation
+  union all select max(id) from item union all select max(id) from approval union all select max(id) from repair) made;
 
 -- name: ledger_reached
 -- Which ledger this is, and how far it has come.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import apsw
 
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
+from .. import conversion
 from ..account import Told
 from ..base import Row
 from ..queries import load
@@ -161,8 +161,11 @@ def _first(connection: apsw.Connection, text: str) -> Any:
     return row[0] if row else None
 
 
-#: A statement as SQLite is given it, and its parameters in order.
-Bare = tuple[str, Callable[[Mapping[str, object]], tuple[object, ...]]]
+#: A statement as SQLite is given it, and what picks its parameters.
+Bare = tuple[str, conversion.Params]
+
+#: The columns of a statement, and those of them that have another form outside.
+Columns = tuple[list[str], list[tuple[str, Callable[[Any], Any]]]]
 
 _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r":(\w+)")
 
@@ -173,9 +176,7 @@ def bare(text: str) -> Bare:
     whole text, and would look up every name that stands in it."""
     names = list(dict.fromkeys(_PARAMETER.findall(_COMMENT.sub("", text))))
     numbered = _PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", " ".join(_COMMENT.sub("", text).split()))
-    if len(names) > 1:
-        return numbered, cast("Callable[[Mapping[str, object]], tuple[object, ...]]", itemgetter(*names))
-    return numbered, lambda params: tuple(params[name] for name in names)
+    return numbered, conversion.parameters(names)
 
 
 class Statements:
@@ -185,20 +186,27 @@ class Statements:
         self._execute, self._cursor = connection.execute, connection.cursor
         self._texts = load()
         self._bare: dict[str, Bare] = {}
-        self._columns: dict[str, list[str]] = {}  # of each statement that gave a row
+        self._columns: dict[str, Columns] = {}  # of each statement that gave a row
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
-        text, listed = self._bare.get(query) or self._bared(query)
-        cursor = self._execute(text, listed(params))
-        names = self._columns.get(query)
-        if names is not None:
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        first = cursor.fetchone()
-        if first is None:
-            return []
-        names = self._columns[query] = [column[0] for column in cursor.get_description()]
-        return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
+        text, picked = self._bare.get(query) or self._bared(query)
+        cursor = self._execute(text, picked(params))
+        columns = self._columns.get(query)
+        if columns is None:
+            first = cursor.fetchone()
+            if first is None:
+                return []
+            columns = self._described(query, cursor)
+            values = [first, *cursor]
+        else:
+            values = cursor.fetchall()
+        names, converted = columns
+        rows = [dict(zip(names, row, strict=True)) for row in values]
+        for name, outer in converted:
+            for row in rows:
+                row[name] = outer(row[name])
+        return rows  # type: ignore[return-value]
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -207,15 +215,22 @@ class Statements:
 
     def each(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads; closing it ends the statement."""
-        text, listed = self._bare.get(query) or self._bared(query)
+        text, picked = self._bare.get(query) or self._bared(query)
         cursor = self._cursor()
         try:
-            for row in cursor.execute(text, listed(params)):
-                if query not in self._columns:
-                    self._columns[query] = [column[0] for column in cursor.get_description()]
-                yield dict(zip(self._columns[query], row, strict=True))
+            for values in cursor.execute(text, picked(params)):
+                names, converted = self._columns.get(query) or self._described(query, cursor)
+                row = dict(zip(names, values, strict=True))
+                for name, outer in converted:
+                    row[name] = outer(row[name])
+                yield row
         finally:
             cursor.close()
+
+    def _described(self, query: str, cursor: apsw.Cursor) -> Columns:
+        names = [column[0] for column in cursor.get_description()]
+        found = self._columns[query] = names, conversion.columns(names)
+        return found
 
     def _bared(self, query: str) -> Bare:
         found = self._bare[query] = bare(self._texts[query])
@@ -244,19 +259,19 @@ class Transaction(Statements):
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
-        text, listed = self._bare.get(query) or self._bared(query)
-        self._execute(text, listed(params))
+        text, picked = self._bare.get(query) or self._bared(query)
+        self._execute(text, picked(params))
         return self._changes()
 
     def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute a change once for each of these."""
-        text, listed = self._bare.get(query) or self._bared(query)
-        self._many(text, [listed(row) for row in rows])
+        text, picked = self._bare.get(query) or self._bared(query)
+        self._many(text, [picked(row) for row in rows])
 
     def expect(self, query: str, why: str, **params: object) -> None:
         """Execute a guarded change that must hit a row."""
-        text, listed = self._bare.get(query) or self._bared(query)
-        self._execute(text, listed(params))
+        text, picked = self._bare.get(query) or self._bared(query)
+        self._execute(text, picked(params))
         if not self._changes():
             raise Conflict(f"Nothing was changed: {why}.")
 
@@ -268,9 +283,9 @@ class Transaction(Statements):
         return rows[0]
 
     def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
-        """Every row, as its columns in order."""
-        text, listed = self._bare.get(query) or self._bared(query)
-        return self._execute(text, listed(params)).fetchall()
+        """Every row, as its columns in order and as they are kept: without ids."""
+        text, picked = self._bare.get(query) or self._bared(query)
+        return self._execute(text, picked(params)).fetchall()
 
     def new_id(self, prefix: str) -> str:
         """A fresh id."""

@@ -19,7 +19,9 @@
 --
 -- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
--- sort by time: what many workflows write at one moment lies on the same few pages. Times are milliseconds since 1970 UTC. The checks on states are derived from
+-- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
+-- mutations bytes; ledger/conversion.py gives and takes them as everybody else sees them. Times are milliseconds since
+-- 1970 UTC. The checks on states are derived from
 -- model/states.py and compared with it by a test; the triggers are derived when the file is opened. In tables that
 -- every run writes they compare: for a list of more than two SQLite would fill a table of its own at every check.
 
@@ -28,7 +30,7 @@
 
 create table host (
   epoch integer not null primary key,
-  id text not null unique,
+  id integer not null unique,
   machine text not null,
   pid integer not null,
   started_at integer not null,
@@ -38,7 +40,7 @@ create table host (
 -- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/sizes.py): of its events,
 -- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
 create table workflow (
-  id text not null primary key,
+  id integer not null primary key,
   name text not null unique,
   status text not null constraint workflow_status_known check (status in ('active', 'paused', 'stopped')),
   major integer not null,
@@ -52,7 +54,7 @@ create table workflow (
 );
 
 create table put_back (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
   accepted_at integer not null,
   since_at integer not null,
@@ -61,7 +63,7 @@ create table put_back (
 ) without rowid;
 
 create table script (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   major integer not null,
   minor integer not null,
   source text not null,
@@ -75,7 +77,7 @@ create table script (
 );
 
 create table topic (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   name text not null,
   subscriber text,
   touched integer not null default 0,
@@ -83,7 +85,7 @@ create table topic (
 ) without rowid;
 
 create table handler_state (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   handler text not null,
   kind text not null,
   present integer not null,
@@ -102,7 +104,7 @@ create table handler_state (
 ) without rowid;
 
 create table grant_rule (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   capability text not null,
   mode text not null constraint grant_mode_known check (mode in ('allow', 'ask', 'deny')),
   rule text not null,
@@ -114,27 +116,27 @@ create table grant_rule (
 ) without rowid;
 
 create table input (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
+  id integer not null primary key,
   source text not null,
   type text not null,
   external_id text not null,
   title text not null,
   status text not null constraint input_status_known check (status in ('active', 'skipped')),
-  created_by text not null,
+  created_by integer not null,
   created_at integer not null,
   updated_at integer not null,
-  primary key (workflow_id, seq),
+  unique (workflow_id, seq),
   unique (workflow_id, source, type, external_id)
 );
 
 create index input_skipped on input (workflow_id, source, type) where status = 'skipped';
 
 create table event (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
+  id integer not null primary key,
   topic text not null,
   message_id text not null,
   payload text not null,
@@ -142,13 +144,13 @@ create table event (
   newest integer not null default 1,
   status text not null constraint event_status_known check (
     status = 'pending' or status = 'consumed' or status = 'skipped'),
-  reserved_by text references run (id),
-  created_by text not null,
+  reserved_by integer references run (id),
+  created_by integer not null,
   depth integer not null default 0,
   attempt integer not null default 1,
   created_at integer not null,
   updated_at integer not null,
-  primary key (workflow_id, seq),
+  unique (workflow_id, seq),
   unique (workflow_id, topic, message_id),
   constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending')
 );
@@ -158,10 +160,10 @@ create index event_reserved on event (reserved_by) where reserved_by is not null
 
 -- `revision` is the first one of the event with which the input came: a run that reserved an earlier one owes it nothing.
 create table event_cause (
-  workflow_id text not null,
-  event_id text not null references event (id),
+  workflow_id integer not null,
+  event_id integer not null references event (id),
   attempt integer not null,
-  input_id text not null references input (id),
+  input_id integer not null references input (id),
   revision integer not null,
   primary key (event_id, workflow_id, attempt, input_id)
 ) without rowid;
@@ -169,21 +171,21 @@ create table event_cause (
 create index event_cause_by_input on event_cause (input_id, workflow_id, event_id);
 
 create table event_revision (
-  workflow_id text not null,
-  event_id text not null references event (id),
+  workflow_id integer not null,
+  event_id integer not null references event (id),
   revision integer not null,
   payload text not null,
-  created_by text not null,
+  created_by integer not null,
   created_at integer not null,
   primary key (workflow_id, event_id, revision)
 ) without rowid;
 
 -- `attempt` is that of the event if a run had reserved it when the revision came, and 0 if it had ended.
 create table held_cause (
-  workflow_id text not null,
-  event_id text not null references event (id),
+  workflow_id integer not null,
+  event_id integer not null references event (id),
   revision integer not null,
-  input_id text not null references input (id),
+  input_id integer not null references input (id),
   attempt integer not null,
   primary key (event_id, workflow_id, revision, input_id)
 ) without rowid;
@@ -191,16 +193,16 @@ create table held_cause (
 create index held_cause_by_input on held_cause (workflow_id, input_id, event_id);
 
 create table run (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
+  id integer not null primary key,
   handler text not null,
   kind text not null,
   major integer not null,
   minor integer not null,
   trigger text not null,
-  retry_of text references run (id),
-  lineage text not null,
+  retry_of integer references run (id),
+  lineage integer not null,
   attempt integer not null,
   phase text not null constraint run_phase_known check (
     phase = 'preparing' or phase = 'prepared' or phase = 'mutating' or phase = 'mutated' or phase = 'emitting'
@@ -219,13 +221,13 @@ create table run (
   failures integer not null default 0,
   exhausted integer not null default 0,
   observed integer not null,
-  host text not null,
+  host integer not null,
   epoch integer not null,
   created_at integer not null,
   updated_at integer not null,
   due_at integer,
   bytes integer not null default 0,
-  primary key (workflow_id, seq),
+  unique (workflow_id, seq),
   constraint run_reason_fits check (
     case status
       when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
@@ -241,10 +243,10 @@ create unique index run_one_open on run (workflow_id)
 create index run_by_lineage on run (lineage, workflow_id);
 
 create table reservation (
-  workflow_id text not null,
-  run_id text not null references run (id),
+  workflow_id integer not null,
+  run_id integer not null references run (id),
   position integer not null,
-  event_id text not null references event (id),
+  event_id integer not null references event (id),
   topic text not null,
   message_id text not null,
   attempt integer not null,
@@ -256,9 +258,9 @@ create table reservation (
 create index reservation_by_event on reservation (event_id, workflow_id);
 
 create table item (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
+  id integer not null primary key,
   external_id text not null,
   title text not null,
   status text not null constraint item_status_known check (
@@ -266,11 +268,11 @@ create table item (
     or status = 'skipped'),
   attempt integer not null default 1,
   begun integer not null,
-  input_id text not null references input (id),
+  input_id integer not null references input (id),
   handler text not null,
   created_at integer not null,
   updated_at integer not null,
-  primary key (workflow_id, seq),
+  unique (workflow_id, seq),
   unique (workflow_id, external_id)
 );
 
@@ -278,9 +280,9 @@ create index item_by_input on item (input_id);
 create index item_unfinished on item (workflow_id) where status in ('processing', 'failed', 'needs_attention');
 
 create table item_run (
-  workflow_id text not null,
-  run_id text not null references run (id),
-  item_id text not null references item (id),
+  workflow_id integer not null,
+  run_id integer not null references run (id),
+  item_id integer not null references item (id),
   seq integer not null,
   attempt integer not null,
   primary key (workflow_id, run_id, item_id)
@@ -289,13 +291,13 @@ create table item_run (
 create index item_run_by_item on item_run (workflow_id, item_id);
 
 create table mutation (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
-  run_id text not null references run (id),
+  id integer not null primary key,
+  run_id integer not null references run (id),
   ordinal integer not null,
-  lineage text not null,
-  mutation_key text not null,
+  lineage integer not null,
+  mutation_key blob not null,
   idempotency_key text not null,
   connector text not null,
   operation text not null,
@@ -312,7 +314,7 @@ create table mutation (
     or status = 'indeterminate' or status = 'skipped'),
   result text,
   attempts integer not null,
-  sender text not null,
+  sender integer not null,
   epoch integer not null,
   first_sent_at integer not null,
   deadline_at integer not null,
@@ -324,10 +326,10 @@ create table mutation (
   resolution text,
   created_at integer not null,
   updated_at integer not null,
-  item_id text references item (id),
+  item_id integer references item (id),
   kept text,
   contradicted_at integer,
-  primary key (workflow_id, seq),
+  unique (workflow_id, seq),
   unique (run_id, workflow_id, ordinal),
   constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
 );
@@ -342,10 +344,10 @@ create index mutation_ended on mutation (workflow_id, connector, status) where s
 create index mutation_by_time on mutation (workflow_id, first_sent_at, connector, operation);
 
 create table approval (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
-  run_id text not null references run (id),
+  id integer not null primary key,
+  run_id integer not null references run (id),
   capability text not null,
   account text not null,
   because text not null,
@@ -357,17 +359,17 @@ create table approval (
   decided_by text,
   created_at integer not null,
   updated_at integer not null,
-  primary key (workflow_id, seq)
+  unique (workflow_id, seq)
 );
 
 create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
 
 create table repair (
-  workflow_id text not null references workflow (id),
+  workflow_id integer not null references workflow (id),
   seq integer not null,
-  id text not null unique,
-  run_id text not null references run (id),
-  lineage text not null,
+  id integer not null primary key,
+  run_id integer not null references run (id),
+  lineage integer not null,
   status text not null constraint repair_status_known check (status in
     ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
   source text,
@@ -375,7 +377,7 @@ create table repair (
   note text,
   created_at integer not null,
   updated_at integer not null,
-  primary key (workflow_id, seq)
+  unique (workflow_id, seq)
 );
 
 create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
@@ -383,8 +385,8 @@ create index repair_by_run on repair (run_id, seq);
 create index repair_by_lineage on repair (workflow_id, lineage);
 
 create table trace (
-  workflow_id text not null,
-  run_id text not null references run (id),
+  workflow_id integer not null,
+  run_id integer not null references run (id),
   position integer not null,
   step text not null,
   kind text not null,
@@ -399,9 +401,10 @@ create table trace (
 
 create table action (
   seq integer primary key,
-  workflow_id text,
+  workflow_id integer,
   act text not null,
   subject text not null,
+  subject_id integer not null, -- or a number that stands for another word
   actor text not null,
   detail text not null,
   at integer not null,
@@ -418,9 +421,9 @@ create table account (
 );
 
 create table account_subject (
-  subject text not null,
+  subject_id integer not null, -- or a number that stands for another word
   entry integer not null, -- of account
-  primary key (subject, entry)
+  primary key (subject_id, entry)
 ) without rowid;
 
 create table channel (
@@ -460,9 +463,9 @@ where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = 
 -- came after the one that it has: all of them, and those that are still kept.
 create view event_standing as
 select e.*,
-  (select string_agg(c.input_id, ',') from event_cause c
+  (select string_agg(cast(c.input_id as text), ',') from event_cause c
     where c.workflow_id = e.workflow_id and c.event_id = e.id and c.attempt = e.attempt) as causes,
-  (select string_agg(h.input_id, ',') from held_cause h
+  (select string_agg(cast(h.input_id as text), ',') from held_cause h
     where h.workflow_id = e.workflow_id and h.event_id = e.id and h.attempt = e.attempt) as joined,
   (select count(*) from event_revision v
     where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held

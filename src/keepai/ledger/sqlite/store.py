@@ -34,8 +34,7 @@ class SqliteLedger:
         in_memory = str(path) == ":memory:"
         self.path = Path(path) if in_memory else Path(path).resolve()  # a link is the same file
         self._clock = clock or SystemClock()
-        self._ids = Ids(self._clock)
-        self.host = self._ids.new("hst")
+        self.ids = Ids(self._clock)
         self.accepted = False
         self.behind: Behind | None = None
         self._lock = None if in_memory else HostLock(self.path)
@@ -56,7 +55,7 @@ class SqliteLedger:
         if self._lock:
             self._lock.watch()
         self.lock_fd = self._lock.fd if self._lock else None
-        self._tx = Transaction(self._connection, self._ids, self.host, self.epoch)
+        self._tx = Transaction(self._connection, self.ids, self.host, self.epoch)
         self._writer = Writer(self._connection, self._tx, self._clock, self.path, self._acknowledge)
         self._reads = Looks(self._reader, self._tx, self._writer)
 
@@ -152,7 +151,10 @@ class SqliteLedger:
             statements = Statements(self._connection)
             if self._lock:
                 self._accept(statements, self._lock.left(), accept_older)
-            now = self._clock.now_ms()
+            newest, now = statements.one("id_newest"), self._clock.now_ms()
+            if newest and newest["id"]:
+                self.ids.go_on_from(newest["id"])
+            self.host = self.ids.new("hst")
             row = statements.one("host_insert", id=self.host, machine=socket.gethostname(), pid=os.getpid(), now=now)
             self._since, reached = iso(now), statements.one("ledger_reached")
             assert reached is not None

@@ -296,8 +296,8 @@ def note(tx: Tx, workflow_id: str | None, act: str, subject: str, actor: str, de
     """Keep what a person did, in the transaction that does it."""
     said = encode(detail)
     tx.run(
-        "action_insert", workflow_id=workflow_id, act=act, subject=subject, actor=actor, detail=said, now=tx.now,
-        shown=tx.shown, entry=tx.entry,
+        "action_insert", workflow_id=workflow_id, act=act, subject=subject, subject_id=subject, actor=actor,
+        detail=said, now=tx.now, shown=tx.shown, entry=tx.entry,
     )
     tx.tell(workflow_id or "", "act", subject, None, act, facts=said, actor=actor)
 

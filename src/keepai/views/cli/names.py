@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...model.errors import NotFound
+from ...model.ids import range_of
 
 if TYPE_CHECKING:
     from ...ledger.base import Row
@@ -27,7 +28,6 @@ LISTING_PARAMS: dict[str, dict[str, object]] = {
 }
 FOUND_MAX = 100  #: ids with one beginning that are counted
 LISTED_MAX = 5
-_LAST_LETTER = "\U0010ffff"
 
 
 def workflow(look: Look, typed: str | None) -> Row:
@@ -66,7 +66,8 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
     kind, by_id, parameter, _ = wanted[prefix]
     if look.read.one(by_id, **{parameter: typed}) is not None:
         return kind, typed
-    rows = look.read.all("look_ids_beginning", first=typed, past=typed + _LAST_LETTER, limit=FOUND_MAX + 1)
+    first, last = range_of(typed) or ("", "")
+    rows = look.read.all("look_ids_beginning", kind=kind, first_id=first, last_id=last, limit=FOUND_MAX + 1)
     found = [str(row["id"]) for row in rows]
     if len(found) == 1:
         return kind, found[0]

@@ -61,9 +61,9 @@ def _wrong(answer: object, seconds: float) -> str | None:
 
 
 def _message(channel: Channel) -> Message:
-    from ...model.clock import Ids, SystemClock
+    from ...model.clock import SystemClock
     from ...notices.base import Message
 
     text = f"This is a test of the channel {channel.name}. When a workflow needs you, you are told like this."
-    clock = SystemClock()
-    return Message("test", "Keep can reach you", text, clock.now_ms(), Ids(clock).new("test"))
+    now = SystemClock().now_ms()
+    return Message("test", "Keep can reach you", text, now, f"test_{now}")

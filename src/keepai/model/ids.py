@@ -1,0 +1,79 @@
+"""Every kind of id, and the two forms of one: the number that the ledger keeps, and the text that everybody else sees.
+
+A number has 63 bits: 43 of milliseconds since 1970 (until the year 2248), 16 that keep apart what was made in one
+millisecond, and 4 of its kind. The text is the prefix of the kind and the other 59 bits as twelve digits: the ids of a
+kind sort by the time at which they were made, and each text stands for one number. A text that is none of these is no
+id, and stands for no number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+#: Prefix → its number inside the ledger, and what it names. The numbers are in people's ledgers and never change.
+KINDS: Mapping[str, tuple[int, str]] = {
+    "wf": (1, "workflow"), "hst": (2, "host"), "run": (3, "run"), "evt": (4, "event"), "inp": (5, "input"),
+    "mut": (6, "mutation"), "itm": (7, "item"), "apr": (8, "approval"), "fix": (9, "repair"),
+}
+
+MS_BITS, CHANCE_BITS, KIND_BITS = 43, 16, 4
+
+_WIDTH = 12
+_LAST = "f" + "z" * (_WIDTH - 1)  # 59 bits: of the first digit four are used
+_DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
+_AS_PYTHON = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")  # the digits that `int` reads
+_MADE_MAX = 1 << (MS_BITS + CHANCE_BITS)
+_PREFIXES = {number: prefix for prefix, (number, _) in KINDS.items()}
+
+#: What was converted lately, both ways: a run says each of its ids some ten times.
+_numbers: dict[str, int] = {}
+_texts: dict[int, str] = {}
+_KNOWN_MAX = 8_192
+
+
+def text_of(number: int) -> str:
+    """The id that a number stands for; a number that Keep never made is shown as it is."""
+    found = _texts.get(number)
+    if found is not None:
+        return found
+    prefix = _PREFIXES.get(number & 15)
+    if prefix is None or not 0 < number < _MADE_MAX << KIND_BITS:
+        return str(number)
+    made, pairs = number >> KIND_BITS, _PAIRS
+    text = (
+        f"{prefix}_{pairs[made >> 50]}{pairs[made >> 40 & 1023]}{pairs[made >> 30 & 1023]}"
+        f"{pairs[made >> 20 & 1023]}{pairs[made >> 10 & 1023]}{pairs[made & 1023]}"
+    )
+    _remember(text, number)
+    return text
+
+
+def number_of(text: str) -> int | None:
+    """The number of an id; None if the text is no id."""
+    found = _numbers.get(text)
+    if found is not None:
+        return found
+    prefix, _, digits = text.partition("_")
+    if prefix not in KINDS or len(digits) != _WIDTH:
+        return None
+    try:
+        number = int(digits.translate(_AS_PYTHON), 32) << KIND_BITS | KINDS[prefix][0]
+    except ValueError:
+        return None
+    return number if text_of(number) == text else None  # `int` reads more spellings than one
+
+
+def range_of(beginning: str) -> tuple[str, str] | None:
+    """The first and the last id that begin so; None if no id does."""
+    prefix, line, digits = beginning.partition("_")
+    last = digits.ljust(_WIDTH, "z") if digits else _LAST
+    ends = f"{prefix}{line}{digits.ljust(_WIDTH, '0')}", f"{prefix}{line}{last}"
+    return None if None in map(number_of, ends) else ends
+
+
+def _remember(text: str, number: int) -> None:
+    if len(_numbers) >= _KNOWN_MAX:
+        _numbers.clear()
+        _texts.clear()
+    _numbers[text], _texts[number] = number, text

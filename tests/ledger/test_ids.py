@@ -1,0 +1,83 @@
+"""Ids at the border of the ledger: texts outside, numbers inside, and a text that is no id finds nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from keepai.ledger import conversion
+from keepai.ledger.queries import load
+from keepai.ledger.sqlite.connection import bare
+from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.model.ids import KINDS, number_of, text_of
+from keepai.testing import ManualClock
+from tests.ledger import rows
+
+KEY = "0123456789abcdef" * 4
+NO_IDS: list[Any] = ["run_nope", "", "run_36wdc9x80w5o", "' or 1=1 --", "\ud800", 5, -1, 0, 2.5, True, b"run", [], {}]
+
+
+@pytest.mark.parametrize("query", sorted(name for name in load() if name.endswith("_by_id")))
+@pytest.mark.parametrize("given", NO_IDS, ids=repr)
+async def test_a_look_up_by_what_is_no_id_finds_nothing(ledger: SqliteLedger, query: str, given: Any) -> None:
+    await ledger.write(rows.deploy)
+    parameter = query.replace("_by_id", "_id")
+    assert ledger.read().all(query, **{parameter: given}) == []
+
+
+async def test_an_id_of_another_kind_with_the_same_digits_finds_nothing(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    digits = workflow_id.partition("_")[2]
+    for prefix in KINDS:
+        found = ledger.read().one("workflow_by_id", workflow_id=f"{prefix}_{digits}")
+        assert (found is not None) == (prefix == "wf")
+
+
+async def test_whatever_is_written_after_the_clock_was_set_back_has_a_higher_id(path: Path) -> None:
+    clock, made = ManualClock(), list[str]()
+    for hours in (0, -5, -5, +1):
+        clock.jump(hours=hours)
+        ledger = SqliteLedger(path, clock)
+        made += [ledger.host, await ledger.write(rows.deploy, f"flow {len(made)}"), ledger.ids.new("run")]
+        await ledger.close()
+        made.pop()  # it was never written: the next host may make it again
+    numbers = [number_of(each) or 0 for each in made]
+    assert numbers == sorted(set(numbers))
+
+
+async def test_new_ledgers_of_one_moment_get_ids_of_their_own(tmp_path: Path) -> None:
+    hosts = set[str]()
+    for number in range(3):
+        ledger = SqliteLedger(tmp_path / f"{number}.db", ManualClock())
+        hosts.add(ledger.host)
+        await ledger.close()
+    assert len(hosts) > 1, "by chance"
+
+
+def test_the_key_of_a_mutation_is_bytes_inside_and_the_same_text_outside() -> None:
+    _, picked = bare("select :mutation_key")
+    [inner] = picked({"mutation_key": KEY})
+    assert inner == bytes.fromhex(KEY)
+    [(_, outer)] = conversion.columns(["mutation_key"])
+    assert outer(inner) == KEY
+
+
+def test_what_keep_did_not_write_is_shown_as_it_is() -> None:
+    outer = dict(conversion.columns(["id", "causes", "mutation_key"]))
+    assert [outer["id"](value) for value in ("run_none", None, b"x", 2.5, -7, 15)] == [
+        "run_none", None, b"x", 2.5, "-7", "15"]
+    run = 7 << 4 | KINDS["run"][0]
+    assert outer["causes"](f"{run},x,-1") == f"{text_of(run)},x,-1"
+    assert outer["mutation_key"]("a text") == "a text"
+
+
+def test_the_same_word_is_looked_for_by_the_same_number_and_no_id_has_it() -> None:
+    _, picked = bare("select :subject_id")
+    words = ["gmail.send", "wf_000000000001 1.0", "", "\ud800", "run_nope"]
+    numbers = [picked({"subject_id": word})[0] for word in words]
+    assert numbers == [picked({"subject_id": word})[0] for word in words]
+    assert len({*numbers}) == len(words)
+    assert all(isinstance(each, int) and each < conversion.NO_ID for each in numbers)
+    assert picked({"subject_id": "wf_000000000001"})[0] == number_of("wf_000000000001")
