@@ -38,13 +38,14 @@ export default Keep.workflow({
         if (!event) return { reservations: [], data: {} };
         return {
           reservations: [{ topic: "payment.received", ids: [event.messageId] }],
-          data: event.payload,
+          data: {},
           ui: { title: `Tell the team of payment ${event.payload.id}` },
         };
       },
 
       async mutate(ctx, prepared) {
-        await ctx.team.send({ event: "payment.received", data: prepared.data });
+        const [{ payload }] = prepared.events; // the reserved event, as it was pinned
+        await ctx.team.send({ event: "payment.received", data: payload });
       },
     }),
   },
