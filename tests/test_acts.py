@@ -12,6 +12,7 @@ import pytest
 from keepai import Keep
 from keepai.engine.commands import Commands
 from keepai.model.acts import ACTS, REQUESTS
+from keepai.model.states import MACHINES
 from keepai.views import control
 from keepai.views.answers import deed
 from keepai.views.cli import acts as typed
@@ -19,7 +20,7 @@ from keepai.views.cli.main import COMMANDS, keep
 from keepai.views.cli.names import KINDS
 from keepai.views.items import LEFT_ACTIONS
 from keepai.views.questions import ACTIONS
-from keepai.views.story import BROUGHT, ON_WORKFLOW
+from keepai.views.story import ON_WORKFLOW
 from keepai.views.typed import command
 
 SRC = Path(__file__).parents[1] / "src/keepai"
@@ -98,7 +99,9 @@ def test_the_page_has_a_form_for_every_act_with_a_label_and_for_no_other() -> No
 
 
 def test_stories_name_acts_of_the_table() -> None:
-    assert {*BROUGHT, *ON_WORKFLOW} - {"accept_older"} <= set(ACTS)
+    assert {*ON_WORKFLOW} - {"accept_older"} <= set(ACTS)
+    for name, act in ACTS.items():
+        assert all(target in {*MACHINES[machine].states} for machine, target in act.brings), name
 
 
 def test_an_act_is_done_to_a_workflow_or_to_something_with_an_id() -> None:

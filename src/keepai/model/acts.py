@@ -34,6 +34,7 @@ class Act:
     risk: str | None = None  # what goes wrong if it is the wrong act; then it is asked for twice
     answers: str | None = None  # of an answer that `resolve` takes: what it answers
     permits: bool = False  # it can change what a workflow may do
+    brings: tuple[tuple[str, str], ...] = ()  # machine and target of the moves of its subject that it brings about
 
     @property
     def command(self) -> str:
@@ -48,8 +49,9 @@ _RESOLVE = {"mutation_id": _TEXT, "answer": _TEXT, "result": Param((object,)), *
 
 
 def _answer(name: str, label: str, comes: str, done: str, risk: str | None = None, *, to: str = "unknown_outcome",
-            more: str = "") -> Act:
-    return Act(("mutation",), _RESOLVE, comes, f"keep resolve {{0}} {name}{more}", "", label, comes, done, risk, to)
+            more: str = "", brings: tuple[tuple[str, str], ...] = ()) -> Act:
+    typed = f"keep resolve {{0}} {name}{more}"
+    return Act(("mutation",), _RESOLVE, comes, typed, "", label, comes, done, risk, to, brings=brings)
 
 
 #: Name of an act → what it is.
@@ -65,14 +67,17 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "pause": Act(
         ("workflow",), _WORKFLOW, "Start nothing more of a workflow for now.", "keep pause {wf}",
         "{0} is paused: nothing of it starts until `keep resume`.", "Pause",
-        "nothing more of it starts until somebody resumes it", "Nothing more of it starts until somebody resumes it."),
+        "nothing more of it starts until somebody resumes it", "Nothing more of it starts until somebody resumes it.",
+        brings=(("workflow", "paused"),)),
     "resume": Act(
         ("workflow",), _WORKFLOW, "Let a paused or stopped workflow run again.", "keep resume {wf}", "{0} is active.",
-        "Resume the workflow", "let the workflow run again", "The workflow runs again."),
+        "Resume the workflow", "let the workflow run again", "The workflow runs again.",
+        brings=(("workflow", "active"),)),
     "stop": Act(
         ("workflow",), _WORKFLOW, "End a workflow.", "keep stop {wf}", "{0} is stopped. What it did stays on record.",
         "Stop this workflow", "end it; what it did stays on record", "The workflow is stopped.",
-        "Nothing more of it starts, until somebody resumes it. What is under way may end; what was done stays done."),
+        "Nothing more of it starts, until somebody resumes it. What is under way may end; what was done stays done.",
+        brings=(("workflow", "stopped"),)),
     "run_now": Act(
         ("workflow",), _WORKFLOW, "Queue every producer and routine of a workflow.", "keep run-now {wf}", "",
         "Run now", "have its producers and routines run now", "Its producers and routines run as soon as they can."),
@@ -84,51 +89,57 @@ ACTS: Mapping[str, Act] = MappingProxyType({
     "approve": Act(
         ("approval", "repair"), _ID, "Allow exactly the call, or the repair, that `keep todo` shows.",
         "keep approve {0}", "{0} is approved: exactly what was shown is done, once.",
-        "Approve", "exactly this is done, once", "Exactly this is done, once.", permits=True),
+        "Approve", "exactly this is done, once", "Exactly this is done, once.", permits=True,
+        brings=(("approval", "approved"),)),
     "reject": Act(
         ("approval", "repair"), _ID, "Refuse the call, or the repair, that `keep todo` shows.", "keep reject {0}",
         "{0} is rejected: nothing of it is done.",
         "Reject", "it is not done; a held call ends its events as skipped", "It is not done.",
-        "What was to be done is given up, and nothing asks for it again."),
+        "What was to be done is given up, and nothing asks for it again.", brings=(("approval", "rejected"),)),
     "retry": Act(
         ("run",), _RUN, "Try a stopped run again now.", "keep retry {0}", "{1} carries on.",
-        "Try again", "try it again now", "It is tried again."),
+        "Try again", "try it again now", "It is tried again.", brings=(("status", "superseded"),)),
     "skip_run": Act(
         ("run",), _ID, "Give up what a stopped run wanted to do.", "keep skip {0}", "",
         "Give it up",
         "give it up: a consumer is told and its events end as skipped, a routine goes on without the item",
-        "It was given up.", "What was to be done here is not done, and nothing asks for it again."),
+        "It was given up.", "What was to be done here is not done, and nothing asks for it again.",
+        brings=(("status", "active"), ("status", "abandoned"))),
     "skip_event": Act(
         ("event",), _ID, "Have nothing come of a waiting event.", "keep skip {0}", "",
-        "Skip this event", "nothing shall come of it", "Nothing shall come of it.", "It is not worked on any more."),
+        "Skip this event", "nothing shall come of it", "Nothing shall come of it.", "It is not worked on any more.",
+        brings=(("event", "skipped"),)),
     "skip_input": Act(
         ("input",), _ID, "Have nothing more come of an input.", "keep skip {0}", "",
         "Skip this input", "nothing more shall come of it; what was applied stays",
-        "Nothing more starts because of this input.", "What waits because of it is given up."),
+        "Nothing more starts because of this input.", "What waits because of it is given up.",
+        brings=(("input", "skipped"),)),
     "reprocess": Act(
         ("event", "item"), _ID, "Have an event that has ended, or an item, processed once more.", "keep reprocess {0}",
         "{0} waits again. What came of it before stays on record.",
         "Work on it once more", "have it processed once more; what came of it before stays on record",
-        "It is worked on once more.", "What was done for it before may be done a second time."),
+        "It is worked on once more.", "What was done for it before may be done a second time.",
+        brings=(("event", "pending"), ("item", "processing"))),
     "finish": Act(
         ("run",), _RUN, "End a run whose mutation happened and whose `next` cannot run.", "keep finish {0}",
         "{0} is finished: its events are consumed, nothing was published.",
         "End it here", "end it: what happened stays, and nothing more is published",
-        "It has ended. What happened stays.", "What should follow from it does not follow."),
+        "It has ended. What happened stays.", "What should follow from it does not follow.",
+        brings=(("status", "committed"),)),
     "resolve": Act(
         ("mutation",), _RESOLVE, "Answer for a mutation that nobody could verify.", "keep resolve {0} ANSWER"),
     "prune": Act((), {"days": Param((int, type(None)))}, "Throw away the content of old work.", "keep db prune"),
     "try_again": _answer(
         "try_again", "Look again", "the outside system is asked once more, from the start",
-        "The outside system is asked once more."),
+        "The outside system is asked once more.", brings=(("mutation", "needs_reconcile"),)),
     "did_not_happen": _answer(
         "did_not_happen", "It didn’t happen", "you looked, and it is not there: it is sent again", "It is sent again.",
-        "If it did happen, it will have happened twice."),
+        "If it did happen, it will have happened twice.", brings=(("mutation", "failed"),)),
     "happened": _answer(
         "happened", "It happened",
         "you looked, and it is there: the script goes on with the result that you give, or with none",
         "It counts as done, and the script goes on.", "If it is not there, it will never be done.",
-        more=" --result JSON"),
+        more=" --result JSON", brings=(("mutation", "applied"),)),
     "skip": _answer(
         "skip", "Skip it", "go on without knowing: the script is told, its events end as skipped",
         "It was given up without knowing, and the script was told.",

@@ -11,30 +11,13 @@ from dataclasses import dataclass, replace
 
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
+from ..model.acts import ACTS
 from ..model.codec import stored
 from ..model.records import Record
 from ..model.states import MACHINES
 
 #: More moves than this are not told; the newest are.
 TOLD_MAX = 500
-
-#: Act → the moves of its subject that it brings about.
-BROUGHT: Mapping[str, Collection[tuple[str, str]]] = {
-    "pause": (("workflow", "paused"),),
-    "resume": (("workflow", "active"),),
-    "stop": (("workflow", "stopped"),),
-    "skip_event": (("event", "skipped"),),
-    "skip_input": (("input", "skipped"),),
-    "reprocess": (("event", "pending"), ("item", "processing")),
-    "retry": (("status", "superseded"),),
-    "skip_run": (("status", "active"), ("status", "abandoned")),
-    "finish": (("status", "committed"),),
-    "approve": (("approval", "approved"),),
-    "reject": (("approval", "rejected"),),
-    "happened": (("mutation", "applied"),),
-    "did_not_happen": (("mutation", "failed"),),
-    "try_again": (("mutation", "needs_reconcile"),),
-}
 
 #: Acts on a whole workflow; they belong to the story of everything that was open then.
 ON_WORKFLOW = ("deploy", "grant", "pause", "resume", "stop", "accept_older")
@@ -135,11 +118,11 @@ def _belongs(row: Row, scope: Scope) -> bool:
 
 def _brought(told: list[Told], row: Row) -> int | None:
     """The move that an act brought about: of its subject, at its moment, and nobody else's."""
-    moves = BROUGHT.get(str(row["act"]), ())
+    act = ACTS.get(str(row["act"]))
     found = [
         place for place, each in enumerate(told)
         if (each.subject, each.told_at, each.by) == (row["subject"], row["at"], None)
-        and (each.machine, each.target) in moves and each.source is not None
+        and (each.machine, each.target) in (act.brings if act else ()) and each.source is not None
     ]
     return found[-1] if found else None
 
