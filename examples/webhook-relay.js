@@ -38,14 +38,13 @@ export default Keep.workflow({
         if (!event) return { reservations: [], data: {} };
         return {
           reservations: [{ topic: "payment.received", ids: [event.messageId] }],
-          data: {},
+          data: event.payload,
           ui: { title: `Tell the team of payment ${event.payload.id}` },
         };
       },
 
       async mutate(ctx, prepared) {
-        const [{ payload }] = prepared.events; // the reserved event, as it was pinned
-        await ctx.team.send({ event: "payment.received", data: payload });
+        await ctx.team.send({ event: "payment.received", data: prepared.data });
       },
     }),
   },

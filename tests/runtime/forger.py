@@ -38,6 +38,7 @@ class Forger:
         speaking = asyncio.create_task(self._speak(theirs, frames, later, reads))
         try:
             session = Session(made, host, worker, 7, kill, self.habits)
+            link.send(session.message())
             return await asyncio.wait_for(session.run(), 5)
         finally:
             speaking.cancel()

@@ -157,7 +157,7 @@ async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(monkeypat
     runtime = JavaScriptRuntime(workers_max=1)
     seen = [value((await runtime.run(version, FakeHost())).value) for version in versions * 2]
     assert seen == [0, 1, 2, 3, 4] * 2
-    assert len(runtime._free[0]._scripts) == 2
+    assert len(runtime._pool.workers[0].scripts) == 2
     await runtime.close()
 
 

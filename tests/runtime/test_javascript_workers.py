@@ -51,7 +51,7 @@ async def test_a_script_goes_to_a_free_worker_that_knows_it() -> None:
         await asyncio.gather(*(runtime.run(step, FakeHost()) for step in steps))
         for step in steps * 2:
             await runtime.run(step, FakeHost())
-        assert [len(worker._scripts) for worker in runtime._free] == [1, 1]
+        assert [len(worker.scripts) for worker in runtime._pool.workers] == [1, 1]
     finally:
         await runtime.close()
 
@@ -184,7 +184,7 @@ async def test_an_idle_worker_uses_no_processor_time(own_runtime, host) -> None:
 
 async def test_a_worker_that_died_while_idle_is_replaced_unseen(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
-    (worker,) = own_runtime._free
+    (worker,) = own_runtime._pool.workers
     os.kill(worker.pid, signal.SIGKILL)
     await asyncio.wait_for(worker.ended, 10)
     assert await own_runtime.run(job("return 2;"), host) == Ended("2")
@@ -255,7 +255,7 @@ async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> N
 async def test_a_new_fork_server_replaces_a_dead_one(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
     assert own_runtime._server is not None
-    (worker,) = own_runtime._free
+    (worker,) = own_runtime._pool.workers
     os.kill(own_runtime._server.process.pid, signal.SIGKILL)
     await asyncio.wait([worker.ended], timeout=10)
     assert await own_runtime.run(job("return 2;"), host) == Ended("2")
@@ -265,7 +265,7 @@ async def test_a_fork_server_whose_death_nobody_has_noticed_yet_is_replaced_as_w
     await own_runtime.run(job("return 1;"), host)
     server = own_runtime._server
     assert server is not None
-    own_runtime._free.clear()
+    own_runtime._pool._queues.clear()
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     assert server.alive, "its end of the socket was not read yet"
@@ -294,7 +294,7 @@ async def test_workers_and_server_end_when_the_host_is_killed(tmp_path) -> None:
         "async def main():\n"
         "    runtime = JavaScriptRuntime(1)\n"
         "    await runtime.protections()\n"
-        "    print(runtime._server.process.pid, runtime._free[0].pid, flush=True)\n"
+        "    print(runtime._server.process.pid, runtime._pool.workers[0].pid, flush=True)\n"
         "    await asyncio.sleep(60)\n"
         "asyncio.run(main())\n"
     )
@@ -397,7 +397,7 @@ async def test_a_log_that_fails_ends_the_run_and_its_worker(own_runtime, host) -
 async def test_cancelling_while_a_worker_starts_confuses_nobody(own_runtime, host) -> None:
     await own_runtime.run(job("return 1;"), host)
     for _ in range(3):
-        own_runtime._kill(own_runtime._free.pop())
+        own_runtime._kill(own_runtime._pool.workers[0])
         task = asyncio.create_task(own_runtime.run(job("return 1;"), host))
         await asyncio.sleep(0)
         task.cancel()

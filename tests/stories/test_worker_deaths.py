@@ -76,7 +76,7 @@ class _Listening:
 
 
 def the_worker(runtime: Any) -> None:
-    for worker in runtime._busy:
+    for worker in runtime._pool.workers:
         os.kill(worker.pid, signal.SIGKILL)
 
 

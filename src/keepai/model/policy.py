@@ -66,7 +66,7 @@ class Policy:
     request_s: float = _setting(10.0, "How long the head of a request may take to arrive, and then its body.")  # type: ignore[assignment]
     runs_at_once_max: int = _setting(64, "How many workflows run at the same time.")  # type: ignore[assignment]
     speculate: bool = _setting(True, "Whether a step may be run, or answered, before it is asked for.")  # type: ignore[assignment]
-    workers_max: int = _setting(4, "How many sandbox processes run at the same time.")  # type: ignore[assignment]
+    workers_max: int = _setting(8, "How many sandbox processes run at most; one per processor stays.")  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         for setting in fields(self):

@@ -10,21 +10,11 @@ from .base import LARGE, Cut
 
 def in_pieces(value: Json, depth: int = 2) -> tuple[str, tuple[Cut, ...]]:
     """The text of a checked value, and the places of its large members, and of those of its members."""
-    text = text_of(value)
-    if not depth or type(value) not in (list, dict) or not may_have_large(text, len(value)):  # type: ignore[arg-type]
-        return text, ()
-    if type(value) is list:
+    if type(value) is list and depth:
         return _joined("[", [("", number, each) for number, each in enumerate(value)], "]", depth)
-    assert type(value) is dict
-    return _joined("{", [(text_of(name) + ":", name, each) for name, each in value.items()], "}", depth)
-
-
-def may_have_large(text: str, members: int) -> bool:
-    """Whether it is worth while to look for large members: not among very many small ones."""
-    return len(text) > max(LARGE, members * _SMALL)
-
-
-_SMALL = 512
+    if type(value) is dict and depth:
+        return _joined("{", [(text_of(name) + ":", name, each) for name, each in value.items()], "}", depth)
+    return text_of(value), ()
 
 
 def _joined(

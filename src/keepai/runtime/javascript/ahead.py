@@ -33,7 +33,7 @@ class _Nobody:
     def send(self, _data: bytes) -> NoReturn:
         raise _Unforeseen
 
-    def receive(self) -> NoReturn:
+    def reply(self, _number: int) -> NoReturn:
         raise _Unforeseen
 
 

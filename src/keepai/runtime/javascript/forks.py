@@ -45,7 +45,7 @@ class Worker:
     alive: bool = True
     alarm: Alarm = field(default_factory=Alarm)
     # The scripts that it was told of, the longest unused first; the surface is held so that its id stays its own.
-    _scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
+    scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def used_s(self) -> float:
@@ -55,27 +55,32 @@ class Worker:
         except OSError:
             return math.nan
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is there, as far as anybody knows."""
+        return self.alive and not self.link.lost and not self.ended.done()
+
     def knows(self, job: Job) -> bool:
         """Whether it was told of the job's script."""
-        return _key(job) in self._scripts
+        return _key(job) in self.scripts
 
-    def give(self, job: Job, number: int, hand: Hand | None) -> None:
-        """Send a job, and before it the script, if the worker does not know it."""
+    def message(self, job: Job, number: int, hand: Hand | None) -> bytes:
+        """What gives it a job, and before that the script, if it does not know it; it has to be sent."""
         key = _key(job)
-        known, first = self._scripts.pop(key, None), b""
+        known, first = self.scripts.pop(key, None), b""
         if known is None:
             known = (next(self._numbers), job.surface)
             first = script_frame(known[0], job, self._forgotten_for(job))
-        self._scripts[key] = known
-        self.link.send(first + job_frame(job, number, known[0], hand))
+        self.scripts[key] = known
+        return first + job_frame(job, number, known[0], hand)
 
     def _forgotten_for(self, job: Job) -> list[int]:
         """The scripts that have to go for another one, the longest unused first."""
-        gone, characters = [], sum(len(source) for source, _, _ in self._scripts) + len(job.source)
-        while self._scripts and (len(self._scripts) >= _SCRIPTS_MAX or characters > _SOURCES_MAX):
-            key = next(iter(self._scripts))
+        gone, characters = [], sum(len(source) for source, _, _ in self.scripts) + len(job.source)
+        while self.scripts and (len(self.scripts) >= _SCRIPTS_MAX or characters > _SOURCES_MAX):
+            key = next(iter(self.scripts))
             characters -= len(key[0])
-            gone.append(self._scripts.pop(key)[0])
+            gone.append(self.scripts.pop(key)[0])
         return gone
 
 

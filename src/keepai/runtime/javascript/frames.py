@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import socket
 import struct
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -148,6 +149,7 @@ class Channel:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._unread = b""
+        self._later: deque[Frame] = deque()
 
     def send(self, data: bytes) -> None:
         """Send frames whole."""
@@ -155,6 +157,19 @@ class Channel:
 
     def receive(self) -> Frame:
         """The next frame; `EOFError` when the host is gone."""
+        return self._later.popleft() if self._later else self._next()
+
+    def reply(self, number: int) -> Frame:
+        """The next answer to the job with this number; further jobs that come meanwhile wait, and answers to an
+        earlier one, which were on their way when that ended, are dropped."""
+        while True:
+            frame = self._next()
+            if frame["t"] != "reply":
+                self._later.append(frame)
+            elif frame["n"] == number:
+                return frame
+
+    def _next(self) -> Frame:
         self._read(HEADER.size)
         (length,) = HEADER.unpack_from(self._unread)
         if length > JOB_BYTES_MAX:

@@ -4,7 +4,10 @@ What `prepare` asks for first is mostly the same `peek` every time: its answer g
 there is saved. One that asks differently from time to time is not guessed at again. A `mutate` that did more than its
 one call when it was tried right after `prepare` (ahead.py) is not tried again.
 
-With the policy `speculate` off neither is done: every step is asked for by itself, and asks for everything itself.
+A step that ended soon the last time, and asked for nothing outside, may go to a worker together with others
+(pool.py): that is no guess at what it does.
+
+With the policy `speculate` off nothing is answered or tried before it is asked for.
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ class Habits:
         self._speculate = speculate
         self._first: dict[tuple[str, str], tuple[Operation, str] | None] = {}  # None: not to be guessed
         self._alone: set[tuple[str, str]] = set()  # whose `mutate` is not tried ahead
+        self._quick: set[tuple[str, str, Step]] = set()  # steps that ended soon the last time
 
     def foresee(self, job: Job, host: Host) -> Foreseen | None:
         """What is to go along with a job."""
@@ -66,6 +70,20 @@ class Habits:
         """The job as it is worth giving."""
         in_vain = not self._speculate or (job.source, job.handler) in self._alone
         return replace(job, ahead=None) if job.ahead and in_vain else job
+
+    def is_quick(self, job: Job) -> bool:
+        """Whether the step is known to end soon, without asking for anything outside."""
+        return (job.source, job.handler, job.step) in self._quick
+
+    def took(self, job: Job, *, quick: bool) -> None:
+        """A step has ended; it was quick if it ended well, soon, and needed nobody but the host."""
+        key = job.source, job.handler, job.step
+        if not quick or job.only_load:
+            self._quick.discard(key)
+        elif key not in self._quick:
+            if len(self._quick) >= _MOST * 3:
+                self._quick.clear()
+            self._quick.add(key)
 
     def missed(self, job: Job) -> None:
         """`mutate` was tried, in vain."""

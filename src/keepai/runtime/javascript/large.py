@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import orjson
 
 from ..base import LARGE, Cut
-from ..pieces import may_have_large
 
 MARK = "\x01"
 _REFERENCE = re.compile(f"{MARK}([0-9]+){MARK}")
@@ -79,14 +78,13 @@ class Values:
 
     def _split(self, text: str, value: object, places: list[Place]) -> tuple[str, list[Place]]:
         """Leave out the large members of an object or array too, but for those in which something is left out."""
-        if type(value) not in (dict, list) or not may_have_large(text, len(value)):  # type: ignore[arg-type]
-            return text, places
         if type(value) is dict:
             names = [orjson.dumps(key).decode() + ":" for key in value]
             parts = self._without(value, value.values(), places)
             return "{" + ",".join(map(str.__add__, names, parts)) + "}", places
-        assert type(value) is list
-        return "[" + ",".join(self._without(range(len(value)), value, places)) + "]", places
+        if type(value) is list:
+            return "[" + ",".join(self._without(range(len(value)), value, places)) + "]", places
+        return text, places
 
     def _without(self, keys: Iterable[str | int], values: Iterable[object], places: list[Place]) -> list[str]:
         """The texts of an object's or array's members, of which large ones are kept here."""

@@ -1,13 +1,13 @@
 """The JavaScript runtime: a pool of sandboxed workers behind the contract of `runtime/base.py`.
 
-Workers come from a fork server that is started with the first job. A worker that ended its job cleanly is used
-again; one that met a limit, died or spoke garbage is thrown away. Nothing here looks into a script.
+Workers come from a fork server that is started with the first job; pool.py says which of them runs what. A worker that
+ended its job cleanly is used again; one that met a limit, died or spoke garbage is thrown away. Nothing here looks
+into a script.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import signal
 
@@ -19,11 +19,10 @@ from .forks import ForkServer, Worker
 from .habits import Habits
 from .harden import Protection
 from .link import Lost
-from .session import Session
-from .slots import Slots
+from .pool import Pool, Turn
 from .worker import EXIT_OUT_OF_MEMORY
 
-_JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
+_WORKERS_MAX = 8
 _EXIT_S_MAX = 1.0
 
 
@@ -47,23 +46,25 @@ class JavaScriptRuntime:
     """Runs steps of JavaScript handlers in at most `workers_max` processes; `speculate` as in policy."""
 
     def __init__(self, workers_max: int | None = None, *, speculate: bool = True) -> None:
-        self._slots = Slots(workers_max or min(8, (os.cpu_count() or 1) + 1))
-        self._free: list[Worker] = []
-        self._busy: set[Worker] = set()
+        self._most = workers_max or _WORKERS_MAX
+        self._pool: Pool | None = None
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
-        self._numbers = itertools.count(1)
         self._habits = Habits(speculate=speculate)
         self._closed = False
 
     async def run(self, job: Job, host: Host) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
-        if not self._slots.take():
-            await self._slots.wait()
+        pool = self._pool or self._opened()
+        turn = Turn(job, host, self._habits.is_quick(job))
+        session = pool.begin(turn) or await pool.wait(turn)
         try:
-            return await self._run(job, host)
+            return await session.run()
+        except Lost:
+            pool.end(turn, clean=False)
+            raise await self._cause_of_death(session.worker, job) from None
         finally:
-            self._slots.leave()
+            pool.end(turn, clean=session.clean)
 
     async def load(self, source: str, surface: Surface, limits: Limits) -> None:
         """Run a script's top level, and no handler. Raises the `ScriptError` that ended it, or `WorkerDied`."""
@@ -72,36 +73,25 @@ class JavaScriptRuntime:
 
     async def protections(self) -> tuple[Protection, ...]:
         """The locks that hold a worker on this machine, and those that are missing."""
-        if not self._slots.take():
-            await self._slots.wait()
-        try:
-            worker = self._take_free() or await self._take_new()
-            self._give_back(worker)
-            return worker.protections
-        finally:
-            self._slots.leave()
+        return await self._opened().protections()
 
     async def close(self) -> None:
         """End every worker and the fork server."""
         self._closed = True
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
         if self._server is not None:
-            for worker in (*self._free, *self._busy):
-                self._server.kill(worker)
             await self._server.close()
-        self._free.clear()
         self._server = None
 
-    async def _run(self, job: Job, host: Host) -> Ended:
-        worker = self._take_free(job) or await self._take_new()
-        session = Session(job, host, worker, next(self._numbers), lambda: self._kill(worker), self._habits)
-        try:
-            return await session.run()
-        except Lost:
-            raise await self._cause_of_death(worker, job) from None
-        finally:
-            if not session.clean:  # met a limit, was refused or cancelled: it may be anywhere in the script
-                self._kill(worker)
-            self._give_back(worker)
+    def _opened(self) -> Pool:
+        if self._closed:
+            raise HostFault("The script runtime is closed.")
+        if self._pool is None:
+            kept = min(os.cpu_count() or 1, self._most)
+            self._pool = Pool(kept, self._most, self._habits, self._fork, self._kill)
+        return self._pool
 
     async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError:
         try:
@@ -118,24 +108,6 @@ class JavaScriptRuntime:
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return WorkerDied(f"The script's worker process died in the middle of a step ({how}).")
 
-    def _take_free(self, job: Job | None = None) -> Worker | None:
-        """One that is free, best one that knows the job's script: to load it takes longer than most steps."""
-        if self._closed:
-            raise HostFault("The script runtime is closed.")
-        while self._free:
-            place = next((n for n, each in enumerate(self._free) if each.knows(job)), -1) if job else -1
-            worker = self._free.pop(place)
-            if not worker.ended.done() and not worker.link.lost:
-                self._busy.add(worker)
-                return worker
-            self._kill(worker)
-        return None
-
-    async def _take_new(self) -> Worker:
-        worker = await self._fork()
-        self._busy.add(worker)
-        return worker
-
     async def _fork(self) -> Worker:
         for _ in range(2):
             try:
@@ -151,14 +123,6 @@ class JavaScriptRuntime:
                     await self._server.close()
                 self._server = await ForkServer.start()
             return self._server
-
-    def _give_back(self, worker: Worker) -> None:
-        self._busy.discard(worker)
-        worker.jobs += 1
-        if worker.jobs >= _JOBS_MAX or self._closed:
-            self._kill(worker)
-        if worker.alive:
-            self._free.append(worker)
 
     def _kill(self, worker: Worker) -> None:
         if self._server is not None:

@@ -7,6 +7,7 @@ and calls, sizes, log and time are counted again. What breaks the protocol kills
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from ...model.codec import Json, check_size, decode, text_of
@@ -32,6 +33,7 @@ from .link import Lost
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it
 _PATIENCE = 10  # times its limit, by the clock on the wall, that a worker may take while others use the processors
+_QUICK_S = 0.005  # a step that takes longer has a worker for itself next time
 _MESSAGE_MAX = 4000
 #: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
 _AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
@@ -48,7 +50,12 @@ class Session:
 
     def __init__(
         self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None], habits: Habits,
+        held: Callable[[], None] | None = None,
     ) -> None:
+        self.worker = worker
+        self._held = held  # called as soon as it waits for the outside
+        self._waited = False  # whether it ever did
+        self.behind = 0  # steps that the worker may go on with before its end of this one is heard
         self._job, self._host, self._worker, self._number, self._kill = habits.fit(job), host, worker, number, kill
         self._habits = habits
         self._hand: Foreseen | None = None
@@ -65,21 +72,40 @@ class Session:
         self._compute_s = job.limits.compute_s
         self._compute_left = self._compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
-        self._used_s = worker.used_s()
+        self._used_s = math.nan  # by the worker, when the step came to the front
+        self._begun = 0.0
         self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
         self._taking = False  # whether the host is at something that the worker does not wait for
         self._over = False  # from then on the worker belongs to somebody else
         self.clean = False  # whether the worker ended the job by itself and within its limits
 
+    def message(self) -> bytes:
+        """What gives the job to the worker; it has to be sent."""
+        self._hand = self._habits.foresee(self._job, self._host)
+        return self._worker.message(self._job, self._number, self._hand.hand if self._hand else None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer from outside."""
+        return bool(self._answers)
+
+    def used_s(self) -> float:
+        """How much processor time it has used so far; nan if nobody knows."""
+        return self._worker.used_s() - self._used_s
+
     async def run(self) -> Ended:
-        """How the job ended. Raises its error, or `Lost` if the worker went away by itself."""
+        """How the job ended, from when it is at the front of its worker. Raises its error, or `Lost` if the worker went
+        away by itself."""
         try:
-            self._hand = self._habits.foresee(self._job, self._host)
-            self._worker.give(self._job, self._number, self._hand.hand if self._hand else None)
+            self._used_s, self._begun = self._worker.used_s(), self._loop.time()
             self._start_clock()
             link, most = self._worker.link, self._frame_bytes_max
             while True:
-                frame = self._own(link.next(most) or await link.receive(most))
+                frame = link.next(most) or await link.receive(most)
+                if self._error is not None:
+                    raise self._error
+                if frame.get("n") != self._number:  # only the step at the front of a worker may speak
+                    raise Garbled("a frame of another job")
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
@@ -87,12 +113,14 @@ class Session:
                     self._used()
                 elif kind == "log":
                     self._log(frame)
-                elif kind == "missed" and self._job.ahead is not None:
-                    self._try_once()
-                    self._habits.missed(self._job)
-                elif kind == "mutation" and self._job.ahead is not None:
-                    self._try_once()
-                    self._foresee(self._job.ahead, frame)
+                elif kind in ("missed", "mutation") and self._job.ahead is not None:
+                    if self._tried:
+                        raise Garbled("a second try of one mutate")
+                    self._tried = True
+                    if kind == "missed":
+                        self._habits.missed(self._job)
+                    else:
+                        self._foresee(self._job.ahead, frame)
                 else:
                     return self._finish(frame)
         except Lost:
@@ -104,18 +132,12 @@ class Session:
             raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
         finally:
             self._over = True
+            soon = self._loop.time() - self._begun < _QUICK_S or self.used_s() < _QUICK_S * (1 + self.behind)
+            self._habits.took(self._job, quick=soon and self.clean and not self._waited)
             self._since = None
             self._worker.alarm.forget()
             if self._answers:
                 await self._cancel_answers()
-
-    def _own(self, frame: Frame) -> Frame:
-        """The frame, if it is of this job and nothing has gone wrong meanwhile."""
-        if self._error is not None:
-            raise self._error
-        if frame.get("n") != self._number:
-            raise Garbled("a frame of another job")
-        return frame
 
     # Calls.
 
@@ -143,6 +165,9 @@ class Session:
         name, at = operation.name, operation.at
         task = self._answers[number] = asyncio.create_task(self._answer(number, operation, size))
         task.add_done_callback(lambda done: self._answered(number, name, at, done))
+        self._waited = True
+        if self._held is not None:
+            self._held()
 
     def _used(self) -> None:
         if self._hand is None or self._calls:
@@ -284,17 +309,15 @@ class Session:
             failure = self._failure(frame)
             self.clean = not isinstance(failure, LimitExceeded)
             raise failure
-        ended = self._ended(frame)
+        if frame["t"] == "mutation":
+            ended = Ended(mutation=self._terminal(frame))
+        elif self._answers:
+            raise Garbled("an end while calls are under way")
+        else:
+            value, said = self._result(frame)
+            ended = Ended(value, ahead=self._foreseen, said=said)
         self.clean = True
         return ended
-
-    def _ended(self, frame: Frame) -> Ended:
-        if frame["t"] == "mutation":
-            return Ended(mutation=self._terminal(frame))
-        if self._answers:
-            raise Garbled("an end while calls are under way")
-        value, said = self._result(frame)
-        return Ended(value, ahead=self._foreseen, said=said)
 
     def _failure(self, frame: Frame) -> ScriptError:
         error = _ERRORS.get(str(frame.get("code")))
@@ -307,11 +330,6 @@ class Session:
         if operation.kind is not Kind.MUTATION or self._job.step is not Step.MUTATE:
             raise Garbled("an end by something that does not end a step")
         return operation
-
-    def _try_once(self) -> None:
-        if self._tried:
-            raise Garbled("a second try of one mutate")
-        self._tried = True
 
     def _foresee(self, ahead: Ahead, frame: Frame) -> None:
         """What `mutate` calls, given the result that comes next. If it may not, that is said when the step is run."""

@@ -53,7 +53,7 @@ class Line(Protocol):
 
     def send(self, data: bytes) -> None: ...
 
-    def receive(self) -> Frame: ...
+    def reply(self, number: int) -> Frame: ...
 
 
 class StepRun:
@@ -327,9 +327,7 @@ class StepRun:
         return reply
 
     def _received(self) -> Frame:
-        reply = self._channel.receive()
-        while reply["n"] != self._number:  # an answer that was on its way when the step before ended
-            reply = self._channel.receive()
+        reply = self._channel.reply(self._number)
         self._under_way.pop(reply["id"], None)
         return reply
 
