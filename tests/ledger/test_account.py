@@ -105,6 +105,19 @@ async def test_an_act_on_no_workflow_is_in_the_account_too(ledger: SqliteLedger)
     assert (row["workflow_id"], row["target"], row["why"]) == ("", "test", '{"a":1}')
 
 
+async def test_acts_on_no_workflow_and_on_one_share_an_entry(ledger: SqliteLedger) -> None:
+    def both(tx: Tx) -> None:
+        workflows.note(tx, None, "test", 'a "word"', "ann", None)
+        rows.deploy(tx)
+        workflows.note(tx, None, "test", "other", "bob", {"a": [1, "é"]})
+
+    await ledger.write(both)
+    told = account(ledger)
+    assert [(row["subject"], row["actor"], row["why"]) for row in told if row["workflow_id"] == ""] == [
+        ('a "word"', "ann", None), ("other", "bob", '{"a":[1,"é"]}')]
+    assert verify(ledger.read()) == Verified(1)
+
+
 async def test_what_an_act_did_and_the_act_are_one_transaction(path: Path) -> None:
     ledger = SqliteLedger(path)
     workflow_id = await ledger.write(rows.deploy)

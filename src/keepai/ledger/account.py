@@ -14,12 +14,13 @@ anew.
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from json.encoder import encode_basestring as quote
 from typing import Any
+
+import orjson
 
 from ..model.light import light
 from .base import Reader, Row, Tx
@@ -65,6 +66,11 @@ def _quoted(text: str | None) -> str:
     return "null" if text is None else f'"{text}"'
 
 
+def as_facts(members: Mapping[str, object]) -> str:
+    """What a move is about, as the text of a JSON object: names, ids and other values that were checked before."""
+    return orjson.dumps(members).decode()
+
+
 def brief(facts: str) -> str:
     """The text of a JSON value if it is short, or its hash (as such a text too): a row has the value itself."""
     return facts if len(facts) <= BRIEF_MAX else f'"sha256:{hashlib.sha256(facts.encode()).hexdigest()}"'
@@ -83,7 +89,7 @@ def append(tx: Tx, told: Told, before: Head) -> Head:
     parts, before_workflow, before_subject = [f'["{tx.host}"'], None, None
     for workflow_id, subject, move in told.moves:
         if workflow_id != before_workflow:
-            parts.append(f'{"]]" if before_workflow else ""},["{workflow_id}",[{quote(subject)}')
+            parts.append(f'{"]]" if before_workflow is not None else ""},["{workflow_id}",[{quote(subject)}')
         elif subject != before_subject:
             parts.append(f"],[{quote(subject)}")
         parts.append(f",{move}")
@@ -106,7 +112,7 @@ def chain(before: bytes, seq: int, at: int, told: str) -> bytes:
 
 def moves(entry: Row) -> Iterator[Row]:
     """What an entry tells, in its order."""
-    told: list[Any] = json.loads(entry["told"])
+    told: list[Any] = orjson.loads(entry["told"])
     host = told[0]
     for workflow_id, *subjects in told[1:]:
         for subject, *of_subject in subjects:
@@ -119,7 +125,8 @@ def moves(entry: Row) -> Iterator[Row]:
                 }
 
 
-_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+def _text(value: object) -> str:
+    return orjson.dumps(value).decode()
 
 
 def walk(read: Reader, first: int = 1) -> Iterator[Row]:

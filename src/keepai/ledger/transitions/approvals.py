@@ -9,6 +9,7 @@ from ...model.codec import encode, size
 from ...model.errors import Conflict
 from ...model.records import Approval, Mutation, Run, Traced
 from ...model.states import ApprovalStatus
+from ..account import as_facts
 from ..base import Tx
 from ..rows import approval_record
 from . import mutations, runs, sizes
@@ -70,7 +71,7 @@ def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
         because=asked.because, intent=intent, digest=asked.digest, expires_at=asked.expires_at, now=tx.now,
     )
     facts = {"run": run.id, "capability": f"{asked.intent.connector}.{asked.intent.operation}", "digest": asked.digest}
-    tx.tell(run.workflow_id, "approval", approval_id, None, ApprovalStatus.PENDING, facts=encode(facts))
+    tx.tell(run.workflow_id, "approval", approval_id, None, ApprovalStatus.PENDING, facts=as_facts(facts))
     row = tx.one("approval_by_id", approval_id=approval_id)
     assert row is not None, f"approval {approval_id} was just written"
     return approval_record(row)

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...model.codec import encode, same, size
+from ...model.codec import same, size
 from ...model.errors import KeepError, LimitExceeded, Overtaken, Refused, RuleBroken
 from ...model.light import light
 from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
+from ..account import as_facts
 from ..base import Row, Tx
 from . import sizes
 
@@ -53,7 +54,7 @@ def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registratio
         ):
             known += sizes.of_input(entry.external_id, entry.title)
             continue
-        tx.tell(workflow_id, "input", entry.input_id, None, InputStatus.ACTIVE, facts=encode({
+        tx.tell(workflow_id, "input", entry.input_id, None, InputStatus.ACTIVE, facts=as_facts({
             "source": entry.source, "type": entry.type, "external_id": entry.external_id, "title": entry.title,
             "run": run_id,
         }))
@@ -117,7 +118,7 @@ def _put(
     ):
         facts = {"topic": entry.topic, "message_id": entry.message_id, "run": run_id}
         tx.tell(workflow_id, "event", event_id, None, status,
-                facts=encode({**facts, "message": BORN_SKIPPED} if skip else facts))
+                facts=as_facts({**facts, "message": BORN_SKIPPED} if skip else facts))
         _tie(tx, workflow_id, event_id, entry.causes, attempt=1, revision=1)
         return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)

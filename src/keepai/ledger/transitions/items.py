@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...model.codec import encode
 from ...model.errors import Conflict, Refused
 from ...model.records import Run
 from ...model.states import UNFINISHED, InputStatus, ItemStatus
+from ..account import as_facts
 from ..base import Row, Tx
 from . import events, sizes
 from .events import Registration
@@ -35,7 +35,7 @@ def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
         seq=tx.tick(run.workflow_id, inputs=sizes.of_input(external_id, title)), input_id=registered["id"],
         handler=run.handler, now=tx.now,
     )
-    facts = encode({"external_id": external_id, "title": title, "handler": run.handler})
+    facts = as_facts({"external_id": external_id, "title": title, "handler": run.handler})
     tx.tell(run.workflow_id, "item", item_id, None, ItemStatus.PROCESSING, facts=facts)
     return item_id
 

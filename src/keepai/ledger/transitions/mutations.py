@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...model.codec import encode, size, stored
+from ...model.codec import size, stored
 from ...model.light import light
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
-from ..account import brief
+from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
 from . import items, runs, sizes
@@ -112,7 +112,7 @@ def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
     mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
-    facts = encode({
+    facts = as_facts({
         "run": run.id, "item": intent.item_id, "call": f"{intent.connector}.{intent.operation}",
         "account": intent.account, "target": intent.target, "idempotency_key": intent.idempotency_key,
     })

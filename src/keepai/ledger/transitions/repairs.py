@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...model.codec import encode
 from ...model.errors import Conflict
 from ...model.records import Run
 from ...model.states import RepairStatus
+from ..account import as_facts
 from ..base import Tx
 from . import workflows
 from .workflows import Version
@@ -18,7 +18,7 @@ def ask_repair(tx: Tx, run: Run) -> str:
         "repair_insert", workflow_id=run.workflow_id, seq=tx.tick(run.workflow_id), repair_id=repair_id, run_id=run.id,
         lineage=run.lineage, status=RepairStatus.ASKED, now=tx.now,
     )
-    tx.tell(run.workflow_id, "repair", repair_id, None, RepairStatus.ASKED, facts=encode({"run": run.id}))
+    tx.tell(run.workflow_id, "repair", repair_id, None, RepairStatus.ASKED, facts=as_facts({"run": run.id}))
     return repair_id
 
 

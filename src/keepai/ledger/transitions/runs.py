@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...model.codec import encode, size, stored
+from ...model.codec import size, stored
 from ...model.errors import Conflict, KeepError
 from ...model.light import light
 from ...model.policy import Policy
@@ -21,7 +21,7 @@ from ...model.states import (
     Status,
     WorkflowStatus,
 )
-from ..account import brief
+from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import run_record
 from . import events, items, sizes
@@ -138,7 +138,7 @@ def _own_number(last: int) -> int:
 def _insert(tx: Tx, run: Run) -> Run:
     run = moved(run, bytes=run.bytes + sizes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
-    begun = encode({"handler": run.handler, "version": run.version, "trigger": run.trigger, "retry_of": run.retry_of})
+    begun = as_facts({"handler": run.handler, "version": run.version, "trigger": run.trigger, "retry_of": run.retry_of})
     tx.tell(run.workflow_id, "status", run.id, None, run.state, facts=begun)
     tx.tell(run.workflow_id, "phase", run.id, None, run.phase)
     return run
@@ -245,7 +245,7 @@ def rest(tx: Tx, run: Run, why: Stop) -> None:
 def _tell_stop(tx: Tx, run: Run, source: Status, why: Stop) -> None:
     error = stored(why.error)
     assert isinstance(error, dict), why
-    tx.tell(run.workflow_id, "status", run.id, source, why.status, facts=encode({**error, "reason": why.reason}))
+    tx.tell(run.workflow_id, "status", run.id, source, why.status, facts=as_facts({**error, "reason": why.reason}))
 
 
 def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
