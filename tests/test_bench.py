@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 BENCH = ROOT / "bench"
-FUNCTIONS_MAX = 341  #: that one event passes, from the connector to its last commit
+FUNCTIONS_MAX = 360  #: that one event passes, from the connector to its last commit
 FOUND: dict[str, Any] = json.loads((BENCH / "results.json").read_text("utf-8"))
 
 
