@@ -4,7 +4,7 @@
 
 A producer polls and publishes one event, and a consumer takes it by prepare, mutate and next: that is the run. Then
 somebody asks for the page of its input. Some events go through before, so that starting and first times do not count;
-then those functions count that each of three events passes. A function counts once, however often it is entered, if it
+then those functions count that each of twenty events passes. A function counts once, however often it is entered, if it
 stands in `src/keepai` and runs in the host's process, in whatever thread. What `dataclass` writes does not count, nor
 templates, nor the inside of a function (comprehensions, lambdas), nor what the sandbox's workers do in their own
 processes.
@@ -30,7 +30,7 @@ from keepai.config import Settings
 from keepai.views.web.server import Web
 
 HOME = f"{Path(keepai.__file__).parent}/"
-BEFORE, COUNTED = 3, 3  #: events that go through first, and that are counted
+BEFORE, COUNTED = 5, 20  #: events that go through first, and that are counted
 
 
 class Entered:
