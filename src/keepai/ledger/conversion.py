@@ -12,7 +12,7 @@ from hashlib import sha256
 from operator import itemgetter
 from typing import Any, cast
 
-from ..model.ids import number_of, text_of
+from ..model.ids import known_number, known_text, number_of, text_of
 
 #: Parameters and columns that hold an id.
 IDS = frozenset((
@@ -62,9 +62,9 @@ def columns(names: Iterable[str]) -> list[tuple[str, Callable[[Any], Any]]]:
 
 
 def _id_inside(value: object) -> int | None:
-    if value is None:
-        return None
-    return (number_of(value) if isinstance(value, str) else None) or NO_ID
+    if isinstance(value, str):
+        return known_number(value) or number_of(value) or NO_ID
+    return None if value is None else NO_ID
 
 
 def _subject_inside(value: str) -> int:
@@ -75,7 +75,7 @@ def _subject_inside(value: str) -> int:
 
 def _id_outside(value: object) -> object:
     """What is no number was not written by Keep: it is shown as it is."""
-    return text_of(value) if type(value) is int else value
+    return known_text(value) or (text_of(value) if type(value) is int else value)
 
 
 def _list_outside(value: str | None) -> str | None:

@@ -8,7 +8,7 @@ id, and stands for no number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 #: Prefix → its number inside the ledger, and what it names. The numbers are in people's ledgers and never change.
 KINDS: Mapping[str, tuple[int, str]] = {
@@ -26,10 +26,12 @@ _AS_PYTHON = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")  # the d
 _MADE_MAX = 1 << (MS_BITS + CHANCE_BITS)
 _PREFIXES = {number: prefix for prefix, (number, _) in KINDS.items()}
 
-#: What was converted lately, both ways: a run says each of its ids some ten times.
+#: What was converted lately, both ways: a run says each of its ids some ten times. `known_…` looks only there.
 _numbers: dict[str, int] = {}
 _texts: dict[int, str] = {}
 _KNOWN_MAX = 8_192
+known_number: Callable[[str], int | None] = _numbers.get
+known_text: Callable[[object], str | None] = _texts.get  # type: ignore[assignment]
 
 
 def text_of(number: int) -> str:

@@ -52,7 +52,8 @@ and exists (select 1 from item_run x indexed by item_run_by_item
   where x.workflow_id = t.workflow_id and x.item_id = t.id and x.attempt = t.attempt)
 and not exists (select 1 from item_run x cross join run r cross join run o
   where x.workflow_id = t.workflow_id and x.item_id = t.id and r.id = x.run_id
-    and o.workflow_id = r.workflow_id and o.lineage = r.lineage and o.status in ('active', 'paused', 'failed'));
+    and o.workflow_id = r.workflow_id and o.lineage = r.lineage
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'));
 
 -- name: never_applied_twice
 -- A thing applied twice in one attempt.
@@ -126,7 +127,7 @@ where r.kind = 'consumer' and r.status = 'committed' and json_extract(r.outcome,
 -- name: never_sent_once_more
 -- An applied mutation whose lineage was sent once more.
 select m.id, later.id from mutation m join mutation later
-  on later.workflow_id = m.workflow_id and later.lineage = m.lineage and later.seq > m.seq
+  on (later.run_id = m.lineage or (later.lineage = m.lineage and later.run_id <> later.lineage)) and +later.seq > m.seq
 where m.status <> 'failed' and m.item_id is null;
 
 -- name: never_doubt_of_no_run

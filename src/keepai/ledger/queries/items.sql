@@ -43,7 +43,8 @@ update item set status = :target, updated_at = :now where id = :item_id and stat
 -- name: item_left
 -- What a lineage that has ended began and did not finish.
 select distinct i.id, i.workflow_id, i.status from run r cross join item_run x cross join item i
-where r.workflow_id = :workflow_id and r.lineage = :lineage and x.workflow_id = r.workflow_id and x.run_id = r.id
+where (r.id = :lineage or (r.lineage = :lineage and r.retry_of is not null))
+  and +r.workflow_id = :workflow_id and x.workflow_id = r.workflow_id and x.run_id = r.id
   and i.id = x.item_id and i.status in ('processing', 'needs_attention');
 
 -- name: item_passed_over

@@ -155,16 +155,18 @@ union all select id from repair where :kind = 'repair' and id >= :first_id and i
 
 -- name: look_lineage
 -- Every run of a lineage, oldest first; with the plus the order does not choose the index.
-select * from run where workflow_id = :workflow_id and lineage = :lineage order by +seq;
+select * from run where +workflow_id = :workflow_id
+  and (id = :lineage or (lineage = :lineage and retry_of is not null)) order by +seq;
 
 -- name: look_mutations_of_lineage
 -- What the runs of a lineage sent, oldest first.
-select * from mutation where workflow_id = :workflow_id and lineage = :lineage order by seq;
+select * from mutation where +workflow_id = :workflow_id
+  and (run_id = :lineage or (lineage = :lineage and run_id <> lineage)) order by +seq;
 
 -- name: look_approvals_of_lineage
 -- What people were asked to approve for a lineage, oldest first.
-select a.* from run r join approval a on a.run_id = r.id
-where r.workflow_id = :workflow_id and r.lineage = :lineage order by a.seq;
+select * from approval where workflow_id = :workflow_id and run_id in (select r.id from run r
+  where r.id = :lineage or (r.lineage = :lineage and r.retry_of is not null)) order by seq;
 
 -- name: look_inputs_of_run
 -- The inputs behind what a run pinned, as people know them.

@@ -1,5 +1,7 @@
 -- Statements on runs and mutations. Every move names the state it expects. What is open is found by a small index if
--- the states stand here as they do there: each compared, in that order.
+-- the states stand here as they do there: each compared, in that order. The runs of a lineage, and what they sent, are
+-- found by the id of the first of them and, for the others, by a small index: as its condition stands there. With a
+-- plus before a column no index is chosen for it.
 
 -- name: run_insert
 -- A new attempt at a handler.
@@ -37,9 +39,10 @@ select * from run where status = 'active' order by workflow_id;
 
 -- name: run_crashes
 -- How often the hosts of this lineage died under it; of a routine, since it last brought something about.
-select count(*) as crashes from run where workflow_id = :workflow_id and lineage = :lineage and status = 'crashed'
+select count(*) as crashes from run where +workflow_id = :workflow_id
+  and (id = :lineage or (lineage = :lineage and retry_of is not null)) and status = 'crashed'
   and seq > coalesce((select max(r.seq) from mutation m join run r on r.id = m.run_id and r.kind = 'routine'
-    where m.workflow_id = :workflow_id and m.lineage = :lineage and m.status = 'applied'), 0);
+    where (m.run_id = :lineage or (m.lineage = :lineage and m.run_id <> m.lineage)) and m.status = 'applied'), 0);
 
 -- name: run_prepared
 -- prepare returned: what it decided is pinned, and the run goes on to what follows from it.
@@ -73,7 +76,7 @@ where id = :run_id and status = :source and phase = :source_phase;
 -- Something came of an item: earlier failures of its run no longer count, unless another item of the lineage has failed.
 update run set failures = 0 where id = :run_id and failures > 0 and not exists (
   select 1 from run r cross join item_run x cross join item i
-  where r.workflow_id = run.workflow_id and r.lineage = run.lineage and x.workflow_id = r.workflow_id and x.run_id = r.id
+  where (r.id = run.lineage or (r.lineage = run.lineage and r.retry_of is not null)) and x.workflow_id = r.workflow_id and x.run_id = r.id
     and i.id = x.item_id and i.attempt = x.attempt and i.status = 'failed' and i.id <> :item_id);
 
 -- name: run_adopt
@@ -107,7 +110,7 @@ values (:workflow_id, :seq, :id, :run_id, :ordinal, :lineage, :mutation_key, :id
 -- name: mutation_count
 -- How often the same thing was sent before (a consumer's run wants one thing), and how much its run has sent.
 select (select count(*) from mutation where workflow_id = :workflow_id and mutation_key = :mutation_key)
-  + (select count(*) from mutation where workflow_id = :workflow_id and lineage = :lineage
+  + (select count(*) from mutation where (run_id = :lineage or (lineage = :lineage and run_id <> lineage))
     and mutation_key <> :mutation_key and :item_id is null) as attempts,
   (select count(*) from mutation where workflow_id = :workflow_id and run_id = :run_id) as ordinal;
 
@@ -128,7 +131,8 @@ where workflow_id = :workflow_id and connector = :connector and operation = :ope
 -- name: mutation_made_in_lineage
 -- How often an operation was sent by a lineage and not refused.
 select count(*) as made from mutation
-where workflow_id = :workflow_id and lineage = :lineage and connector = :connector and operation = :operation
+where +workflow_id = :workflow_id and (run_id = :lineage or (lineage = :lineage and run_id <> lineage))
+  and connector = :connector and operation = :operation
   and status <> 'failed';
 
 -- name: mutation_of_run
@@ -144,8 +148,12 @@ select * from mutation where workflow_id = :workflow_id and run_id = :run_id and
 select * from mutation where id = :mutation_id;
 
 -- name: mutation_of_lineage
--- The newest mutation of a lineage.
-select * from mutation where workflow_id = :workflow_id and lineage = :lineage order by seq desc limit 1;
+-- The newest mutation of a lineage: of each of its runs the last one, however many a routine has sent.
+select m.* from run r cross join mutation m
+where (r.id = :lineage or (r.lineage = :lineage and r.retry_of is not null))
+  and m.run_id = r.id and m.workflow_id = :workflow_id and m.ordinal = (
+    select max(x.ordinal) from mutation x where x.run_id = r.id and x.workflow_id = :workflow_id)
+order by +m.seq desc limit 1;
 
 -- name: mutation_move
 -- What became known of a mutation.

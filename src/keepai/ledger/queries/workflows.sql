@@ -207,8 +207,8 @@ where b.seq = (select max(o.seq) from put_back o where o.workflow_id = b.workflo
 select r.seq from run r
 where r.workflow_id = :workflow_id and r.handler = :handler and r.status = 'committed' and r.seq > :seq
   and ((not exists (select 1 from event e where e.workflow_id = r.workflow_id and e.seq > r.seq and e.created_by = r.id)
-        and not exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.seq > :seq
-          and m.lineage = r.lineage))
+        and not exists (select 1 from mutation m where +m.seq > :seq
+          and (m.run_id = r.lineage or (m.lineage = r.lineage and m.run_id <> m.lineage))))
     or (r.created_at >= :later and exists (select 1 from run f where f.workflow_id = r.workflow_id
           and f.handler = r.handler and f.status = 'committed' and f.seq > :seq and f.seq < r.seq)))
 order by r.seq limit 1;

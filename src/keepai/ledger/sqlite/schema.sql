@@ -240,7 +240,8 @@ create table run (
 create unique index run_once_per_time on run (workflow_id, handler, due_at) where due_at is not null;
 create unique index run_one_open on run (workflow_id)
   where status = 'active' or status = 'paused' or status = 'failed';
-create index run_by_lineage on run (lineage, workflow_id);
+-- The first run of a lineage is found by its id, and what it sent by that: most runs are the only ones of theirs.
+create index run_by_lineage on run (lineage) where retry_of is not null;
 
 create table reservation (
   workflow_id integer not null,
@@ -339,7 +340,7 @@ create unique index mutation_one_open on mutation (workflow_id)
 create index mutation_by_key on mutation (mutation_key, workflow_id);
 create index mutation_by_item on mutation (item_id) where item_id is not null;
 create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;
-create index mutation_by_lineage on mutation (lineage, workflow_id, seq);
+create index mutation_by_lineage on mutation (lineage) where run_id <> lineage;
 create index mutation_ended on mutation (workflow_id, connector, status) where status in ('failed', 'skipped');
 create index mutation_by_time on mutation (workflow_id, first_sent_at, connector, operation);
 
