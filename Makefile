@@ -125,5 +125,5 @@ $(READY): pyproject.toml hatch_build.py package.json package-lock.json requireme
 $(BENCH): requirements/bench.lock
 	$(call step,setup: DBOS in .venv-bench)
 	@$(PYTHON) -m venv --clear .venv-bench
-	@.venv-bench/bin/python $(INSTALL) --no-deps -r requirements/bench.lock  # it names them all
+	@.venv-bench/bin/python $(INSTALL) -r requirements/bench.lock --no-deps  # it names them all
 	@touch $@
