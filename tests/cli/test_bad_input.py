@@ -34,7 +34,7 @@ CONFIGS = {
     ),
     "a negative number": ("[policy]\ncall_s = -1\n", "toml:2: [policy] call_s must be a number of seconds above zero"),
     "infinity": ("[policy]\ncall_s = inf\n", "keep.toml:2: [policy] call_s must be a number of seconds above zero"),
-    "half a worker": ("[policy]\nworkers_max = 1.5\n", "workers_max must be a whole number above zero, such as 4"),
+    "half a worker": ("[policy]\nworkers_max = 1.5\n", "workers_max must be a whole number above zero, such as 8"),
     "true as a number": ("[policy]\nretries_max = true\n", "retries_max must be a whole number above zero"),
     "an unknown choice": ('[policy]\nmutate_reads = "all"\n', 'mutate_reads must be "none" or "by_id", not \'all\'.'),
     "a path that is no text": ("[keep]\npath = 3\n", "keep.toml:2: [keep] path must be the name of a file"),

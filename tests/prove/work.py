@@ -22,7 +22,7 @@ from keepai.ledger.rows import mutation_record, run_record
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
-from keepai.ledger.transitions.mutations import Doubt
+from keepai.ledger.transitions.mutations import Doubt, Sending
 from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Prepared, Stop
 from keepai.model.clock import Ids
 from keepai.model.errors import Refused
@@ -299,7 +299,9 @@ def begin(tx: Tx, workflow_id: str) -> Run:
 
 def prepare_and_send(tx: Tx, run: Run, key: str) -> tuple[Run, Mutation]:
     prepared = Prepared(tx.now, '{"data":{}}', [("in", key)])
-    run, mutation = mutations.prepare_and_send(tx, run, prepared, [], lambda *_: rows.intent(key))
+    now = tx.row("workflow_by_id", "its workflow is there", workflow_id=run.workflow_id)
+    sending = Sending(rows.intent(key), now["sequence"])
+    run, mutation, _ = mutations.prepare_and_send(tx, run, prepared, [], sending)
     assert mutation is not None
     return run, mutation
 

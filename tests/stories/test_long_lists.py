@@ -116,7 +116,7 @@ async def test_a_producer_publishes_as_many_events_as_it_may(tmp_path: Path) -> 
 
 
 async def test_ten_thousand_events_in_one_run_are_within_the_limits(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
+    async with Story(tmp_path, policy=Policy(script_s=300)) as story:  # its time is not what is tried here
         wf = await story.deploy(workflow(producers={"poll": producer(
             MANY.replace("COUNT", "10000").replace("SIZE", "1"))}))
         await story.run()

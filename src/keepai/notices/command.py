@@ -38,6 +38,7 @@ class Command(Channel):
             if started.exception() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(started.result().pid, signal.SIGKILL)
+                await started.result().wait()  # so that nothing of it is left when the loop ends
             raise
         if program.returncode:
             raise Undelivered(f"{self._command[0]} ended with code {program.returncode}.")
