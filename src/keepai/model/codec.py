@@ -26,8 +26,8 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 64
-#: Values of one depth: a list that contains itself twice would grow without end; and those that are judged one by one.
-_LEVEL_MAX, _MANY = 1 << 22, 256
+#: Values of one depth: a list that contains itself twice would grow without end.
+_LEVEL_MAX = 1 << 22
 #: `orjson` writes 254 levels and no more (a test holds it to that): with so many around, it refuses what is too deep.
 _LEVELS_MORE = 254 - DEPTH_MAX
 _KINDS = frozenset({str, int, float, bool, type(None), list, dict})
@@ -164,33 +164,33 @@ def _exact(value: object, option: int = 0, *, checked: bool = False) -> bytes | 
     """The text of a value that `orjson` writes as the strict way would; None: the strict way has to look at it.
 
     `orjson` itself refuses lone surrogates, keys that are no plain strings and integers beyond ±(2^53−1). Of a value
-    that was checked before only the form of its numbers is in doubt; if there are many, its text shows that sooner.
+    that was checked before only the form of its numbers is in doubt, and its text shows that sooner.
     """
-    plain = type(value) is str or _is_plain(value, _MANY if checked else _LEVEL_MAX)
-    if plain is False:
+    if not checked and type(value) is not str and not _is_plain(value):
         return None
     try:
         data = orjson.dumps(value, option=_STRICT | option)
     except TypeError:
         return None
-    return data if plain or (checked and not _has_odd_numbers(data)) or _is_plain(value) else None
+    return data if not checked or not _has_odd_numbers(data) or _is_plain(value) else None
 
 
 def _reads_back(value: object, data: bytes) -> bool:
     """Whether the text from which `orjson` read a value is its exact text: then no key stands twice in it, and no
-    number was changed in reading. If there are many values, their depth and form are judged by the text."""
-    plain, levels = _is_plain(value, _MANY), 0
-    if plain is None and _has_odd_numbers(data):
-        plain = _is_plain(value)
-    elif plain is None:
-        plain, levels = True, _LEVELS_MORE
+    number was changed in reading. The text shows whether it may be too deep, or have a number in another form."""
+    if _has_odd_numbers(data):
+        if not _is_plain(value):
+            return False
+        levels = 0
+    else:
+        levels = _LEVELS_MORE if data.count(b"[") + data.count(b"{") > DEPTH_MAX else 0
     for _ in range(levels):
         value = [value]
     try:
         written = orjson.dumps(value, option=_STRICT)
     except TypeError:
         return False  # it may be too deep
-    return plain is True and written[levels : len(written) - levels] == data
+    return written[levels : len(written) - levels] == data
 
 
 def _has_odd_numbers(data: bytes) -> bool:
@@ -198,9 +198,8 @@ def _has_odd_numbers(data: bytes) -> bool:
     return b".0" in data or (b"-" in data and b"e-" in data) or (b"+" in data and b"e+" in data)
 
 
-def _is_plain(value: object, most: int = _LEVEL_MAX) -> bool | None:
-    """Whether there are only JSON's own types, not too deep, and no number that `orjson` would write in another way;
-    None if there are more than `most` values of one depth.
+def _is_plain(value: object) -> bool:
+    """Whether there are only JSON's own types, not too deep, and no number that `orjson` would write in another way.
 
     It looks at all values of one depth together, which takes half as long as one by one."""
     level = [value]
@@ -218,8 +217,8 @@ def _is_plain(value: object, most: int = _LEVEL_MAX) -> bool | None:
             inner += [each.values() for each in level if type(each) is dict]
         if not inner:
             return True
-        if sum(map(len, inner)) > most:
-            return None
+        if sum(map(len, inner)) > _LEVEL_MAX:
+            return False
         level = list(chain.from_iterable(inner))
     return False
 
