@@ -43,7 +43,7 @@ def mutate(prepared: dict[str, Any]) -> dict[str, int]:
 
 @DBOS.step(name="next")
 def following(prepared: dict[str, Any], result: dict[str, int]) -> dict[str, Any]:
-    """What is told of it."""
+    """The event that a run publishes."""
     return {"messageId": f"row:{prepared['data']['id']}", "payload": result}
 
 
@@ -87,7 +87,7 @@ def mutate_whole(event: dict[str, Any]) -> dict[str, int]:
 
 @DBOS.step(name="next_small")
 def next_small(prepared: dict[str, Any], result: dict[str, int]) -> dict[str, Any]:
-    """What is told of it."""
+    """The event that a run publishes."""
     return {"messageId": f"row:{prepared['id']}", "payload": result}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import AsyncIterator, Generator
 from pathlib import Path
@@ -19,6 +20,7 @@ from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Work
 from keepai.ledger.transitions import mutations, workflows
+from keepai.ledger.transitions.mutations import Sign
 from keepai.model.errors import Refused
 from keepai.model.states import WorkflowStatus
 from keepai.testing.crash import CrashAt, Crashed
@@ -154,6 +156,19 @@ async def test_a_long_value_that_a_row_keeps_stands_in_it_as_its_hash(ledger: Sq
     await ledger.write(mutations.apply, run, mutation, json.dumps("x" * BRIEF_MAX), '{"status":"applied"}', [])
     [row] = [r for r in account(ledger) if (r["machine"], r["target"]) == ("mutation", "applied")]
     assert row["why"].startswith("sha256:")
+
+
+async def test_a_long_sign_stands_in_it_as_its_hash_and_a_short_one_as_it_is(ledger: SqliteLedger) -> None:
+    workflow_id = await ledger.write(rows.deploy)
+    await ledger.write(rows.produce, workflow_id, "m1")
+    run = await ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await ledger.write(rows.send, run)
+    long = json.dumps({"found": "x" * 5_000})
+    for said in ('{"found":"a row"}', long):
+        await ledger.write(mutations.hear, mutation.id, Sign(said))
+    short, hashed = [row["why"] for row in account(ledger) if row["machine"] == "sign"]
+    assert (short, hashed) == ('{"found":"a row"}', f"sha256:{hashlib.sha256(long.encode()).hexdigest()}")
+    assert long in str(ledger.read().one("mutation_by_id", mutation_id=mutation.id)), "the row has it"
 
 
 async def test_what_another_program_moves_is_found_when_the_account_is_compared(path: Path) -> None:

@@ -41,8 +41,8 @@ class Head:
     chain: bytes
 
 
-class Told:
-    """What one transaction has told so far."""
+class Draft:
+    """What one transaction has told so far, before it is an entry."""
 
     def __init__(self) -> None:
         self.moves: list[tuple[str, str, str]] = []  # the workflow, the subject, and the move as JSON
@@ -82,7 +82,7 @@ def head(read: Reader) -> Head:
     return Head(row["seq"], row["chain"]) if row else Head(0, b"")
 
 
-def append(tx: Tx, told: Told, before: Head) -> Head:
+def append(tx: Tx, told: Draft, before: Head) -> Head:
     """Write the entry that tells what this transaction did, behind `before`; gives the newest entry."""
     if not told.moves:
         return before

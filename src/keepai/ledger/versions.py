@@ -1,7 +1,7 @@
 """Which version of a thing a person was shown, and what has moved since.
 
 A version is the number of an entry of the account: of a thing, the newest that tells of it; of a question, the highest
-of everything that it is about. Whoever was shown any version of the account has seen all that stands before it.
+of everything that it is about. A person who was shown a version has seen every entry before it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import apsw
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
 from .. import conversion
-from ..account import Told
+from ..account import Draft
 from ..base import Row
 from ..queries import load
 
@@ -248,7 +248,7 @@ class Transaction(Statements):
         self.host, self.epoch, self.now = host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
-        self.told, self.entry = Told(), 0
+        self.told, self.entry = Draft(), 0
 
     def tell(
         self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,

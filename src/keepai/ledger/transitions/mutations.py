@@ -54,6 +54,9 @@ class Doubt:
     evidence: str | None = None  # what it said that cannot be used as a result, as JSON
 
 
+#: Characters of a sign that the account tells; of a longer one it has the hash, and the mutation's row has the sign.
+SIGN_MAX = 1_000
+
 #: Outcome on record → what a sign must say of `happened` to contradict it.
 CONTRADICTED = {MutationStatus.FAILED: True, MutationStatus.SKIPPED: True, MutationStatus.APPLIED: False}
 
@@ -218,7 +221,9 @@ def hear(tx: Tx, mutation_id: str, sign: Sign) -> bool:
 
 def _keep_sign(tx: Tx, mutation: Mutation, said: str, contradicts: bool) -> None:
     tx.run("mutation_evidence", mutation_id=mutation.id, evidence=said, contradicts=int(contradicts), now=tx.now)
-    tx.tell(mutation.workflow_id, "sign", mutation.id, None, "contradicts" if contradicts else "heard", said)
+    about, is_short = (mutation.workflow_id, "sign", mutation.id), len(said) <= SIGN_MAX
+    tx.tell(*about, None, "contradicts" if contradicts else "heard", said if is_short else None,
+            facts=None if is_short else brief(said))
 
 
 def close_dead(tx: Tx) -> None:
