@@ -98,7 +98,7 @@ dist: $(READY)  ## build the source archive and the wheel into dist/
 
 clean:  ## remove everything that is not in git: .venv, .venv-bench, node_modules, caches
 	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
-	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/views/web/static/htmx.min.js
+	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/doors/web/static/htmx.min.js
 	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The package is installed without its dependencies: the lock has brought them, and `pip check` proves it.

@@ -43,7 +43,7 @@ ASSETS = (
     Asset(
         package="htmx.org",
         file="dist/htmx.min.js",
-        destination="keepai/views/web/static/htmx.min.js",
+        destination="keepai/doors/web/static/htmx.min.js",
         sha256="d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717",
     ),
 )

@@ -24,8 +24,8 @@ from keep_side import SCRIPT, Sheets
 
 from keepai import Connector, Keep, Page, read
 from keepai.config import Settings
+from keepai.doors.web.server import Web
 from keepai.model.ids import text_of
-from keepai.views.web.server import Web
 
 _COPIES = """
   with recursive n (k) as (select 1 union all select k + 1 from n where k < {count})

@@ -19,6 +19,10 @@ from keepai.connectors import NOT_SETTINGS, TYPES
 from keepai.connectors import load as load_type
 from keepai.connectors.base import Connector, OperationSpec
 from keepai.connectors.typescript import type_of
+from keepai.doors.cli.examples import EXAMPLES
+from keepai.doors.cli.main import keep
+from keepai.doors.cli.shapes import SHAPES, Shape
+from keepai.doors.cli.shapes import shown as shown_shape
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
 from keepai.model.acts import ACTS, ANSWERS, REQUESTS
@@ -28,18 +32,14 @@ from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.notices import TYPES as CHANNELS
 from keepai.notices import load as load_channel
 from keepai.notices.base import Channel
+from keepai.reading.graph import svg
+from keepai.reading.typed import command
 from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.script.graph import graph
-from keepai.views.cli.examples import EXAMPLES
-from keepai.views.cli.main import keep
-from keepai.views.cli.shapes import SHAPES, Shape
-from keepai.views.cli.shapes import shown as shown_shape
-from keepai.views.graph import svg
-from keepai.views.typed import command
 
 HERE = Path(__file__).parent
-TEMPLATE = HERE.parent / "src/keepai/views/cli/template"
+TEMPLATE = HERE.parent / "src/keepai/doors/cli/template"
 HEAD = "<!-- Written by docs/generate.py; change the code, then run `make docs`. -->\n\n"
 
 #: What each machine is about, for people.

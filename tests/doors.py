@@ -18,10 +18,10 @@ from pathlib import Path
 from keepai import Keep, Policy
 from keepai.config import Settings
 from keepai.connectors.webhook.inbox import Inbox
-from keepai.views import control
-from keepai.views.control import Control
-from keepai.views.hooks import Hooks
-from keepai.views.web.server import Web
+from keepai.doors import control
+from keepai.doors.control import Control
+from keepai.doors.hooks import Hooks
+from keepai.doors.web.server import Web
 
 Address = tuple[str, int] | str
 

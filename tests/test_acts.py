@@ -10,18 +10,18 @@ import click
 import pytest
 
 from keepai import Keep
+from keepai.doors import control
+from keepai.doors.cli import acts as typed
+from keepai.doors.cli.main import COMMANDS, keep
+from keepai.doors.cli.names import KINDS
 from keepai.engine.commands import Commands
 from keepai.model.acts import ACTS, REQUESTS
 from keepai.model.states import MACHINES
-from keepai.views import control
-from keepai.views.answers import deed
-from keepai.views.cli import acts as typed
-from keepai.views.cli.main import COMMANDS, keep
-from keepai.views.cli.names import KINDS
-from keepai.views.items import LEFT_ACTIONS
-from keepai.views.questions import ACTIONS
-from keepai.views.story import ON_WORKFLOW
-from keepai.views.typed import command
+from keepai.reading.answers import deed
+from keepai.reading.items import LEFT_ACTIONS
+from keepai.reading.questions import ACTIONS
+from keepai.reading.story import ON_WORKFLOW
+from keepai.reading.typed import command
 
 SRC = Path(__file__).parents[1] / "src/keepai"
 
@@ -93,7 +93,7 @@ def test_a_button_sends_what_the_act_takes(name: str) -> None:
 
 
 def test_the_page_has_a_form_for_every_act_with_a_label_and_for_no_other() -> None:
-    pages = "".join(path.read_text("utf-8") for path in (SRC / "views/web/templates").glob("*.html"))
+    pages = "".join(path.read_text("utf-8") for path in (SRC / "doors/web/templates").glob("*.html"))
     named = set(re.findall(r'ui\.act\("(\w+)"', pages))
     assert named | OFFERED == {"deploy"} | {name for name, act in ACTS.items() if act.label}, "a script is a file"
 

@@ -160,7 +160,7 @@ def test_one_event_passes_no_more_functions_than_it_did() -> None:
     assert done.returncode == 0, done.stderr
     names, _, table = done.stdout.partition("\n\n")
     rooms = {name.partition("/")[0] for name in names.splitlines()}
-    assert {"connectors", "engine", "ledger", "model", "runtime", "views"} <= rooms
+    assert {"connectors", "engine", "ledger", "model", "runtime", "doors"} <= rooms
     run, page, both = map(int, table.splitlines()[-1].split()[:3])
     assert max(run, page) < both == len(names.splitlines())
     assert run <= FUNCTIONS_MAX, "lower it when it shrinks; `python bench/functions.py --list` names them"

@@ -24,13 +24,13 @@ from keepai.connectors import TYPES, load
 from keepai.connectors.base import Connector, surface
 from keepai.connectors.local.mail import LocalMail
 from keepai.connectors.local.sheets import LocalSheets
+from keepai.doors.cli.main import keep
 from keepai.model import states
 from keepai.model.operations import Kind, Step
 from keepai.model.policy import settings
 from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.testing.contract import Fault
-from keepai.views.cli.main import keep
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -124,7 +124,7 @@ def test_every_finding_has_its_row_under_its_severity() -> None:
 
 
 def test_the_scaffold_names_the_rule_behind_each_finding_of_a_common_mistake() -> None:
-    text = (ROOT / "src/keepai/views/cli/template/AGENTS.md").read_text("utf-8")
+    text = (ROOT / "src/keepai/doors/cli/template/AGENTS.md").read_text("utf-8")
     rules = text[text.index("## Rules") : text.index("## Cases")]
     named = set(re.findall(r"`([a-z]+(?:-[a-z]+)+)`", rules))
     assert named <= set(CODES)

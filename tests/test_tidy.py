@@ -28,14 +28,9 @@ FUNCTION_LINES_MAX = 70
 MODULE_LINES_MAX = 700
 
 #: Part of the package → the parts that it may import. `__init__` is the package itself.
-#: The flow is script → runtime → engine → ledger → views; what points against it is missing here.
+#: The flow is script → runtime → engine → ledger → reading → doors; what points against it is missing here.
 ENGINE = {"model", "script", "runtime", "connectors", "notices", "ledger"}
-APP = ENGINE | {"engine", "config", "looks", "vault"}
-
-#: The modules of views/ that only read the ledger; `Keep` itself uses them.
-LOOKS = tuple(f"keepai.views.{name}" for name in (
-    "read", "questions", "repairs", "explain", "answers", "blast", "contradictions", "digest", "items", "letters",
-    "movers", "reasons", "standing", "story", "typed", "verify"))
+APP = ENGINE | {"engine", "config", "reading", "vault"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "model": set(),
@@ -47,12 +42,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "vault": {"model"},  # secrets rest apart from the ledger and from the connectors that use them
     "engine": ENGINE,
     "config": {"model"},
-    "looks": ENGINE | {"engine"},
+    "reading": ENGINE | {"engine"},
     "app": APP,
     "testing": APP | {"app"},
     "__init__": APP | {"app"},
-    "views": APP | {"app", "testing", "__init__"},
-    "__main__": {"views"},
+    "doors": APP | {"app", "testing", "__init__"},
+    "__main__": {"doors"},
 }
 
 #: Time, chance and ids come from model/clock.py. Name (or its beginning, with a dot at the end) → where else
@@ -76,7 +71,7 @@ BANNED: dict[str, dict[str, str]] = {
     "random.": {},
     "secrets.": {
         "connectors/signing.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
-        "views/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
+        "doors/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {
         "runtime/javascript/step.py": "chance for steps in which it is not fixed, inside the worker",
@@ -107,7 +102,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
-    "views/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
+    "doors/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
     "runtime/javascript/pool.py": "what a step's host raises ends that step, and none of those beside it",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",
 }
@@ -236,9 +231,7 @@ def module_name(file: str) -> str:
 
 
 def part_of(module: str) -> str:
-    """The first name below the package; what the front doors and `Keep` both look through is a part of its own."""
-    if module.startswith(LOOKS):
-        return "looks"
+    """The first name below the package."""
     return [*module.split("."), "__init__"][1]
 
 
@@ -274,7 +267,7 @@ def test_imports_go_one_way() -> None:
             aim = part_of(target)
             if aim != part and aim not in MAY_IMPORT[part]:
                 problems.append(f"{file}:{line}: {part} may not import {target}")
-    report(problems, "Imports go one way: views → engine → runtime → script → model (see MAY_IMPORT).")
+    report(problems, "Imports go one way: doors → reading → engine → runtime → script → model (see MAY_IMPORT).")
 
 
 def test_the_table_of_imports_has_no_cycle() -> None:

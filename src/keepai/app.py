@@ -28,13 +28,13 @@ from .model.codec import Json
 from .model.policy import Policy
 from .model.records import Escalation, Event, Input, Item, Mutation, Output, Rows, Run, Workflow
 from .notices.base import Channel
+from .reading.blast import Blast, Moment
+from .reading.digest import Digest, digest
+from .reading.explain import Explanation
+from .reading.letters import Letters
+from .reading.read import Views
+from .reading.verify import Known
 from .runtime.javascript.runtime import JavaScriptRuntime
-from .views.blast import Blast, Moment
-from .views.digest import Digest, digest
-from .views.explain import Explanation
-from .views.letters import Letters
-from .views.read import Views
-from .views.verify import Known
 
 
 class Keep:

@@ -14,7 +14,7 @@ from random import Random
 from unittest.mock import patch
 
 from keepai import Policy
-from keepai.views import connections, repeats
+from keepai.doors import connections, repeats
 from tests import doors
 from tests.attack.base import Area, Attack, Planted, must
 from tests.doors import Open, opened

@@ -18,8 +18,8 @@ from typing import Any
 from unittest.mock import patch
 
 from keepai import Keep
+from keepai.doors import control
 from keepai.model.errors import KeepError
-from keepai.views import control
 from tests.attack.base import Area, Attack, Broken, Planted, must, refused
 from tests.cli.test_control import ABUSE, sent
 from tests.harness import consumer, producer, workflow

@@ -19,8 +19,8 @@ from keepai.config import load
 from keepai.connectors import make
 from keepai.connectors.base import Call
 from keepai.connectors.files import paths
+from keepai.doors.cli import wiring
 from keepai.model.errors import ConfigError, ConnectorError, RuleBroken
-from keepai.views.cli import wiring
 from tests.attack.base import Area, Attack, Planted, must, refused
 
 SECRET = "canary-5ecret"

@@ -17,9 +17,9 @@ from urllib.parse import quote, urlencode, urlsplit
 from markupsafe import Markup
 
 from keepai.config import Settings
-from keepai.views.web import guard, render
-from keepai.views.web.app import app_routes
-from keepai.views.web.server import Web
+from keepai.doors.web import guard, render
+from keepai.doors.web.app import app_routes
+from keepai.doors.web.server import Web
 from tests.attack.base import Area, Attack, Planted, must
 from tests.attack.webhook import RAW
 from tests.attack.wire import headers, said, status

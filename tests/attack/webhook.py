@@ -16,8 +16,8 @@ from keepai.config import Settings
 from keepai.connectors.webhook import inbox as inbox_module
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME
+from keepai.doors.hooks import Hooks
 from keepai.testing import ManualClock
-from keepai.views.hooks import Hooks
 from tests import doors
 from tests.attack.base import Area, Attack, Planted, must
 from tests.attack.wire import said, status

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from keepai.views.cli.main import keep
-from keepai.views.control import is_running
+from keepai.doors.cli.main import keep
+from keepai.doors.control import is_running
 
 from . import shapes
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "email-to-sheets.js"
-COMMAND = (sys.executable, "-m", "keepai.views.cli.main")
+COMMAND = (sys.executable, "-m", "keepai.doors.cli.main")
 SETTINGS = """\
 [connectors.gmail]
 type = "local.mail"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from keepai.doors.cli.shapes import SHAPES, Shape
 from keepai.model.clock import parse_iso
-from keepai.views.cli.shapes import SHAPES, Shape
 
 WORDS: dict[str, tuple[type, ...]] = {
     "text": (str,), "number": (int, float), "yes or no": (bool,), "time": (str,), "anything": (object,),

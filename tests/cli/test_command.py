@@ -13,11 +13,11 @@ import click
 import pytest
 
 from keepai.config import load, table
+from keepai.doors.cli.main import COMMANDS, keep
+from keepai.doors.cli.summaries import SUMMARIES
+from keepai.doors.cli.text import ago, cells, cut, short
 from keepai.model.errors import ConfigError
 from keepai.model.policy import settings as policy_settings
-from keepai.views.cli.main import COMMANDS, keep
-from keepai.views.cli.summaries import SUMMARIES
-from keepai.views.cli.text import ago, cells, cut, short
 
 from .conftest import COMMAND, Place
 
@@ -32,7 +32,7 @@ def run(*args: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_loads_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom keepai.views.cli.main import keep\n"
+        "import sys\nfrom keepai.doors.cli.main import keep\n"
         "try: keep(['--help'], prog_name='keep')\nexcept SystemExit: pass\n"
         "import json; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
@@ -152,7 +152,7 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 
 
 def test_help_loads_no_command() -> None:
-    loaded = "import sys; from keepai.views.cli.main import keep; keep(['--help'], standalone_mode=False); "
+    loaded = "import sys; from keepai.doors.cli.main import keep; keep(['--help'], standalone_mode=False); "
     loaded += "print([m for m in sys.modules if m.endswith(('.accounts', '.dev', 'cli.acts'))], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.strip() == "[]"

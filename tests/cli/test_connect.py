@@ -18,9 +18,9 @@ import pytest
 from click.testing import Result
 
 from keepai import connectors
+from keepai.doors.cli.connect import _value as setting
 from keepai.vault.keys import Places
 from keepai.vault.store import Vault
-from keepai.views.cli.connect import _value as setting
 
 from .bank import RENEWED, RIGHT
 from .conftest import ROOT, SETTINGS, Place
@@ -234,7 +234,7 @@ TYPED = """
 import sys
 from keepai import connectors
 connectors.TYPES = {**connectors.TYPES, "test.bank": "tests.cli.bank:Bank"}
-from keepai.views.cli.main import main
+from keepai.doors.cli.main import main
 sys.argv = ["keep", *sys.argv[1:]]
 main()
 """

@@ -15,11 +15,11 @@ import pytest
 
 from keepai import Keep, Policy
 from keepai.connectors.webhook.inbox import Receipt
+from keepai.doors import connections, control
+from keepai.doors.cli import signing
+from keepai.doors.connections import network_of
+from keepai.doors.http_server import TOO_MANY, TOO_SLOW, HttpServer, http_bounds
 from keepai.model.errors import Refused
-from keepai.views import connections, control
-from keepai.views.cli import signing
-from keepai.views.connections import network_of
-from keepai.views.http_server import TOO_MANY, TOO_SLOW, HttpServer, http_bounds
 from tests import doors
 from tests.doors import HALF_BODY, HALF_HEAD, Open, hold, let_go, opened, still_open
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from keepai import Keep
+from keepai.doors import connections, control
+from keepai.doors.cli.session import Session
 from keepai.model.errors import LedgerUnusable, NotFound, ScriptInvalid
-from keepai.views import connections, control
-from keepai.views.cli.session import Session
 
 from .conftest import EXAMPLE
 
@@ -247,6 +247,6 @@ async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path)
 
 
 def test_the_example_is_one_file() -> None:
-    from keepai.views.cli.play import SCRIPT, example
+    from keepai.doors.cli.play import SCRIPT, example
 
     assert example(SCRIPT) == EXAMPLE.read_text("utf-8")

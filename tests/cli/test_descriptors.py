@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from keepai.views.connections import shortage
+from keepai.doors.connections import shortage
 from tests import doors
 
 from .conftest import COMMAND, Place, until

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from keepai.views.control import is_running
+from keepai.doors.control import is_running
 
 from .conftest import Place, until
 

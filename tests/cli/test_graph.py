@@ -6,9 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
+from keepai.reading.graph import svg
 from keepai.script.check import check
 from keepai.script.graph import Graph, Vertex, graph
-from keepai.views.graph import svg
 from tests.harness import consumer, producer, workflow
 
 from .conftest import Place

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from keepai.views.cli.session import Session as Settled
-from keepai.views.cli.session import open_look
-from keepai.views.web.pages.health import _troubles
+from keepai.doors.cli.session import Session as Settled
+from keepai.doors.cli.session import open_look
+from keepai.doors.web.pages.health import _troubles
 
 from .conftest import SETTINGS, Place
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from keepai.doors.control import is_running
 from keepai.model.clock import SystemClock
-from keepai.views.control import is_running
 
 from .conftest import Place, until
 

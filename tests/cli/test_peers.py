@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from keepai import Keep
+from keepai.doors import control, peers
+from keepai.doors.control import Control, ask, is_running, socket_path
 from keepai.model.errors import LedgerUnusable, NotFound
-from keepai.views import control, peers
-from keepai.views.control import Control, ask, is_running, socket_path
 
 from .conftest import Place
 

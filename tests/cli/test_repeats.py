@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from keepai.views import repeats
-from keepai.views.repeats import KINDS_MAX, LINE_MAX, Repeats, repeats_counted
+from keepai.doors import repeats
+from keepai.doors.repeats import KINDS_MAX, LINE_MAX, Repeats, repeats_counted
 
 LOG = logging.getLogger("some.library")
 

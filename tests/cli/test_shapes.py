@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from keepai.views.cli.examples import EXAMPLES
-from keepai.views.cli.main import keep
-from keepai.views.cli.shapes import SHAPES, Shape
+from keepai.doors.cli.examples import EXAMPLES
+from keepai.doors.cli.main import keep
+from keepai.doors.cli.shapes import SHAPES, Shape
 
 from . import shapes
 from .conftest import Place

@@ -16,9 +16,9 @@ from urllib.request import urlopen
 
 import pytest
 
+from keepai.doors.cli import signing
 from keepai.testing.contract import CANARY
 from keepai.testing.loopback import Loopback, Reply, instead
-from keepai.views.cli import signing
 from tests import doors
 from tests.connectors.services.google import SECRETS, GmailService
 
@@ -293,8 +293,8 @@ def test_no_browser_opens_none(world: World, monkeypatch: pytest.MonkeyPatch) ->
         return {"refresh_token": SECRETS["refresh_token"]}
 
     monkeypatch.setattr(signing, "sign_in", sign_in)
-    monkeypatch.setattr("keepai.views.cli.entering.at_terminal", lambda: True)
-    monkeypatch.setattr("keepai.views.cli.entering.unseen", lambda *_, **__: "")
+    monkeypatch.setattr("keepai.doors.cli.entering.at_terminal", lambda: True)
+    monkeypatch.setattr("keepai.doors.cli.entering.unseen", lambda *_, **__: "")
     for more in (("--no-browser",), ()):
         world.place.type(*CONNECT, *world.settings, *CLIENT, "--sign-in", *more, stdin="\n")
     assert seen == [False, True]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
-from keepai.views.cli.main import keep
+from keepai.doors.cli.main import keep
 
 from .conftest import Place
 

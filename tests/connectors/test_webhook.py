@@ -20,10 +20,10 @@ from keepai.connectors.egress import Answer, Client, Rules
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, fits, sign
+from keepai.doors.hooks import Hooks
 from keepai.model.errors import ConfigError
 from keepai.testing import ManualClock
 from keepai.testing.loopback import Loopback, Reply
-from keepai.views.hooks import Hooks
 
 SECRET = "shared secret"
 NOW = "2026-01-05T09:00:00Z"

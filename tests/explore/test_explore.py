@@ -23,8 +23,8 @@ from keepai.model.errors import Transient
 from keepai.model.operations import Step
 from keepai.model.records import Approval, Mutation, Run
 from keepai.model.states import Phase, Reason, Status
+from keepai.reading import questions
 from keepai.runtime.base import Operation
-from keepai.views import questions
 from tests.explore.explore import Broken, explore
 from tests.explore.machine import Setting
 

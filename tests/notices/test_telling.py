@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from keepai import Keep, Policy
+from keepai.doors.cli.doctor import channels_found
+from keepai.doors.cli.session import open_look
 from keepai.engine.telling import BURST
 from keepai.notices.base import Channel, Message, Undelivered
-from keepai.views.cli.doctor import channels_found
-from keepai.views.cli.session import open_look
 from tests.harness import Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId, body: prepared.data.payload });"

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import linear_regression, mean
 
-from keepai.views.cli.main import OK
+from keepai.doors.cli.main import OK
 from tests.prove.base import Result, rounds
 from tests.prove.soak_host import POLICY, Sample
 
@@ -141,7 +141,7 @@ def _per_run(worked: Sequence[Sample]) -> tuple[float, float]:
 
 def sound(path: Path) -> list[str]:
     """What `keep db check` says of the file, if it is not what it should be."""
-    command = [sys.executable, "-m", "keepai.views.cli.main", "--db", str(path), "db", "check"]
+    command = [sys.executable, "-m", "keepai.doors.cli.main", "--db", str(path), "db", "check"]
     ended = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
     return [] if ended.returncode == OK else [f"keep db check: {ended.stdout}{ended.stderr}"[-500:]]
 

@@ -12,7 +12,7 @@ from keepai.ledger.queries import load
 from keepai.model.clock import parse_iso
 from keepai.model.errors import NotFound, Refused
 from keepai.model.records import Escalation
-from keepai.views.blast import Blast
+from keepai.reading.blast import Blast
 from tests.harness import NOTHING, POLL, START, Story, consumer, producer, take_first, workflow
 
 SWEEP = """

@@ -32,8 +32,8 @@ from keepai.model.states import (
     WorkflowStatus,
     shown,
 )
-from keepai.views.explain import Explanation
-from keepai.views.movers import Mover
+from keepai.reading.explain import Explanation
+from keepai.reading.movers import Mover
 from tests.harness import NOTHING, Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
@@ -549,7 +549,7 @@ async def test_every_stop_keeps_the_reason_that_it_had_then(tmp_path: Path) -> N
 
 
 async def test_a_long_story_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.views.explain.TOLD_MAX", 3)
+    monkeypatch.setattr("keepai.reading.explain.TOLD_MAX", 3)
     async with Story(tmp_path) as story:
         story.feed.put("a")
         wf = await story.deploy(acting())

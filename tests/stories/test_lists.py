@@ -10,7 +10,7 @@ import pytest
 
 from keepai import Transient
 from keepai.model.errors import NotFound, Refused
-from keepai.views import read
+from keepai.reading import read
 from tests.harness import NOTHING, Story, consumer, producer, workflow
 from tests.routines import ROW, guarded, routine
 

@@ -31,13 +31,13 @@ from keepai import (
 )
 from keepai.config import Settings
 from keepai.connectors.redacted import redacted, redactor_of
+from keepai.doors.cli.main import keep as command
+from keepai.doors.web.server import Web
 from keepai.ledger.sqlite.copies import backup
 from keepai.model.errors import KeepError, Refused
+from keepai.testing.rehearsal import Muted, Stage
 from keepai.vault.keys import Places
 from keepai.vault.store import Vault as Secrets
-from keepai.views.cli.main import keep as command
-from keepai.views.rehearsal import Muted, Stage
-from keepai.views.web.server import Web
 from tests.harness import Story, consumer, producer, workflow
 from tests.web.conftest import Served
 

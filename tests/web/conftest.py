@@ -20,7 +20,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from keepai.config import Settings
-from keepai.views.web.server import Web
+from keepai.doors.web.server import Web
 from tests.harness import Story, consumer, producer, workflow
 
 FLAGS = [

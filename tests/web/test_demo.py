@@ -23,7 +23,7 @@ from .conftest import PATIENCE_MS, Tab
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-COMMAND = (sys.executable, "-m", "keepai.views.cli.main", "demo", "--ui", "--port", "0")
+COMMAND = (sys.executable, "-m", "keepai.doors.cli.main", "demo", "--ui", "--port", "0")
 
 
 @dataclass

@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from keepai.doors.web import tries
+from keepai.doors.web.app import app_routes
+from keepai.doors.web.door import SESSIONS_MAX, Door
+from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
+from keepai.doors.web.server import Web, bind
 from keepai.model.errors import ConfigError
-from keepai.views.web import tries
-from keepai.views.web.app import app_routes
-from keepai.views.web.door import SESSIONS_MAX, Door
-from keepai.views.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
-from keepai.views.web.server import Web, bind
 from tests import doors
 from tests.harness import Story
 
@@ -282,7 +282,7 @@ async def test_the_page_has_both_loopback_addresses_or_another_port() -> None:
 
 
 async def test_a_machine_without_ipv6_has_the_page_at_its_one_loopback_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.views.web.server.LOOPBACK", ("127.0.0.1", "2001:db8::1"))  # which this machine lacks
+    monkeypatch.setattr("keepai.doors.web.server.LOOPBACK", ("127.0.0.1", "2001:db8::1"))  # which this machine lacks
     [listener] = bind(None, 0)
     assert listener.getsockname()[0] == "127.0.0.1"
     listener.close()

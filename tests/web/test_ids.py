@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from keepai.views import lists
-from keepai.views.cli.main import keep
-from keepai.views.lists import Wanted
-from keepai.views.web.pages import events, inputs, outputs, runs
+from keepai.doors.cli.main import keep
+from keepai.doors.web.pages import events, inputs, outputs, runs
+from keepai.reading import lists
+from keepai.reading.lists import Wanted
 
 from .conftest import Served
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from keepai import Transient
-from keepai.views import lists, overview
-from keepai.views.lists import Wanted
+from keepai.reading import lists, overview
+from keepai.reading.lists import Wanted
 from tests.harness import Story, consumer, producer, take_all, workflow
 
 from .conftest import APPEND, LINES

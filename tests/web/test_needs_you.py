@@ -12,7 +12,7 @@ import pytest_asyncio
 from playwright.async_api import expect
 
 from keepai.model.acts import ACTS
-from keepai.views.questions import ACTIONS
+from keepai.reading.questions import ACTIONS
 from tests.harness import js
 
 from . import questions

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from keepai.views.web.app import app_routes
+from keepai.doors.web.app import app_routes
 
 from .conftest import LINES, Served, Tab, serve
 

@@ -12,10 +12,10 @@ from playwright.async_api import expect
 
 from keepai import Transient
 from keepai.model.records import Run
-from keepai.views import lists
-from keepai.views.excerpt import excerpt
-from keepai.views.lists import Wanted
-from keepai.views.waterfall import WIDTH, Scale, Span, lasting
+from keepai.reading import lists
+from keepai.reading.excerpt import excerpt
+from keepai.reading.lists import Wanted
+from keepai.reading.waterfall import WIDTH, Scale, Span, lasting
 from tests.harness import consumer, producer, workflow
 
 from . import questions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from keepai.views.web import tries
-from keepai.views.web.tries import FORGET_S, FREE, LONGEST_S, WAITING_MAX, Tries
+from keepai.doors.web import tries
+from keepai.doors.web.tries import FORGET_S, FREE, LONGEST_S, WAITING_MAX, Tries
 
 
 class Waits:

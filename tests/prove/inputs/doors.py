@@ -16,9 +16,9 @@ from click.testing import CliRunner
 from hypothesis import strategies as st
 
 from keepai import Keep
-from keepai.views import control
-from keepai.views.cli.main import COMMANDS as NAMES
-from keepai.views.cli.main import keep as command
+from keepai.doors import control
+from keepai.doors.cli.main import COMMANDS as NAMES
+from keepai.doors.cli.main import keep as command
 from tests.prove.inputs.property import Holds, Property
 from tests.prove.inputs.pure import JSON, TEXT
 from tests.prove.inputs.scripts import EXAMPLES, SOURCES, mutated

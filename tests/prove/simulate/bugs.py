@@ -39,7 +39,7 @@ from keepai.ledger.transitions import acts, events, items, mutations, runs
 from keepai.model.codec import encode
 from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
 from keepai.model.states import MutationStatus, Phase
-from keepai.views import questions
+from keepai.reading import questions
 from tests.prove.simulate.memory import Patch, replaced
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from keepai.config import load
 from keepai.connectors import make
+from keepai.doors.cli.wiring import make as make_placed
 from keepai.model.errors import ConfigError
-from keepai.views.cli.wiring import make as make_placed
 
 SOURCE = """
 from pathlib import Path

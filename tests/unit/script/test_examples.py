@@ -22,7 +22,7 @@ from keepai.model.operations import Surface
 from keepai.script.check import check
 from tests.unit.script.samples import EXAMPLES, example
 
-TEMPLATE = EXAMPLES.parent / "src/keepai/views/cli/template/invoices.js"
+TEMPLATE = EXAMPLES.parent / "src/keepai/doors/cli/template/invoices.js"
 
 #: Example → what may be said about it, all of it true: the older dialect, and consumers without `publishes`.
 DESERVED = {

@@ -1,0 +1,121 @@
+"""`keep graph`: who publishes what to whom, as text, as a picture, or as Mermaid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...model.errors import ScriptInvalid
+from . import names
+from .complete import WORKFLOW
+from .session import Look, Session, with_json, with_session
+from .source import read_script, refused
+from .text import count, echo, echo_json, plain, table
+
+if TYPE_CHECKING:
+    from ...script.manifest import Handler, Manifest
+
+
+@click.command()
+@click.argument("what", metavar="[WORKFLOW|FILE]", type=WORKFLOW, required=False)
+@click.option("--svg", "form", flag_value="svg", help="As an SVG picture.")
+@click.option("--mermaid", "form", flag_value="mermaid", help="As a Mermaid flowchart.")
+@with_json
+@with_session
+def graph(session: Session, what: str | None, form: str | None, as_json: bool) -> None:
+    """Who publishes to which topic, and who takes from it.
+
+    Of a FILE it is what the script declares; of a deployed WORKFLOW also how many events wait in each topic.
+    """
+    if what and what.endswith(".js") and not Path(what).exists():
+        raise click.BadParameter(f"there is no file {what}.", param_hint="WORKFLOW|FILE")
+    if what and (what == "-" or Path(what).is_file()):
+        manifest, waiting = _of_file(what), dict[str, int]()
+    else:
+        with session.look() as look:
+            manifest, waiting = _of_workflow(look, what)
+    if as_json:
+        echo_json(_data(manifest, waiting))
+    elif form:
+        click.echo(_picture(manifest, waiting, form), nl=False)
+    else:
+        echo(*_lines(manifest, waiting))
+
+
+def _of_file(file: str) -> Manifest:
+    from ...script.check import check
+
+    checked = check(read_script(file))
+    if checked.manifest is None:
+        refused(file, ScriptInvalid(checked.findings), False)
+        raise SystemExit(3)
+    return checked.manifest
+
+
+def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
+    from ...engine.next_step import manifest_of
+    from ...reading.workflow import waiting
+
+    row = names.workflow(look, typed)
+    return manifest_of(look.read, row), waiting(look.read, row)
+
+
+def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
+    from ...script.graph import as_mermaid
+    from ...script.graph import graph as made
+
+    drawn = made(manifest)
+    if form == "mermaid":
+        return as_mermaid(drawn)
+    from ...reading.graph import svg
+    from ...reading.workflow import said_of
+
+    return svg(drawn, said_of(drawn, waits))
+
+
+def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
+    handlers = [{"name": h.name, "kind": h.kind.value, "subscribe": list(h.subscribe),
+                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule(h) or None}
+                for h in manifest.handlers]
+    topics = [{"name": t, "subscriber": s.name if (s := manifest.subscriber(t)) else None, "waiting": waiting.get(t, 0)}
+              for t in manifest.topics]
+    return {"workflow": manifest.name, "handlers": handlers, "topics": topics}
+
+
+def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
+    yield plain(manifest.name)
+    rows = [(h.name, h.kind.value, schedule(h), ", ".join(h.subscribe) or "–", _published(h))
+            for h in manifest.handlers]
+    yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
+    for topic in manifest.topics:
+        if manifest.subscriber(topic) is None:
+            yield f"Nobody takes events of {plain(topic)}: they are results."
+        if waiting.get(topic):
+            yield f"{count(waiting[topic], 'event')} {'waits' if waiting[topic] == 1 else 'wait'} in {plain(topic)}."
+
+
+def _published(handler: Handler) -> str:
+    return "any topic" if handler.publishes is None else ", ".join(handler.publishes) or "–"
+
+
+def schedule(handler: Handler) -> str:
+    """When a handler runs."""
+    given = handler.schedule
+    if given is None:
+        return "when events wait" if handler.kind == "consumer" else "every so often"
+    if given.interval_ms is not None:
+        return f"every {_span(given.interval_ms)}"
+    return f"{given.cron} {given.tz or 'UTC'}"
+
+
+def _span(ms: int) -> str:
+    from ...script.duration import UNITS_MS
+
+    told = ""
+    for unit, size in UNITS_MS.items():
+        number, ms = divmod(ms, size)
+        told += f"{number}{unit}" if number else ""
+    return told

@@ -1,0 +1,121 @@
+"""`keep demo --ui`: a parent that keeps a host with its page alive, however often that is killed.
+
+The parent owns the page's port, name and session, and hands them to each host it starts: a listener cannot be taken by
+others meanwhile, and an open page goes on by itself. `python -m keepai.doors.cli.stage` is the host.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ...config import Settings, load
+from ...model.errors import KeepError
+from .play import KEEP, SCRIPT, environment, furnish
+from .text import say
+
+if TYPE_CHECKING:
+    from ...testing.forgetful import ForgetfulSheets
+
+SESSION, LISTENERS, ADDRESS = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENERS", "KEEP_DEMO_ADDRESS"
+LIVES_MAX = 1_000
+ENDING_S = 0.5  #: in which a host ends by itself after Ctrl-C
+
+
+def stage(folder: Path, address: str | None, port: int | None) -> None:
+    """Show the living example in `folder` until Ctrl-C."""
+    from ..web.door import Handed
+    from ..web.server import bind
+
+    furnish(folder)
+    _deploy(folder)
+    signal.signal(signal.SIGTERM, _interrupt)
+    listeners = bind(address, port)
+    handed = {SESSION: Handed.new().text, ADDRESS: address or ""}
+    with ExitStack() as opened, suppress(KeyboardInterrupt):  # the host says that it ends
+        _keep_alive(folder, [opened.enter_context(each).fileno() for each in listeners], handed)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _deploy(folder: Path) -> None:
+    done = subprocess.run(
+        [*KEEP, "deploy", SCRIPT, "--grant", "all"], cwd=folder, env=environment(), capture_output=True, text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise KeepError(f"The example could not be deployed:\n{done.stderr}")
+
+
+def _keep_alive(folder: Path, numbers: list[int], handed: Mapping[str, str]) -> None:
+    """Start a host, and another one each time it was killed."""
+    env = {**environment(), **handed, LISTENERS: " ".join(map(str, numbers))}
+    command = [sys.executable, "-m", __name__]
+    for _ in range(LIVES_MAX):
+        host = subprocess.Popen(command, cwd=folder, env=env, pass_fds=numbers, stdin=subprocess.DEVNULL)
+        try:
+            code = host.wait()
+        finally:
+            _end(host)
+        if code != -signal.SIGKILL:
+            raise KeepError(f"The demo's host ended by itself with {code}. What it said stands above.")
+        say(f"Process {host.pid} was killed by signal 9. Another one starts, and your page goes on by itself.")
+
+
+def _end(host: subprocess.Popen[bytes]) -> None:
+    """Let a host end; one that does not is killed, which it is made for."""
+    if host.poll() is not None:
+        return
+    host.terminate()
+    try:
+        host.wait(ENDING_S)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        host.kill()
+        host.wait()
+
+
+# -- the host --------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """A host in this folder, with what its parent handed over."""
+    import asyncio
+
+    from ...runtime.javascript import linux
+    from ..web.demo import Demo
+    from ..web.door import Handed
+    from .dev import Page, run
+
+    if sys.platform == "linux":
+        linux.die_with_parent()
+    settings, sheets = _settings()
+    listeners = [socket.socket(fileno=int(number)) for number in os.environ.pop(LISTENERS).split()]
+    demo = Demo(Path.cwd(), sheets, listeners, Handed.of(os.environ.pop(SESSION)))
+    page = Page(os.environ.pop(ADDRESS) or None, demo=demo)
+    asyncio.run(run(settings, page, once=False, as_json=False))
+
+
+def _settings() -> tuple[Settings, ForgetfulSheets]:
+    """The settings of the folder, with a workbook that can lose an answer."""
+    from ...testing.forgetful import ForgetfulSheets
+    from .wiring import make
+
+    settings = load("keep.toml", make=make)
+    sheets = ForgetfulSheets("sheets", name="sheets")
+    others = [each for each in settings.connectors if each.name != sheets.name]
+    return replace(settings, connectors=(*others, sheets)), sheets
+
+
+if __name__ == "__main__":
+    main()

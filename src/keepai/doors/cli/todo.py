@@ -1,0 +1,190 @@
+"""`keep todo`: every question that only a person can answer, with the facts and what to type.
+
+What the host says and the exact params are shown whole; what a script chose (titles) is marked as its word. If a
+host runs it is asked, for it knows the connectors; else the ledger alone says what it can.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...reading.answers import CLASSES, handle, heading, meaning, with_name
+from ...reading.typed import command, commands
+from .differs import differs
+from .doctor import OK, channels_found
+from .session import Look, Session, with_json, with_session
+from .stops import questions
+from .text import ago, count, echo, echo_json, exact, field, plain, say
+from .watch import with_watch
+
+if TYPE_CHECKING:
+    from ...model.records import Escalation
+
+
+@click.command()
+@with_json
+@with_watch
+@with_session
+def todo(session: Session, as_json: bool) -> None:
+    """What waits for you: questions that only a person can answer.
+
+    Exit code 4 if there is one.
+    """
+    with session.look() as look:
+        names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
+        found = questions(session, look)
+        if as_json:
+            echo_json([_data(each, names[each.workflow_id]) for each in found])
+        else:
+            for number, each in enumerate(found):
+                echo(*([""] if number else []), *_card(look, each, names[each.workflow_id]))
+            if not found:
+                echo("Nothing waits for you.")
+            _warn(look)
+    sys.exit(4 if found else 0)
+
+
+def _warn(look: Look) -> None:
+    """Whoever relies on being told must know that it does not work."""
+    for each in channels_found(look):
+        if each.state != OK:
+            say(f"{each.name} {each.said} {each.do}")
+
+
+def _data(question: Escalation, name: str) -> dict[str, Any]:
+    return {**question.to_json(), "commands": [typed for _, typed in commands(question, name)]}
+
+
+def _card(look: Look, question: Escalation, name: str) -> list[str]:
+    facts: Mapping[str, Any] = question.facts
+    lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
+    lines += _what(facts)
+    lines += field("why", with_name(str(facts["why"]), handle(name, question.workflow_id)) if facts["why"] else None)
+    lines += field("because of", *_texts(facts.get("inputs")))
+    lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
+    lines += _about_item(facts) if "item_id" in facts else []
+    lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
+    lines += field("repair", facts.get("note"), _claimed(facts.get("impact_by_author")))
+    lines += _repairs(facts) if facts.get("repairs") else []
+    lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
+    lines += exact("new script", facts.get("source"))
+    if facts.get("workflow_status"):
+        lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
+    told = f"with --shown {question.version} an answer counts only if nothing of this has moved by then"
+    lines += field("version", f"{question.version}: {told}")
+    return [*lines, *_answers(look, question, name)]
+
+
+def _what(facts: Mapping[str, Any]) -> list[str]:
+    """What was attempted: in the host's words, in the script's, and exactly."""
+    if not facts.get("attempted"):
+        where = [str(facts[name]) for name in ("handler", "phase") if facts.get(name)]
+        return field("in", ", ".join(where))
+    called, target = facts.get("title_by_script"), facts["target"]
+    return [
+        *exact("what", str(facts["attempted"])), *field("", called and f"in the script's words: “{called}”"),
+        *exact("wanted now", facts.get("wanted_preview")),
+        *exact("where", f"{facts['connector']}: {target}" if target else facts["connector"]),
+        *(differs(facts["applied"], facts["wanted"]) if "wanted" in facts
+          else exact("params", json.dumps(facts["params"], ensure_ascii=False))),
+    ]
+
+
+def _about_item(facts: Mapping[str, Any]) -> list[str]:
+    """An item that was left behind: what was done for it, which stays."""
+    applied = facts["already_applied"] or ["nothing"]
+    return [*field("item", f"{facts['item_id']}, attempt {facts['attempt']}"), *exact("applied", *applied)]
+
+
+def _claimed(impact: object) -> str | None:
+    return f"its author calls it {impact}" if impact else None
+
+
+def _repairs(facts: Mapping[str, Any]) -> list[str]:
+    """What was tried to mend the script, and how many more tries there may be."""
+    tried = [f"{each['id']} {each['status']}: {each['note'] or 'no note'}" for each in facts["repairs"]]
+    left = facts["repairs_left"]
+    return field("repairs", *tried, f"{left} more may be tried" if left else "none is left: a person must deploy")
+
+
+def _touched(found: Mapping[str, Any], workflow: str) -> list[str]:
+    """What one faulty version touched: how much of each kind, and the first of it."""
+    counts = [count(found[f"{noun}s_count"], noun) for noun in ("input", "item", "mutation")]
+    lines = field("touched", f"by version {found['version']}, in {count(found['runs'], 'run')}: {', '.join(counts)}")
+    for kind in ("inputs", "items", "mutations"):
+        more = found[f"{kind}_count"] - len(found[kind])
+        lines += field(kind, *found[kind], f"… and {more:,} more" if more else None)
+    return lines + field("all of it", f"keep blast {workflow} --version {found['version']}")
+
+
+def _about_doubt(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """Who could verify it, and whether it may still arrive."""
+    until = facts["may_arrive_until"]
+    times = facts["asked_times"]
+    return [
+        *field("account", facts["account"]),
+        *field("verify", facts["verifying"], CLASSES.get(facts["connector_class"])),
+        *field("check", facts["check_by_hand"]),
+        *field("sent", f"{_when(look, facts['sent_at'])}, as attempt {facts['sent_times']}"),
+        *field("", f"{facts['connector']} was asked {count(times, 'time')} what became of it" if times else None),
+        *field("may arrive", "not any more" if until is None else _moment(look, "until", until)),
+        *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+    ]
+
+
+def _about_contradiction(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    """What is on record, what came later, and what to check."""
+    return [
+        *field("on record", facts["recorded"]),
+        *exact("came later", *(json.dumps(each, ensure_ascii=False) for each in facts["late_evidence"])),
+        *field("noticed", _when(look, facts["noticed_at"])), *field("check", facts["check_by_hand"]),
+    ]
+
+
+def _about_term(look: Look, facts: Mapping[str, Any]) -> list[str]:
+    lines = field("account", facts.get("account"))
+    if "expires_at" in facts:
+        lines += field("asked", _when(look, facts["asked_at"]))
+        lines += field("expired" if facts["possible_from"] else "expires", _when(look, facts["expires_at"]))
+    return lines + field("script", f"version {facts['version']}, line {facts['location'].partition(':')[0]}"
+                         if facts.get("location") else None)
+
+
+def _answers(look: Look, question: Escalation, name: str) -> list[str]:
+    """What to type now, and what will be possible later."""
+    typed = commands(question, name)
+    wide = max((len(text) for _, text in typed), default=0)
+    lines = ["  answer with one of"] if typed else []
+    lines += [f"    {text:<{wide}}  {click.style('# ' + meaning(act, question).comes, dim=True)}"
+              for act, text in typed]
+    later = question.facts.get("possible_from")
+    for act, moment in (later.items() if isinstance(later, dict) else ()):
+        on = question.mutation_id or question.id
+        text = command(act, on, handle(name, question.workflow_id))
+        lines.append(f"  not yet: {text}  {click.style('# ' + _moment(look, 'from', moment), dim=True)}")
+    return lines
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list) else []
+
+
+def _moment(look: Look, word: str, moment: object) -> str:
+    """From or until when; or the reason why there is no such moment."""
+    from ...model.clock import parse_iso
+
+    try:
+        return f"{word} {moment} ({ago(parse_iso(str(moment)), look.now_ms)})"
+    except ValueError:
+        return str(moment)
+
+
+def _when(look: Look, moment: str) -> str:
+    from ...model.clock import parse_iso
+
+    return f"{ago(parse_iso(moment), look.now_ms)} ({moment})"

@@ -1,0 +1,141 @@
+"""`keep why`: why something stands where it stands, what can move it, and how it came there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from ...reading.answers import handle, meaning, offered, with_name
+from ...reading.typed import command
+from . import names
+from .complete import ANYTHING
+from .session import Look, Session, with_json, with_session
+from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
+
+Data = Mapping[str, Any]
+
+_NOUNS = {"phase": "run", "status": "run", "reason": "run", "host": "run", "reconcile": "mutation", "revision": "event"}
+_NAMED = ("reason", "host", "reconcile", "revision")  #: no states, so the line says what changed
+_SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
+
+
+@click.command()
+@click.argument("id", metavar="ID", type=ANYTHING)
+@with_json
+@with_session
+def why(session: Session, id: str, as_json: bool) -> None:
+    """Why something stands where it stands, and what would move it.
+
+    ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
+    the beginning of one.
+    """
+    with session.look() as look:
+        whole = _whole(look, id)
+        told = session.told("explain", id=whole)
+        data: Data = told if told is not None else look.views.explain(whole, look.now_ms).to_json()
+        if as_json:
+            echo_json(data)
+        else:
+            echo(*_lines(look, data))
+
+
+def _whole(look: Look, typed: str) -> str:
+    if typed.startswith("ask_"):
+        rest = typed.removeprefix("ask_")
+        typed = rest if rest[:4] in names.KINDS else f"run_{rest}"
+    if typed[:4] in names.KINDS:
+        return names.thing(look, typed, [kind for kind, *_ in names.KINDS.values()])[1]
+    return str(names.workflow(look, typed)["id"])
+
+
+def _lines(look: Look, data: Data) -> list[str]:
+    name = str(names.workflow(look, data["workflow_id"])["name"])
+    lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
+    lines += field("stands", str(data["standing"]))
+    lines += field("because", with_name(str(data["because"]), handle(name, data["workflow_id"])))
+    lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
+    lines += field("processed", *(_processed(each) for each in data["processed_by"]))
+    lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
+    lines += [each for held in data["held"] for each in _held(held)]
+    lines += ["  moved by"]
+    lines += [each for mover in data["moved_by"] for each in _mover(look, mover, name, data["workflow_id"])]
+    return [*lines, *_story(data)]
+
+
+def _selected(selected: Data) -> str:
+    attempt = f", attempt {selected['attempt']}" if selected["attempt"] else ""
+    return f"{selected['kind']} {selected['id']}: {selected['title']}{attempt}"
+
+
+def _processed(run: Data) -> str:
+    return f"attempt {run['attempt']} by run {run['run_id']} ({run['handler']} {run['version']}): {run['status']}"
+
+
+def _held(held: Data) -> list[str]:
+    """A payload that came too late to be processed."""
+    payload = "no longer kept" if held["pruned"] else json.dumps(held["payload"], ensure_ascii=False)
+    return [*field("came too late", f"revision {held['revision']} of {held['event_id']}, not processed"),
+            *exact("", f"payload {payload}")]
+
+
+def _attempted(attempt: Data) -> list[str]:
+    called = attempt["title_by_script"]
+    lines = exact("attempted", f"{attempt['preview']}")
+    lines += field("", f"{attempt['status']}, {attempt['id']}" + (
+        f", target {attempt['target']}" if attempt["target"] else ""))
+    lines += field("", called and f"in the script's words: “{called}”")
+    lines += exact("", f"params {json.dumps(attempt['params'], ensure_ascii=False)}")
+    if attempt["result"] is not None:
+        lines += exact("", f"result {json.dumps(attempt['result'], ensure_ascii=False)}")
+    return lines
+
+
+def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
+    """Who can move it, and what to type if that is a person."""
+    lines = field(f"  {mover['kind']}", f"{mover['what']}{_due(look, mover['due_at'])}")
+    workflow = handle(name, workflow_id)
+    acts = offered(mover["acts"])
+    typed = [(act, command(act, mover["subject"], workflow, mover["capability"])) for act in acts]
+    wide = max((len(text) for _, text in typed), default=0)
+    told = [(text, click.style("# " + meaning(act).comes, dim=True)) for act, text in typed]
+    return lines + [f"{'':<15}{text:<{wide}}  {comes}" for text, comes in told]
+
+
+def _due(look: Look, due: str | None) -> str:
+    from ...model.clock import parse_iso
+
+    if due is None:
+        return ""
+    when = parse_iso(due)
+    return f" ({due}, {'due now' if when <= look.now_ms else ago(when, look.now_ms)})"
+
+
+def _story(data: Data) -> list[str]:
+    """The moves in order; what another line of the same moment says as well is left out."""
+    told = [t for t in data["story"] if (t["source"], t["machine"]) != (None, "status")
+            and (t["target"], t["machine"]) != ("committed", "phase")]
+    shown = short(t["subject"] for t in told)
+    rows = [_told(each, shown[each["subject"]]) for each in told]
+    wide = [max(map(cells, column), default=0) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(f"{cell:<{room}}" for cell, room in zip(row, wide, strict=True)).rstrip() for row in rows]
+    left_out = [f"    … {count(data['untold'], 'earlier move')}"] if data["untold"] else []
+    return ["  story", *left_out, *(f"    {each}" for each in lines)] if lines else []
+
+
+def _told(told: Data, subject: str) -> tuple[str, str, str, str]:
+    """When, what, from where to where, and why or by whom."""
+    noun = _NOUNS.get(told["machine"], told["machine"])
+    if noun == "act":
+        return told["told_at"], "person", line(f"{told['by']}: {told['target']}"), _act_of(told)
+    moved = told["target"] if told["source"] is None else f"{told['source']} → {told['target']}"
+    moved = f"{told['machine']} {moved}" if told["machine"] in _NAMED else moved
+    by = f" (by {told['by']})" if told["by"] else ""
+    return told["told_at"], f"{noun} {line(subject.partition('_')[2])}", line(moved), line(f"{told['why']}{by}")
+
+
+def _act_of(told: Data) -> str:
+    """What an act that moved nothing at once was about."""
+    return line(told["subject"].partition(" ")[2] if told["target"] == "deploy" else f"{told['subject']} {told['why']}")

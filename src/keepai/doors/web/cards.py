@@ -1,0 +1,157 @@
+"""Questions to a person as cards: the words of `reading/answers.py`, the real facts, and a form for each answer."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...model.acts import ACTS, Act
+from ...model.clock import parse_iso
+from ...model.records import Escalation, Run
+from ...reading import answers
+from ...reading.differences import differences
+from ...reading.excerpt import Excerpt, excerpt
+from ...reading.movers import Mover
+from ..cli.session import Look
+
+#: Facts that are moments.
+_MOMENTS = ("sent_at", "ended_at", "may_arrive_until", "asked_at", "expires_at", "noticed_at")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer as a form sends it."""
+
+    name: str
+    act: str
+    params: Mapping[str, str]
+    meaning: Act
+
+
+@dataclass(frozen=True)
+class Later:
+    """An answer that would be refused now."""
+
+    meaning: Act
+    from_at: int | None
+    why: str  # where there is no such moment
+
+
+@dataclass(frozen=True)
+class Card:
+    """One question."""
+
+    question: Escalation
+    heading: str
+    workflow: str
+    why: str
+    answers: tuple[Answer, ...]
+    later: tuple[Later, ...]
+    moments: Mapping[str, int]
+    arrives_s: int | None  # for how long the request may still arrive, where that is known
+    differs: tuple[tuple[str, str, str], ...]  # field, as applied, as wanted now
+    same: int
+    place: Excerpt | None  # in the script
+    changes: tuple[str, ...]  # of a repair: the lines of a unified diff
+
+    @property
+    def kind(self) -> str:
+        """What kind of question it is, in a word."""
+        return "repair" if answers.is_repair(self.question) else self.question.kind
+
+    @property
+    def mends(self) -> bool:
+        """Whether a new version of the script would answer it."""
+        return "deploy" in self.question.actions
+
+
+def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
+    """One card per question."""
+    names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
+    return [_card(look, each, names[each.workflow_id]) for each in questions]
+
+
+def of_movers(movers: Iterable[Mover], workflow_id: str) -> list[Answer]:
+    """What a person may do about something that puts no question."""
+    found = [(act, mover) for mover in movers if mover.kind == "person" for act in answers.offered(mover.acts)]
+    return [
+        _answer(act, mover.subject or "", workflow_id, mover.capability, answers.meaning(act))
+        for act, mover in found if ACTS[act].label
+    ]
+
+
+def source_of(look: Look, run: Run) -> str:
+    """The script version with which a run runs."""
+    major, minor = run.number
+    row = look.read.one("script_get", workflow_id=run.workflow_id, major=major, minor=minor)
+    assert row is not None, f"{run.id} ran with a version that is kept"
+    return str(row["source"])
+
+
+def _card(look: Look, question: Escalation, name: str) -> Card:
+    facts: Mapping[str, Any] = question.facts
+    rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
+    handle = answers.handle(name, question.workflow_id)
+    return Card(
+        question, answers.heading(question), name, answers.with_name(str(facts.get("why") or ""), handle),
+        _answers(question), _later(question), _moments(facts), _left_s(facts, look.now_ms), tuple(rows), same,
+        _place(look, question), _changes(look, question),
+    )
+
+
+def _answers(question: Escalation) -> tuple[Answer, ...]:
+    capability = question.facts.get("capability")
+    return tuple(
+        _answer(act, answers.subject(question, act), question.workflow_id, str(capability),
+                answers.meaning(act, question))
+        for act in answers.offered(question.actions) if ACTS[act].label
+    )
+
+
+def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Act) -> Answer:
+    act, params = answers.deed(name, subject, workflow_id, capability)
+    return Answer(name, act, params, meaning)
+
+
+def _later(question: Escalation) -> tuple[Later, ...]:
+    found = question.facts.get("possible_from")
+    later = found.items() if isinstance(found, dict) else ()
+    return tuple(Later(answers.meaning(act, question), _moment(when), str(when)) for act, when in later)
+
+
+def _moments(facts: Mapping[str, Any]) -> dict[str, int]:
+    found = {name: _moment(facts.get(name)) for name in _MOMENTS}
+    return {name: moment for name, moment in found.items() if moment is not None}
+
+
+def _left_s(facts: Mapping[str, Any], now_ms: int) -> int | None:
+    until = _moment(facts.get("may_arrive_until"))
+    return None if until is None else max(0, math.ceil((until - now_ms) / 1000))
+
+
+def _moment(text: object) -> int | None:
+    """A fact as a moment; None where it says instead why there is none."""
+    try:
+        return parse_iso(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+
+
+def _place(look: Look, question: Escalation) -> Excerpt | None:
+    """Where in its script a run failed."""
+    if "location" not in question.facts:
+        return None
+    run = look.views.run(question.run_id)
+    return excerpt(source_of(look, run), run.error.line, run.error.column) if run.error else None
+
+
+def _changes(look: Look, question: Escalation) -> tuple[str, ...]:
+    """What a repair changes in the script that failed."""
+    if not answers.is_repair(question):
+        return ()
+    before = source_of(look, look.views.run(question.run_id)).splitlines()
+    after = str(question.facts["source"]).splitlines()
+    return tuple(difflib.unified_diff(before, after, "the script that failed", "the repair", lineterm=""))

@@ -1,0 +1,142 @@
+"""What the page has besides in `keep demo --ui`: three buttons on Home, and what became of each e-mail.
+
+It is no module of pages/: only a server that is given a `Demo` has it. The host of a demo is meant to be killed and
+started again; its parent hands each one the same listeners, name and session, so that open pages go on by themselves.
+"""
+
+from __future__ import annotations
+
+import csv
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ...model.records import Mutation
+from ...model.states import MutationStatus
+from ...reading import lists
+from ...reading.overview import glances
+from ...testing.crash import kill_self_at
+from ...testing.forgetful import ForgetfulSheets
+from ..cli.play import WORKFLOW, deliver
+from ..cli.session import Look
+from .door import Handed
+from .site import show, site
+
+#: The row is on the disk then, and the host does not know it yet.
+MID_CALL = "local.sheets.synced"
+
+SHOWN = 6
+
+#: Who writes, what about; in turn.
+LETTERS = (
+    ("Fay <fay@example.com>", "Invoice {}"), ("Gus <gus@example.com>", "Order {}, please"),
+    ("Hana <hana@example.com>", "Receipt {}"), ("Ivo <ivo@example.com>", "Offer {}"),
+)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One e-mail and what came of it, in a sentence."""
+
+    title: str
+    input_id: str
+    state: str
+    sentence: str
+    rows: int  # in the sheet's own file
+
+
+class Demo:
+    """The living example in `folder`."""
+
+    def __init__(self, folder: Path, sheets: ForgetfulSheets, listeners: list[socket.socket], handed: Handed) -> None:
+        self._folder, self._sheets = folder, sheets
+        self.listeners, self.handed = listeners, handed
+
+    def routes(self) -> list[Route]:
+        """Home with the buttons, and what the buttons do."""
+        return [
+            Route("/", self._home),
+            Route("/demo/mail", self._mail, methods=["POST"]),
+            Route("/demo/plug", self._plug, methods=["POST"]),
+            Route("/demo/lose", self._lose, methods=["POST"]),
+        ]
+
+    async def _home(self, request: Request) -> Response:
+        return await show(request, "demo.html", self._read)
+
+    async def _mail(self, request: Request) -> Response:
+        """An e-mail arrives."""
+        return await self._send(request, "An e-mail is on its way.")
+
+    async def _plug(self, request: Request) -> Response:
+        """An e-mail arrives; as soon as its row is written, this process is killed."""
+        if await site(request).keep.needs_you():
+            return _busy()
+        kill_self_at(MID_CALL)
+        return await self._send(request, "An e-mail is on its way. The host dies as soon as it has written the row.")
+
+    async def _lose(self, request: Request) -> Response:
+        """An e-mail arrives; its row is written, and the answer gets lost."""
+        if await site(request).keep.needs_you():
+            return _busy()
+        self._sheets.lose_next()
+        return await self._send(request, "An e-mail is on its way. The answer of the sheet will be lost.")
+
+    async def _send(self, request: Request, told: str) -> Response:
+        number = sum(1 for _ in (self._folder / "mail" / "new").iterdir()) + 2039
+        sender, subject = LETTERS[number % len(LETTERS)]
+        deliver(self._folder / "mail", [(sender, subject.format(number))])
+        await site(request).keep.run_now(WORKFLOW)
+        return PlainTextResponse(told)
+
+    def _read(self, look: Look, request: Request) -> Mapping[str, Any]:
+        rows = self._rows()
+        workflow = look.views.workflow_row(WORKFLOW)
+        listed = lists.inputs(look.read, workflow["id"], lists.Wanted(), SHOWN)
+        return {
+            "glances": glances(look.read, look.views, look.now_ms), "rows": sum(rows.values()),
+            "emails": sum(row["total"] for row in look.read.all("look_inputs_by_kind", workflow_id=workflow["id"])),
+            "told": [_told(look, each, rows) for each in listed.rows],
+            "hosts": look.read.all("look_hosts", limit=SHOWN),
+        }
+
+    def _rows(self) -> Counter[str]:
+        """How often each subject stands in the sheet, counted in its own file."""
+        found: Counter[str] = Counter()
+        for path in (self._folder / "sheets").glob("*.csv"):
+            with path.open(encoding="utf-8", newline="") as file:
+                found.update(row[1] for row in csv.reader(file) if len(row) > 1)
+        return found
+
+
+def _busy() -> Response:
+    """While a person is asked, the workflow makes no call that could go wrong."""
+    return PlainTextResponse("Not now: the workflow waits for your answer. Give it first.")
+
+
+def _told(look: Look, came: lists.Came, rows: Counter[str]) -> Told:
+    subject = came.input.title.rpartition(': "')[2].removesuffix('"')
+    state, sentence = _sentence(look, came.outputs[-1]) if came.outputs else ("waiting", "It has just come in.")
+    return Told(came.input.title, came.input.id, state, sentence, rows[subject])
+
+
+def _sentence(look: Look, output: Mutation) -> tuple[str, str]:
+    """What became of the row, from the account of its mutation."""
+    moves = [row["target"] for row in look.views.history(output.workflow_id, output.id) if row["machine"] == "mutation"]
+    doubted = MutationStatus.NEEDS_RECONCILE in moves
+    if output.status is MutationStatus.INDETERMINATE:
+        return "needs you", "The answer was lost, and the sheet cannot be asked. Did this happen?"
+    if output.resolution:
+        return "applied", "You said what became of it, and the work went on."
+    if output.status is MutationStatus.APPLIED and doubted:
+        return "applied", "The host died before it knew. The next one checked the sheet: it had happened."
+    if output.status is MutationStatus.APPLIED:
+        return "applied", "Its row was written."
+    return output.status.value, "Its row is under way."

@@ -1,0 +1,86 @@
+"""From the address of a list to what it shall show, and to the addresses of the pages beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from ...model.clock import iso
+from ...reading.lists import Listed, Wanted
+
+TEXT_MAX = 200
+
+#: How far back a list may be asked to look, in the words of the form.
+SPANS: Mapping[str, int | None] = {
+    "": None, "1h": 3_600_000, "24h": 86_400_000, "7d": 7 * 86_400_000, "30d": 30 * 86_400_000,
+}
+SPAN_WORDS = {"": "any time", "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days"}
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What the form of a list says."""
+
+    status: str
+    time: str
+    text: str
+    before: int | None
+    statuses: tuple[str, ...]
+    handler: str = ""
+    handlers: tuple[str, ...] = ()  # a list without handlers has no such choice
+
+    @property
+    def times(self) -> Mapping[str, str]:
+        """The choices of time, with their words."""
+        return SPAN_WORDS
+
+    @property
+    def narrow(self) -> bool:
+        """Whether anything is left out."""
+        return bool(self.status or self.time or self.text or self.handler)
+
+    def wanted(self, now_ms: int) -> Wanted:
+        """The same for the ledger."""
+        span = SPANS[self.time]
+        since = None if span is None else now_ms - span
+        return Wanted(self.status or None, since, self.text or None, self.before)
+
+
+@dataclass(frozen=True)
+class Paging:
+    """Where a list goes on."""
+
+    newest: str | None
+    older: str | None
+    told: str
+
+
+def filters(request: Request, statuses: tuple[str, ...], handlers: tuple[str, ...] = ()) -> Filters:
+    """What the address asks for; what it does not know it leaves out."""
+    asked = request.query_params
+    status, time, before = asked.get("status", ""), asked.get("time", ""), asked.get("before", "")
+    handler = asked.get("handler", "")
+    return Filters(
+        status if status in statuses else "", time if time in SPANS else "", asked.get("text", "").strip()[:TEXT_MAX],
+        place(before), statuses, handler if handler in handlers else "", handlers,
+    )
+
+
+def place(text: str) -> int | None:
+    """A place in a list, as an address has it."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
+
+
+def paging(path: str, asked: Filters, listed: Listed[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:
+    """The pages beside this one; `more` is what else the address asks for."""
+    named = {**more, "status": asked.status, "handler": asked.handler, "time": asked.time, "text": asked.text}
+    kept = {key: value for key, value in named.items() if value}
+    here = f"{path}?{urlencode(kept)}" if kept else path
+    older = f"{path}?{urlencode({**kept, 'before': listed.older})}" if listed.older is not None else None
+    told = f"searched back to {iso(listed.searched_to_at)}" if listed.searched_to_at is not None else ""
+    return Paging(here if asked.before is not None else None, older, told)

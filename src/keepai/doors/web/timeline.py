@@ -1,0 +1,88 @@
+"""A story as people read it: one sentence for each move, who or what moved it, and where to look closer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...model.codec import encode, stored
+from ...reading.story import Told
+
+#: Machine and target → what happened. What is not here is told by its names.
+SENTENCES: Mapping[tuple[str, str], str] = {
+    ("input", "active"): "It came in",
+    ("input", "skipped"): "Nothing more shall come of it",
+    ("event", "pending"): "An event of it waits for a consumer",
+    ("event", "consumed"): "A run took the event",
+    ("event", "skipped"): "The event was skipped",
+    ("item", "processing"): "Its routine began to work on it",
+    ("item", "done"): "Its routine is done with it",
+    ("item", "failed"): "Its routine stopped in it",
+    ("item", "needs_attention"): "What was applied is not what the script wants now",
+    ("item", "skipped"): "The item was skipped",
+    ("mutation", "in_flight"): "An output was recorded and sent",
+    ("mutation", "applied"): "The output is known to have happened",
+    ("mutation", "failed"): "The output is known not to have happened",
+    ("mutation", "needs_reconcile"): "Nobody knows whether it happened: the outside system is asked",
+    ("mutation", "indeterminate"): "It could not be found out: a person must say",
+    ("mutation", "skipped"): "A person went on without knowing",
+    ("approval", "pending"): "A person was asked to approve the call",
+    ("approval", "approved"): "The call was approved",
+    ("approval", "rejected"): "The call was rejected",
+    ("approval", "expired"): "Nobody answered in time",
+    ("approval", "consumed"): "The approval was used",
+    ("status", "active"): "A run began, or went on",
+    ("status", "paused"): "The run waits",
+    ("status", "failed"): "The run failed",
+    ("status", "committed"): "The run committed",
+    ("status", "crashed"): "Its host died; another run carries on",
+    ("workflow", "active"): "It may run",
+    ("workflow", "paused"): "It was paused",
+    ("workflow", "stopped"): "It was stopped",
+    ("status", "superseded"): "Another run carries on",
+    ("status", "abandoned"): "The run was given up",
+}
+
+_KINDS = {
+    "status": "run", "phase": "run", "reason": "run", "host": "run", "reconcile": "output", "mutation": "output",
+    "sign": "output", "revision": "event",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One sentence of a story."""
+
+    at: int
+    what: str
+    why: str
+    by: str | None
+    subject: str
+    kind: str
+    state: str
+
+
+def lines(story: Iterable[Told]) -> list[Line]:
+    """A story, line by line; how a run went through its phases belongs to the run's own page."""
+    return [_line(told) for told in story if told.machine != "phase"]
+
+
+def _line(told: Told) -> Line:
+    kind = _KINDS.get(told.machine, told.machine)
+    if kind == "act":
+        about = told.subject if told.target != "deploy" else told.subject.partition(" ")[2]
+        why = f"{about} {_detail(told.why)}".strip()
+        return Line(told.told_at, told.target.replace("_", " "), why, told.by, "", kind, "")
+    moved = told.target if told.source is None else f"{told.source} → {told.target}"
+    what = SENTENCES.get((told.machine, told.target), f"{told.machine} {moved}")
+    why = "" if told.why == "it begins" else told.why
+    return Line(told.told_at, what, why, told.by, told.subject, kind, told.target)
+
+
+def _detail(text: str) -> str:
+    """What an act says of itself, which is JSON: without what is empty, and without hashes."""
+    said = stored(text) if text else None
+    if not isinstance(said, dict):
+        return text
+    told = {name: value for name, value in said.items() if value and name != "hash"}
+    return ", ".join(f"{name} {value if isinstance(value, str) else encode(value)}" for name, value in told.items())

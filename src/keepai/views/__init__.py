@@ -1,1 +1,0 @@
-"""What is looked at: reads the ledger, writes only through engine.commands."""
