@@ -5,6 +5,7 @@ What a state, an error, a finding, a setting or a command means is said once, in
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import click
 
+import keepai
+from keepai.app import Keep
 from keepai.config import table as settings_table
 from keepai.connectors import NOT_SETTINGS, TYPES
 from keepai.connectors import load as load_type
@@ -28,6 +31,8 @@ from keepai.model import errors, states
 from keepai.model.acts import ACTS, ANSWERS, REQUESTS
 from keepai.model.errors import OUTCOMES, Consequence, KeepError
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
+from keepai.model.policy import settings as policy_settings
+from keepai.model.records import Error, Escalation, Event, Input, Item, Mutation, Output, Record, Run, Workflow
 from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.notices import TYPES as CHANNELS
 from keepai.notices import load as load_channel
@@ -37,6 +42,7 @@ from keepai.reading.typed import command
 from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.script.graph import graph
+from keepai.testing import ManualClock
 
 HERE = Path(__file__).parent
 TEMPLATE = HERE.parent / "src/keepai/doors/cli/template"
@@ -211,6 +217,54 @@ def _value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+#: What the limits are about, and their settings in the order in which one meets them.
+LIMITS: Mapping[str, str] = {
+    "One step of a script": "script_s script_memory_bytes script_calls_max script_log_bytes_max message_bytes_max "
+                            "peek_default peek_max peek_bytes_max",
+    "One value": "payload_bytes_max state_bytes_max prepare_bytes_max",
+    "One run": "events_per_run_max run_bytes_max reservations_max items_per_run_max trace_bytes_max "
+               "trace_bytes_per_run_max chain_max",
+    "One workflow": "workflow_bytes_max revisions_max stale_s",
+    "Calls to outside systems": "call_s retry_first_s retry_longest_s retries_max settle_s reconcile_s "
+                                "reconcile_first_s reconcile_longest_s reconciles_max reconcile_total_s",
+    "Schedules": "producer_interval_s wake_soonest_s wake_latest_s recheck_s",
+    "People and repairs": "approval_s notify_s notify_retry_first_s notify_retry_longest_s notify_remind_s "
+                          "repairs_max repair_s",
+    "One host": "runs_at_once_max workers_max crashes_max connections_max connections_per_address_max request_s "
+                "retention_days",
+}
+NO_LIMITS = {"mutate_reads", "speculate"}  # settings that limit nothing
+
+
+def limits_page() -> str:
+    """Every limit with its default in plain units."""
+    known = {name: (default, meaning) for name, default, meaning in policy_settings()}
+    listed = {name for names in LIMITS.values() for name in names.split()}
+    assert listed | NO_LIMITS == set(known), f"place these in LIMITS: {listed ^ (set(known) - NO_LIMITS)}"
+    parts = [
+        "# Limits at a glance\n\nEverything has a limit. A script that exceeds one of its limits ends as a logic "
+        "failure that names the limit and the size. Each default below can be changed in `keep.toml` under `[policy]`; "
+        "[settings](settings.md) has all of them.\n\nFixed, and no setting: values are JSON with at most 64 levels and "
+        "integers within ±(2^53−1); one run at a time per workflow; one host per ledger.\n",
+    ]
+    for title, names in LIMITS.items():
+        body = ((known[name][1], _plainly(name, known[name][0]), f"`{name}`") for name in names.split())
+        parts.append(f"## {title}\n\n" + rows(("What", "Default", "Setting"), body))
+    return "\n".join(parts)
+
+
+def _plainly(name: str, value: object) -> str:
+    """A setting's value with the largest unit in which it is a whole number."""
+    units = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)) if "_bytes" in name else (
+        ("days", 86_400), ("h", 3_600), ("min", 60)) if name.endswith("_s") else ()
+    last = " bytes" if "_bytes" in name else " s" if name.endswith("_s") else " days" if name.endswith("_days") else ""
+    assert isinstance(value, int | float), name
+    for unit, size in units:
+        if value >= size and value % size == 0:
+            return f"{value / size:g} {unit}".replace("1 days", "1 day")
+    return f"{value:,g}{last}"
+
+
 def statements_page() -> str:
     """Every named statement with its purpose."""
     purposes = {name: text.splitlines()[0].removeprefix("--").strip() for name, text in load_statements().items()}
@@ -293,6 +347,99 @@ def json_page() -> str:
 def _shape(case: str, shape: Shape) -> str:
     lead = f"{case[:1].upper()}{case[1:]}:\n\n".replace("; with", "With") if case else ""
     return f"{lead}```\n{shown_shape(shape)}\n```\n"
+
+
+# Python
+
+
+def python_page() -> str:
+    """The public names of the package: the host, its records, what a connector is made of."""
+    head = (
+        "# Python API\n\n`from keepai import …` gives these names and no others: "
+        + ", ".join(f"`{name}`" for name in keepai.__all__) + ". Everything else is internal and may change.\n"
+    )
+    kinds = (Workflow, Input, Output, Event, Run, Mutation, Item, Escalation, Error)
+    authors = "\n".join(_member(name) for name in ("Connector", "read", "mutation", "Call", "Verdict", "Page"))
+    raised = ((f"`{name}`", first_line(getattr(keepai, name))) for name in keepai.__all__
+              if isinstance(getattr(keepai, name), type) and issubclass(getattr(keepai, name), KeepError))
+    return "\n".join([
+        head, _host(), "## Records\n\nWhat the lists give. A time is in milliseconds since 1970 UTC, and `to_json()` "
+        "gives the record as plain JSON with ISO times.\n", *map(_record, kinds),
+        "## Connectors\n\nWhat a connector is written with; see [writing a connector](../guides/connectors.md).\n",
+        authors, "## Errors\n\nWhat connectors and `deploy` raise; [errors](errors.md) has all of them.\n",
+        rows(("Error", "Meaning"), raised),
+        "## Policy\n\n`Policy(retries_max=3)` changes single [settings](settings.md); the names are those after "
+        "`policy.`.\n",
+        "## Testing\n\n`from keepai.testing import ManualClock` gives a clock that stands still until a test "
+        "moves it.\n",
+        rows(("Method", "Does"), _methods(ManualClock)),
+    ])
+
+
+def first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _host() -> str:
+    """`Keep`, its methods in the groups in which they stand."""
+    source = inspect.getsource(Keep)
+    parts = re.split(r"^    # -- (\w+).* -+$", source, flags=re.MULTILINE)
+    text = f"## Keep\n\n`{_signature(Keep, 'Keep')}`\n\n{inspect.getdoc(Keep)} Every method is a coroutine.\n\n"
+    groups = []
+    for title, body in zip(parts[1::2], parts[2::2], strict=True):
+        names = re.findall(r"^    async def ([a-z]\w*)\(", body, re.MULTILINE)
+        if names:
+            groups.append(f"### {title.capitalize()}\n\n" + rows(("Method", "Gives", "Does"), (
+                (f"`{_signature(getattr(Keep, name), name)}`", f"`{_returned(getattr(Keep, name))}`",
+                 first_line(getattr(Keep, name))) for name in names)))
+    return text + "\n".join(groups)
+
+
+def _signature(thing: Callable[..., object], name: str) -> str:
+    """Names and defaults, without types."""
+    given = [each.replace(annotation=each.empty) for each in inspect.signature(thing).parameters.values()
+             if each.name not in ("self", "cls")]
+    return name + str(inspect.Signature(given))
+
+
+def _returned(thing: Callable[..., object]) -> str:
+    return str(inspect.signature(thing).return_annotation)
+
+
+def _record(kind: type[Record]) -> str:
+    """A record's fields, and what is remarked on some of them."""
+    names = [each.name for each in dataclasses.fields(kind) if each.name not in kind.hidden()]  # type: ignore[arg-type]
+    told = _remarks(kind) | {name: first_line(getattr(kind, name)) for name in kind.shown_too()}
+    names += kind.shown_too()
+    text = f"### {kind.__name__}\n\n{first_line(kind)}\n\n" + ", ".join(f"`{name}`" for name in names) + "\n"
+    notes = [f"- `{name}`: {sentence(told[name])}" for name in names if name in told]
+    return text + ("\n" + "\n".join(notes) + "\n" if notes else "")
+
+
+def _remarks(kind: type) -> dict[str, str]:
+    """Field → the comment behind it."""
+    return dict(re.findall(r"^    (\w+): .*?  # (.+)$", inspect.getsource(kind), re.MULTILINE))
+
+
+def _member(name: str) -> str:
+    """One name that a connector's author uses."""
+    thing = getattr(keepai, name)
+    text = f"### {name}\n\n{inspect.getdoc(thing)}\n"
+    if name == "Call":
+        told = _remarks(thing)
+        fields = ((f"`{each.name}`", sentence(told[each.name]) if each.name in told else "")
+                  for each in dataclasses.fields(thing))
+        text += "\n" + rows(("Field", "Meaning"), fields)
+    elif name == "Verdict":
+        text += "\n" + rows(("Verdict", "Meaning"), _methods(thing))
+    return text
+
+
+def _methods(kind: type) -> Iterator[tuple[str, str]]:
+    for name, each in vars(kind).items():
+        plain = each.__func__ if isinstance(each, classmethod) else each
+        if inspect.isfunction(plain) and not name.startswith("_"):
+            yield f"`{_signature(plain, name)}`", first_line(plain)
 
 
 # Connectors
@@ -392,6 +539,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/connectors.md": connectors_page,
     "reference/channels.md": channels_page,
     "reference/settings.md": settings_page,
+    "reference/limits.md": limits_page,
+    "reference/python.md": python_page,
     "reference/statements.md": statements_page,
     "reference/acts.md": acts_page,
     "reference/commands.md": commands_page,

@@ -222,6 +222,23 @@ def test_every_path_of_the_repository_that_a_text_names_exists(path: Path) -> No
     assert not missing, f"{name_of(path)} names what is not there: {missing}"
 
 
+@pytest.mark.parametrize("path", [ROOT / "ARCHITECTURE.md", *sorted((DOCS / "internals").glob("*.md"))], ids=name_of)
+def test_every_module_that_the_architecture_names_exists(path: Path) -> None:
+    named = re.findall(r"`([a-z_]+/[\w/]*(?:\.\w+)?)`", prose(path))
+    named = [each for each in named if not each.startswith(("docs/", "examples/", "tests/", "bench/", "src/"))]
+    missing = [each for each in named if not (ROOT / "src/keepai" / each).exists()]
+    assert not missing, f"{name_of(path)} names modules that are not there: {missing}"
+
+
+def test_the_architecture_fits_on_one_page_and_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    assert len(text.split()) < 1_500
+    rooms = {path.name for path in (ROOT / "src/keepai").iterdir() if (path / "__init__.py").exists()}
+    assert not {room for room in rooms if f"`{room}/`" not in text}
+    picture = (DOCS / "images/architecture.svg").read_text("utf-8")
+    assert not {room for room in rooms - {"testing"} if f"{room}/" not in picture}
+
+
 def test_the_readme_counts_the_types_of_connectors() -> None:
     words = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen"}
     kinds = re.findall(r"^## \S+$", (DOCS / "reference" / "connectors.md").read_text("utf-8"), re.MULTILINE)
