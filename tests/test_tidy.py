@@ -70,7 +70,7 @@ BANNED: dict[str, dict[str, str]] = {
     "uuid.": {},
     "random.": {},
     "secrets.": {
-        "connectors/signing.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
+        "connectors/sign_in.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
         "doors/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {
@@ -94,10 +94,10 @@ CLOCK = "model/clock.py"
 #: raising again needs no entry.
 BROAD_EXCEPTS: dict[str, str] = {
     "connectors/operation.py": "a connector's own validator may raise anything; it becomes ConnectorBroke",
-    "connectors/own.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
+    "connectors/user_module.py": "a module of the owner's may raise anything while it is imported; it is told as it is",
     "connectors/kit/readable.py": "one thing that cannot be read must not stop a read of many; the run names it",
-    "connectors/kit/message.py": "Python's mail parser can raise anything on hostile input; the headers remain",
-    "connectors/redaction.py": "whatever a connector raises goes on, without the secrets in it",
+    "connectors/kit/mail_parser.py": "Python's mail parser can raise anything on hostile input; the headers remain",
+    "model/redaction.py": "whatever a connector raises goes on, without the secrets in it",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 
-from .connectors import logs
+from .connectors import redacted_logs
 from .connectors.base import Connector, surface
 from .connectors.redacted import redacted, redactor_of
 from .engine import reconcile, retention
@@ -65,7 +65,7 @@ class Keep:
             closures=Closures(self._clock.steady_ms()),
         )
         if redactor is not None:
-            logs.cover(redactor)
+            redacted_logs.cover(redactor)
         letters = Letters(ledger.read(), self._views, self._path, lambda: self.page)
         self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
         try:
@@ -310,5 +310,5 @@ class Keep:
 async def _let_go(parts: Parts) -> None:
     """Close the ledger; a call that still goes on keeps its lock, which is the proof that it has not ended."""
     if parts.redactor is not None:
-        logs.uncover(parts.redactor)
+        redacted_logs.uncover(parts.redactor)
     await parts.ledger.close(keep_lock=bool(parts.calls))

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import httpcore2
 
 from keepai.connectors.base import Call
-from keepai.connectors.egress import Client, Rules, addresses, names, rules
+from keepai.connectors.egress import Client, Rules, dns, networks, url_rules
 from keepai.model.clock import SystemClock
 from keepai.model.errors import ConnectorError, KeepError, OutcomeUnknown, Rejected
 from keepai.testing.loopback import Loopback, Reply, Request
@@ -115,7 +115,7 @@ def attacks(net: Net) -> Iterator[Attack]:
         yield Attack(f"a header brings another header: {value!r}", lambda value=value: _header(net, value))
 
 
-def _always(address: str) -> names.Resolve:
+def _always(address: str) -> dns.Resolve:
     async def resolve(host: str, _port: int) -> list[str]:
         return ["127.0.0.1"] if host == "here.test" else [address]
 
@@ -132,7 +132,7 @@ async def _named(net: Net, address: str) -> None:
 
 async def _redirected(net: Net, address: str) -> None:
     net.connected.clear()
-    allowed = Rules(schemes=frozenset({"http"}), ports=frozenset({net.port, 9}), networks=addresses.parse_networks(HERE))
+    allowed = Rules(schemes=frozenset({"http"}), ports=frozenset({net.port, 9}), networks=networks.parse_networks(HERE))
     url = f"http://here.test:{net.port}/?to={quote('http://inside.test:9/')}"
     with refused(f"{address} was connected to", ConnectorError):
         await Client(allowed, resolve=_always(address)).get(url, call())
@@ -306,9 +306,9 @@ def _is_public(text: str) -> bool:
 AREA = Area(
     "egress", "the HTTP client, by URLs, names, redirects and answers", place, attacks, drawn,
     (
-        Planted("private addresses are allowed", lambda: patch.object(names, "forbidden", lambda *_: None), "leads to"),
-        Planted("private addresses are allowed, seen by drawn ones", lambda: patch.object(names, "forbidden", lambda *_: None),
+        Planted("private addresses are allowed", lambda: patch.object(dns, "forbidden", lambda *_: None), "leads to"),
+        Planted("private addresses are allowed, seen by drawn ones", lambda: patch.object(dns, "forbidden", lambda *_: None),
                 rounds=60),
-        Planted("dots in a path stay", lambda: patch.object(rules, "_climbs", lambda path: False), "a URL outside"),
+        Planted("dots in a path stay", lambda: patch.object(url_rules, "_climbs", lambda path: False), "a URL outside"),
     ),
 )

@@ -18,11 +18,11 @@ from unittest.mock import patch
 
 import keepai
 from keepai.connectors.base import Call
-from keepai.connectors.google import letters
+from keepai.connectors.google import gmail_messages
 from keepai.connectors.google.gmail import Gmail
-from keepai.connectors.kit import addresses, compose, message
+from keepai.connectors.kit import addresses, mail_parser, mail_writer
 from keepai.connectors.local.mail import LocalMail
-from keepai.connectors.mail.connector import Mail
+from keepai.connectors.mail.mail_connector import Mail
 from keepai.model.errors import BadValue, Rejected, RuleBroken
 from keepai.notices.base import Message
 from keepai.notices.email import Email
@@ -68,13 +68,13 @@ class Composers:
 
     async def gmail(self, params: dict[str, Any]) -> bytes:
         past = [params["inReplyTo"]] if "inReplyTo" in params else []
-        letter = compose.letter_of(_sender(), params, params["subject"], past)
-        return base64.urlsafe_b64decode(letters.write(letter, "key", "example.com", 0))
+        letter = mail_writer.letter_of(_sender(), params, params["subject"], past)
+        return base64.urlsafe_b64decode(gmail_messages.write(letter, "key", "example.com", 0))
 
     async def mail(self, params: dict[str, Any]) -> bytes:
         past = [params["inReplyTo"]] if "inReplyTo" in params else []
-        letter = replace(compose.letter_of(_sender(), params, params["subject"], past), automatic="auto-replied")
-        return compose.written(letter, "<1@example.com>", "Mon, 5 Jan 2026 09:00:00 +0000")
+        letter = replace(mail_writer.letter_of(_sender(), params, params["subject"], past), automatic="auto-replied")
+        return mail_writer.written(letter, "<1@example.com>", "Mon, 5 Jan 2026 09:00:00 +0000")
 
     async def notice(self, params: dict[str, Any]) -> bytes:
         channel = Email("localhost", "keep@example.com", ["ann@example.com"], "ops")
@@ -130,7 +130,7 @@ def _sound(data: bytes, subject: str) -> None:
         must(people <= PEOPLE, f"it goes to {people}")
     must(b"\r" not in data.replace(b"\r\n", b"") and b"\n" not in data.replace(b"\r\n", b""), "a lone line break")
     head = BytesParser(policy=policy.compat32).parsebytes(data, headersonly=True)
-    said = message.decoded(str(head["Subject"]).replace("\r\n", "").replace("\n", ""))
+    said = mail_parser.decoded(str(head["Subject"]).replace("\r\n", "").replace("\n", ""))
     shown = "".join(each if each.isprintable() else " " for each in subject)
     must(said.split() in (subject.split(), shown.split()), f"the subject became {said!r}")
 
@@ -138,7 +138,7 @@ def _sound(data: bytes, subject: str) -> None:
 def _one_composer() -> None:
     makers = {"EmailMessage", "MIMEText", "MIMEMultipart", "MIMEBase", "Message"}
     found = [str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py") if _imports(path.read_text("utf-8"), makers)]
-    must(found == ["connectors/kit/compose.py"], f"messages are made in {found}")
+    must(found == ["connectors/kit/mail_writer.py"], f"messages are made in {found}")
 
 
 def _imports(text: str, names: set[str]) -> bool:
@@ -195,9 +195,9 @@ def drawn(composers: Composers, chance: Random) -> Attack:
 
 def _as_it_is() -> Any:
     return together(
-        patch.object(compose, "encoded", lambda text, header_name="": text),
-        patch.object(compose, "one_line", lambda field, text: text),
-        patch.object(compose, "_read_back", lambda data, fields: None),
+        patch.object(mail_writer, "encoded", lambda text, header_name="": text),
+        patch.object(mail_writer, "one_line", lambda field, text: text),
+        patch.object(mail_writer, "_read_back", lambda data, fields: None),
     )
 
 
@@ -207,7 +207,7 @@ AREA = Area(
         Planted("a subject is written as it is", _as_it_is, "a subject brings"),
         Planted("a subject is written as it is, seen by drawn letters", _as_it_is, rounds=100),
         Planted("any text may be a Message-ID", lambda: together(
-            patch.object(compose, "is_message_id", lambda text: True), patch.object(compose, "_read_back", lambda *_: None),
+            patch.object(mail_writer, "is_message_id", lambda text: True), patch.object(mail_writer, "_read_back", lambda *_: None),
         ), "a Message-ID brings"),
     ),
 )

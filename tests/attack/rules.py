@@ -22,8 +22,8 @@ from unittest.mock import patch
 from urllib.parse import unquote
 
 from keepai.connectors.base import Call, Connector
-from keepai.connectors.files.connector import Files
-from keepai.connectors.http.connector import Http
+from keepai.connectors.files.files_connector import Files
+from keepai.connectors.http.http_connector import Http
 from keepai.connectors.local.mail import LocalMail
 from keepai.model import permissions
 from keepai.model.errors import ConfigError, ConnectorError, NotGranted, RuleBroken

@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from keepai import Call, Connector, OutcomeUnknown, Rejected, Transient, Verdict, mutation, read
 from keepai.connectors import redacted
-from keepai.connectors.redaction import Redactor
 from keepai.ledger.sqlite.copies import backup
+from keepai.model.redaction import Redactor
 from keepai.vault.strength import BITS_LEAST, bits
 from tests.attack.base import Area, Attack, Planted, must
 from tests.harness import Story, consumer, producer, workflow
@@ -242,6 +242,6 @@ AREA = Area(
         Planted("results are not cleaned", lambda: patch.object(Redactor, "value", lambda self, value: value), "a connector returns"),
         Planted("results are cleaned of everybody's secrets", lambda: patch.object(redacted.Redacted, "__init__", _of_all), "a script sees by"),
         Planted("only the plain spelling is known, seen by drawn secrets", lambda: patch(
-            "keepai.connectors.redaction._spellings", lambda value: {value}), rounds=60),
+            "keepai.model.redaction._spellings", lambda value: {value}), rounds=60),
     ),
 )

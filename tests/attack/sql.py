@@ -16,10 +16,10 @@ import apsw
 
 from keepai.connectors import make
 from keepai.connectors.base import Call
-from keepai.connectors.sql import catalog, changes, connecting
+from keepai.connectors.sql import catalog, postgres_connection, row_changes
 from keepai.model.errors import ConfigError, ConnectorError, RuleBroken
 from tests.attack.base import Area, Attack, Planted, must, refused
-from tests.connectors.test_sql_connecting import HOSTS, VARIABLES
+from tests.connectors.test_postgres_connection import HOSTS, VARIABLES
 
 TEXTS = (
     "'; drop table bill; --", "' or 1=1 --", "1; delete from bill", "\\'; drop table bill; --", "' union select word from secret --", "%s", "{0}", ":1", "?1",
@@ -93,14 +93,14 @@ async def _refused(books: Books, **params: Any) -> None:
 
 
 def _proves(url: str, mode: str | None) -> None:
-    made = connecting.parameters(url)
+    made = postgres_connection.parameters(url)
     must(mode is None or made.get("sslmode") == mode, f"sslmode is {made.get('sslmode')}")
     must(made.get("require_auth") == "scram-sha-256", f"require_auth is {made.get('require_auth')}")
 
 
 def _variable(name: str, value: str) -> None:
-    """The library that connects finds no such variable while it does; tests/connectors/test_sql_connecting.py asks a server."""
-    with patch.dict(os.environ, {name: value}), connecting._no_variables():
+    """The library that connects finds no such variable while it does; tests/connectors/test_postgres_connection.py asks a server."""
+    with patch.dict(os.environ, {name: value}), postgres_connection._no_variables():
         must(name not in os.environ, "it is there")
 
 
@@ -141,8 +141,8 @@ def _any_table(dialect: Any, name: str, allowed: Any) -> Any:
 AREA = Area(
     "sql", "databases, by names and values that are statements, and by servers that lie", place, attacks, drawn,
     (
-        Planted("any table may be asked for", lambda: patch.object(changes, "look_up", _any_table), "a script asks for"),
-        Planted("every server counts as this machine", lambda: patch.object(connecting, "is_loopback", lambda _: True), "a password goes"),
-        Planted("variables are read", lambda: patch.object(connecting, "_no_variables", nullcontext), "changes where"),
+        Planted("any table may be asked for", lambda: patch.object(row_changes, "look_up", _any_table), "a script asks for"),
+        Planted("every server counts as this machine", lambda: patch.object(postgres_connection, "is_loopback", lambda _: True), "a password goes"),
+        Planted("variables are read", lambda: patch.object(postgres_connection, "_no_variables", nullcontext), "changes where"),
     ),
 )

@@ -14,7 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from keepai.connectors.base import Call
-from keepai.connectors.kit import message
+from keepai.connectors.kit import mail_parser
 from keepai.connectors.local.mail import LocalMail
 from keepai.model.errors import ConnectorError
 from tests.attack.base import Area, Attack, Planted, must
@@ -158,7 +158,7 @@ AREA = Area(
     "strangers", "parsers in the host, by mail, feeds and headers of strangers", place, attacks, drawn,
     (
         Planted("HTML is scanned again at each bracket", lambda: patch.dict(PARSERS, {"HTML": _looks_back}), "HTML of '<'"),
-        Planted("a sender that cannot be read stops the search", lambda: patch.object(message, "sender_of", _stops),
+        Planted("a sender that cannot be read stops the search", lambda: patch.object(mail_parser, "sender_of", _stops),
                 "a mail stops"),
     ),
 )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from keepai.connectors.base import Connector
-from keepai.connectors.mail.connector import Mail
+from keepai.connectors.mail.mail_connector import Mail
 from keepai.model.errors import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.testing.contract import Fault, Subject
 from tests.connectors.mail_servers import Dovecot, Post, Wire, free_port, settings

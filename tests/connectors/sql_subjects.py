@@ -17,7 +17,7 @@ import apsw
 
 from keepai.connectors import make
 from keepai.connectors.base import Connector
-from keepai.connectors.sql import changes, postgres, sqlite
+from keepai.connectors.sql import postgres, row_changes, sqlite
 from keepai.model.errors import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.testing.contract import CANARY, Fault, Subject
 from tests.postgres import Postgres, Proxy, binaries, shared
@@ -40,7 +40,7 @@ class OnSqlite(Subject):
     })
     same_key_once = True
     crash_lines_max = 6
-    crash_in = (sqlite, changes)
+    crash_in = (sqlite, row_changes)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -104,7 +104,7 @@ class OnPostgres(Subject):
     })
     same_key_once = True
     crash_lines_max = 6
-    crash_in = (postgres, changes)
+    crash_in = (postgres, row_changes)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -11,7 +11,7 @@ from typing import Any
 from keepai import Connector, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient, Verdict, mutation
 from keepai.connectors import make
 from keepai.connectors.base import Call
-from keepai.connectors.files import changes, journal
+from keepai.connectors.files import file_changes, journal
 from keepai.connectors.http.statuses import REFUSED
 from keepai.testing.contract import CANARY, HttpSubject, Subject
 from keepai.testing.loopback import Reply, Request
@@ -53,7 +53,7 @@ def _which(case: Case) -> str:
 
 SUBJECTS += [local(case) for case in CASES]
 SUBJECTS += [
-    local(case, crash_in=(changes, journal), crash_lines_max=8, how=_which(case)) for case in file_cases.CASES
+    local(case, crash_in=(file_changes, journal), crash_lines_max=8, how=_which(case)) for case in file_cases.CASES
 ]
 SUBJECTS += sql_subjects.SUBJECTS
 

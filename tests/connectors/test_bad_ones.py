@@ -11,11 +11,11 @@ import pytest
 from keepai import Transient
 from keepai.connectors import make
 from keepai.connectors.base import Call, Connector
-from keepai.connectors.kit import message
+from keepai.connectors.kit import mail_parser
 from keepai.connectors.kit.readable import readable
 from keepai.connectors.local.mail import LocalMail
 from keepai.connectors.local.sheets import LocalSheets
-from keepai.connectors.rss import parse
+from keepai.connectors.rss import feed_parser
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.testing import ManualClock
 from keepai.testing.loopback import Loopback, Reply, Request
@@ -59,7 +59,7 @@ def plain(subject: str) -> bytes:
 
 @pytest.fixture
 def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message, "CPU_S", 0)
+    monkeypatch.setattr(mail_parser, "CPU_S", 0)
 
 
 async def test_a_mail_that_takes_too_much_to_read_is_shown_without_its_text(tmp_path: Path, little_time: None) -> None:
@@ -94,14 +94,14 @@ async def test_one_message_that_no_code_can_read_does_not_stop_a_search_by_imap(
     ask = Asked(mailbox.connector())
     for subject in ("a", "Bad", "b"):
         mailbox.imap.put(plain(subject))
-    real = message.parse
+    real = mail_parser.parse
 
-    def parse_all_but_one(data: bytes, id: str, received_ms: int) -> message.Mail:
+    def parse_all_but_one(data: bytes, id: str, received_ms: int) -> mail_parser.Mail:
         if b"Subject: Bad" in data:
             raise RecursionError
         return real(data, id, received_ms)
 
-    monkeypatch.setattr(message, "parse", parse_all_but_one)
+    monkeypatch.setattr(mail_parser, "parse", parse_all_but_one)
     page = await ask("search")
     assert [each["subject"] for each in page] == ["a", "b"]
     assert len(ask.skipped) == 1
@@ -163,7 +163,7 @@ async def test_a_large_text_in_gmail_is_read_outside_and_one_that_takes_too_much
         whole = await ask("get", id=large["id"])
         assert (whole["body"][:12], len(whole["body"]), whole["truncated"]) == ("Hello Hello ", 200_000, True)
         assert ask.skipped == []
-        monkeypatch.setattr("keepai.connectors.kit.outside.Outside.read", lambda *_: None)
+        monkeypatch.setattr("keepai.connectors.kit.parser_process.Outside.read", lambda *_: None)
         thread = await ask("thread", id=large["threadId"])
     [shown] = thread["messages"]
     assert (shown["subject"], shown["body"], shown["truncated"]) == ("large", "", True)
@@ -227,16 +227,16 @@ async def test_a_row_of_a_table_that_cannot_be_read_does_not_stop_the_others(tmp
 
 
 def test_one_entry_that_cannot_be_read_does_not_stop_a_feed(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = parse._entry
+    real = feed_parser._entry
 
-    def entry(each: Any) -> parse.Entry:
+    def entry(each: Any) -> feed_parser.Entry:
         if each["id"] == "b":
             raise RecursionError
         return real(each)
 
-    monkeypatch.setattr(parse, "_entry", entry)
+    monkeypatch.setattr(feed_parser, "_entry", entry)
     items = "".join(f"<item><guid>{id}</guid><title>{id}</title></item>" for id in "cba")
-    read = parse.entries_of(f"<rss version='2.0'><channel>{items}</channel></rss>".encode(), "")
+    read = feed_parser.entries_of(f"<rss version='2.0'><channel>{items}</channel></rss>".encode(), "")
     assert read is not None
     assert [each["id"] for each in read["entries"]] == ["a", "c"]
     assert read["skipped"] == ["the entry b (RecursionError)"]
@@ -244,7 +244,7 @@ def test_one_entry_that_cannot_be_read_does_not_stop_a_feed(monkeypatch: pytest.
 
 async def test_what_a_feed_skips_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"entries": [], "skipped": ["the entry b (RecursionError)"]}
-    monkeypatch.setattr("keepai.connectors.kit.outside.Outside.read", lambda *_: (said,))
+    monkeypatch.setattr("keepai.connectors.kit.parser_process.Outside.read", lambda *_: (said,))
     with Loopback(lambda _request: Reply(200, content=b"<rss/>")) as server:
         ask = Asked(make("rss", "news", {"url": f"{server.url}/feed", "networks": ["127.0.0.1"]}))
         assert list(await ask("entries")) == []

@@ -16,7 +16,7 @@ import pytest
 from keepai import OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from keepai.connectors.base import Call
 from keepai.connectors.egress import Client, Rules, forbidden
-from keepai.connectors.egress.addresses import parse_networks
+from keepai.connectors.egress.networks import parse_networks
 from keepai.model.clock import SystemClock
 from keepai.model.errors import ConfigError, KeepError
 from keepai.testing import loopback

@@ -17,7 +17,7 @@ import pytest
 
 from keepai.connectors import make
 from keepai.connectors.base import OperationSpec
-from keepai.connectors.files import changes, journal
+from keepai.connectors.files import file_changes, journal
 from keepai.connectors.files.paths import digest
 from keepai.model import points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, RuleBroken, Transient
@@ -197,7 +197,7 @@ async def test_a_full_disk_never_leaves_half_an_effect(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = texts(place)
-    monkeypatch.setattr(changes, "write_all", full)
+    monkeypatch.setattr(file_changes, "write_all", full)
     if case.operation == "move":
         monkeypatch.setattr(journal, "write_all", full)
     with pytest.raises((OutcomeUnknown, Transient)):

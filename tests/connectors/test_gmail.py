@@ -10,7 +10,7 @@ import pytest
 
 from keepai import PreconditionFailed, Rejected
 from keepai.connectors.base import Page
-from keepai.connectors.google.passed import Passed
+from keepai.connectors.google.google_cursor import Passed
 from keepai.model.errors import RuleBroken
 from keepai.testing.loopback import Loopback
 from tests.connectors.cases import call

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from keepai.connectors.base import Connector
-from keepai.connectors.local import files, mail, sheets
+from keepai.connectors.kit import disk
+from keepai.connectors.local import mail, sheets
 from keepai.model import points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from keepai.testing import CrashAt, Crashed
@@ -162,7 +163,7 @@ async def test_a_full_disk_never_leaves_half_an_effect(
         os.write(descriptor, data[: len(data) // 2])
         raise OSError(28, "No space left on device")
 
-    for module in (files, sheets):
+    for module in (disk, sheets):
         monkeypatch.setattr(module, "write_all", full)
     with pytest.raises((OutcomeUnknown, Transient)):
         await case.spec(place).invoke(case.params, call())

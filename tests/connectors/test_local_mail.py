@@ -213,7 +213,7 @@ async def test_odd_encodings_show_what_was_meant(box: Path) -> None:
     st.binary(max_size=400), st.sampled_from([b"", b"Subject: ", b"From: =?", b"Content-Type: multipart/x;"])
 )
 def test_arbitrary_bytes_are_read_as_some_message(data: bytes, start: bytes) -> None:
-    from keepai.connectors.kit.message import parse
+    from keepai.connectors.kit.mail_parser import parse
     from keepai.model.codec import encode
 
     mail = parse(start + data, "x", 0)

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepai.connectors.base import Page
-from keepai.connectors.local import table
+from keepai.connectors.kit.marks import UPDATES_MAX
+from keepai.connectors.local import csv_table
 from keepai.connectors.local.sheets import LocalSheets, safe_name
 from keepai.model.errors import PreconditionFailed, Rejected, RuleBroken
 from tests.connectors.cases import call, files_in, read_csv
@@ -200,7 +201,7 @@ async def test_an_earlier_update_is_still_known_after_later_ones(tmp_path: Path)
     params = {"spreadsheetId": "book", "rowId": id, "values": ["0"]}
     assert (await spec.reconcile(params, call("u0"))).status == "applied"
     assert (await spec.reconcile(params, call("other"))).status == "failed"
-    for n in range(5, 5 + table.UPDATES_MAX):
+    for n in range(5, 5 + UPDATES_MAX):
         await ask(tmp_path, "updateRow", f"u{n}", rowId=id, values=[str(n)])
     assert (await spec.reconcile(params, call("u0"))).status == "unknown"
 

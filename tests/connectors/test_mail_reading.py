@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from keepai.connectors.base import Call, Page
-from keepai.connectors.mail.connector import Mail
+from keepai.connectors.mail.mail_connector import Mail
 from keepai.model.clock import SystemClock
 from keepai.model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from tests.connectors.cases import call
@@ -239,8 +239,8 @@ async def test_queries_mean_what_they_mean_in_a_local_mailbox(mailbox: Mailbox) 
 
 
 async def test_a_long_search_stops_in_time_and_goes_on_later(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.connectors.mail.reading.SCANNED_MAX", 2)
-    monkeypatch.setattr("keepai.connectors.mail.reading.BATCH", 1)
+    monkeypatch.setattr("keepai.connectors.mail.messages.SCANNED_MAX", 2)
+    monkeypatch.setattr("keepai.connectors.mail.messages.BATCH", 1)
     for n in range(3):
         put(mailbox, f"m{n}")
     first = await search(mailbox)
@@ -350,8 +350,8 @@ async def test_a_message_id_that_two_messages_have_cannot_be_labelled(mailbox: M
 
 
 async def test_a_lost_connection_after_a_command_is_unknown(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepai.connectors.mail.answers import Lost
     from keepai.connectors.mail.imap import Box
+    from keepai.connectors.mail.server_errors import Lost
 
     id = await one(mailbox)
     real = Box._command

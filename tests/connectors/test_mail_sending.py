@@ -16,8 +16,8 @@ import pytest
 
 from keepai.connectors import make
 from keepai.connectors.base import Call
-from keepai.connectors.mail.answers import IMAP_REFUSED, SMTP_REFUSED
 from keepai.connectors.mail.imap import Box
+from keepai.connectors.mail.server_errors import IMAP_REFUSED, SMTP_REFUSED
 from keepai.model import points
 from keepai.model.clock import SystemClock
 from keepai.model.errors import (
@@ -636,7 +636,7 @@ def test_the_libraries_are_not_loaded_before_they_are_needed() -> None:
     import subprocess
     import sys
 
-    code = "import sys, keepai.connectors.mail.connector; print({'imap_tools', 'aiosmtplib'} & set(sys.modules))"
+    code = "import sys, keepai.connectors.mail.mail_connector; print({'imap_tools', 'aiosmtplib'} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.strip() == "set()"
 

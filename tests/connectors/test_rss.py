@@ -10,7 +10,7 @@ import pytest
 
 from keepai import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.connectors import make
-from keepai.connectors.rss import parse
+from keepai.connectors.rss import feed_parser
 from keepai.testing import loopback
 from keepai.testing.loopback import Loopback, Reply, Request
 from tests.connectors.cases import call
@@ -148,7 +148,7 @@ async def test_a_feed_that_takes_for_ever_is_given_up_and_holds_nobody_up(
     piece = b"&lt;!--"  # the parser begins anew at each of them
     feed.content = (b'<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"><entry><content type="html">'
                     + piece * ((1 << 20) // len(piece)) + b"</content></entry></feed>")
-    monkeypatch.setattr(parse, "CPU_S", 1)
+    monkeypatch.setattr(feed_parser, "CPU_S", 1)
     turns = 0
 
     async def others() -> None:

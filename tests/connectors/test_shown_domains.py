@@ -12,12 +12,12 @@ import keepai
 from keepai import Call, Connector, Transient, mutation
 from keepai.connectors.google.calendar import Calendar
 from keepai.connectors.google.gmail import Gmail
-from keepai.connectors.http.connector import Http
+from keepai.connectors.http.http_connector import Http
 from keepai.connectors.kit import addresses
 from keepai.connectors.kit.params import AddressList, Url
 from keepai.connectors.local.mail import LocalMail
-from keepai.connectors.mail.connector import Mail
-from keepai.connectors.rss.connector import Rss
+from keepai.connectors.mail.mail_connector import Mail
+from keepai.connectors.rss.rss_connector import Rss
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.model.errors import Rejected
 

@@ -17,16 +17,15 @@ import pytest
 
 import keepai
 from keepai import Rejected
-from keepai.connectors import foreign
-from keepai.connectors.google import events, letters, rows
-from keepai.connectors.google.passed import Passed
-from keepai.connectors.http.connector import _next
-from keepai.connectors.kit import message
-from keepai.connectors.kit.markup import text_of_html
-from keepai.connectors.kit.outside import INSIDE_MAX
-from keepai.connectors.local import table
-from keepai.connectors.rss.connector import Cursor
-from keepai.connectors.slack import connector as slack
+from keepai.connectors.google import calendar_events, gmail_messages, sheet_rows
+from keepai.connectors.google.google_cursor import Passed
+from keepai.connectors.http.http_connector import _next
+from keepai.connectors.kit import lenient_json, mail_parser
+from keepai.connectors.kit.html_text import text_of_html
+from keepai.connectors.kit.parser_process import INSIDE_MAX
+from keepai.connectors.local import csv_table
+from keepai.connectors.rss.rss_connector import Cursor
+from keepai.connectors.slack import slack_connector as slack
 from keepai.connectors.webhook import inbox
 
 SOURCE = Path(keepai.__file__).parent
@@ -38,7 +37,7 @@ LETTER = {"to": "ann@example.com", "body": "Hello"}
 
 @pytest.mark.parametrize("sender", ["(" * 5_000, '"' * 5_000, "a" * 9_000 + "@", "<" * 5_000, "@" * 3_000])
 def test_a_sender_that_no_parser_can_read_is_shown_as_it_is(sender: str) -> None:
-    mail = message.parse(f"From: {sender}\r\nSubject: Hi\r\n\r\nHello".encode(), "1", 0)
+    mail = mail_parser.parse(f"From: {sender}\r\nSubject: Hi\r\n\r\nHello".encode(), "1", 0)
     assert (mail.subject, mail.body) == ("Hi", "Hello")
     assert mail.sender
 
@@ -76,28 +75,29 @@ MULTIPART = "Content-Type: multipart/mixed; boundary=b"
 PARSERS: dict[str, Callable[[str], object]] = {
     "HTML": text_of_html,
     "the header Link": lambda text: _next(Linked(text), None, None),  # type: ignore[arg-type]
-    "a mail": lambda text: message.parse(f"From: {text[:60_000]}\r\n\r\n{text}".encode(), "1", 0),
-    "a mail of HTML": lambda text: message.parse(f"Content-Type: text/html\r\n\r\n{text}".encode(), "1", 0),
+    "a mail": lambda text: mail_parser.parse(f"From: {text[:60_000]}\r\n\r\n{text}".encode(), "1", 0),
+    "a mail of HTML": lambda text: mail_parser.parse(f"Content-Type: text/html\r\n\r\n{text}".encode(), "1", 0),
     # Larger ones are read in a process of their own (`kit/outside.py`).
     "a mail's type, as the host reads it": lambda text: in_host(f"Content-Type: text/plain; {text}"),
     "a mail's parts, as the host reads them": lambda text: in_host(f"{MULTIPART}\r\n\r\n{text}"),
-    "JSON": lambda text: sensible(foreign.parse, text),
-    "a text in JSON": lambda text: foreign.parse(json.dumps(text)),
+    "JSON": lambda text: sensible(lenient_json.parse_json, text),
+    "a text in JSON": lambda text: lenient_json.parse_json(json.dumps(text)),
     "a delivery": lambda text: inbox._delivery(
         {"id": "1", "cursor": "1", "received": 0, "sent": 0, "type": "", "body": text}),
-    "a table": lambda text: table.rows(text[: MIB // 32], lambda _line: None),  # every row costs an object and a hash
-    "a row of a Google sheet": lambda text: rows.rows(
+    "a table": lambda text: csv_table.rows(text[: MIB // 32], lambda _line: None),  # a row costs an object and a hash
+    "a row of a Google sheet": lambda text: sheet_rows.rows(
         [{"rowData": [{"values": [{"formattedValue": text, "note": text}]}]}]),
-    "a text in Gmail": lambda text: letters.text_of(base64.urlsafe_b64encode(text.encode()), "text/html"),
+    "a text in Gmail": lambda text: gmail_messages.text_of(base64.urlsafe_b64encode(text.encode()), "text/html"),
     "a message in Slack": lambda text: slack._shown({"ts": "1.1", "text": text, "user": text}, "C1"),
-    "an event of a calendar": lambda text: events.shown({"id": text, "summary": text, "description": text}, "primary"),
+    "an event of a calendar": lambda text: calendar_events.shown(
+        {"id": text, "summary": text, "description": text}, "primary"),
     "a cursor": lambda text: sensible(Passed.read, text),
     "a cursor of a feed": lambda text: sensible(Cursor.read, text),
 }
 
 
 def in_host(text: str) -> object:
-    return message.parse(text.encode()[:INSIDE_MAX], "1", 0)
+    return mail_parser.parse(text.encode()[:INSIDE_MAX], "1", 0)
 
 
 def sensible(parse: Callable[[str], object], text: str) -> object:
@@ -166,7 +166,7 @@ def nested(items: Any, inside: bool = False) -> bool:
 
 
 #: Nested, and bounded otherwise: each round of the outer repeat begins with a character that the inner one cannot take.
-ANCHORED = {"connectors/google/rows.py", "connectors/local/table.py", "connectors/kit/addresses.py"}
+ANCHORED = {"connectors/google/sheet_rows.py", "connectors/local/csv_table.py", "connectors/kit/addresses.py"}
 
 
 def test_no_regular_expression_of_a_connector_repeats_inside_of_a_repeat() -> None:

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 #: What `type = "…"` in keep.toml may say, and where the class is.
 TYPES: Mapping[str, str] = MappingProxyType({
-    "files": "keepai.connectors.files.connector:Files",
+    "files": "keepai.connectors.files.files_connector:Files",
     "google.calendar": "keepai.connectors.google.calendar:Calendar",
     "google.gmail": "keepai.connectors.google.gmail:Gmail",
-    "google.sheets": "keepai.connectors.google.sheets:Sheets",
-    "http": "keepai.connectors.http.connector:Http",
+    "google.sheets": "keepai.connectors.google.google_sheets:Sheets",
+    "http": "keepai.connectors.http.http_connector:Http",
     "local.mail": "keepai.connectors.local.mail:LocalMail",
     "local.sheets": "keepai.connectors.local.sheets:LocalSheets",
-    "mail": "keepai.connectors.mail.connector:Mail",
-    "rss": "keepai.connectors.rss.connector:Rss",
-    "slack": "keepai.connectors.slack.connector:Slack",
-    "sql": "keepai.connectors.sql.connector:Sql",
+    "mail": "keepai.connectors.mail.mail_connector:Mail",
+    "rss": "keepai.connectors.rss.rss_connector:Rss",
+    "slack": "keepai.connectors.slack.slack_connector:Slack",
+    "sql": "keepai.connectors.sql.sql_connector:Sql",
     "webhook": "keepai.connectors.webhook.outgoing:Webhook",
     "webhook.inbox": "keepai.connectors.webhook.inbox:Inbox",
 })
@@ -50,7 +50,7 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | 
 def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     """The class of a type; one of the owner's own, `module:Class`, is found in `folder`."""
     if ":" in type_name:
-        from .own import load_own
+        from .user_module import load_own
 
         return load_own(type_name, folder or Path())
     if type_name not in TYPES:

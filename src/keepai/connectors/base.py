@@ -33,7 +33,7 @@ from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
 from .shapes import Shape, hint
-from .signing import SignIn
+from .sign_in import SignIn
 from .values import Call, Page, Verdict
 
 __all__ = [

@@ -16,10 +16,10 @@ from ..model.codec import Json, canonical, shown
 from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
 from ..model.operations import Kind, Params
 from ..model.permissions import ParamKind
+from ..model.visible import described, visible
 from .kit.params import kinds_in
 from .shapes import Misfit, Shape
 from .values import Call, Page, Verdict
-from .visible import described, visible
 
 Comparison = Literal["equivalent", "minor", "significant"]
 _COMPARISONS = typing.get_args(Comparison)

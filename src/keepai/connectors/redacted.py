@@ -20,10 +20,10 @@ from typing import cast
 
 from ..model.codec import Json
 from ..model.errors import RuleBroken
+from ..model.redaction import Redactor
 from .base import Connector
 from .operation import Comparison, OperationSpec
-from .redaction import Redactor
-from .signing import Attempt, SignIn
+from .sign_in import Attempt, SignIn
 from .values import Call, Page, Verdict
 
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..connectors.base import Connector
-from ..connectors.redaction import Redactor
 from ..ledger.base import Ledger, Reader, Row
 from ..ledger.rows import script_record
 from ..model.clock import Clock, Ids
 from ..model.errors import NotFound
 from ..model.operations import Surface
 from ..model.policy import Policy
+from ..model.redaction import Redactor
 from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
 from .closures import Closures

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..connectors.visible import visible
 from ..ledger import versions
 from ..ledger.base import Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import notices as verbs
 from ..model.errors import KeepError, LedgerStopped
 from ..model.states import RepairStatus
+from ..model.visible import visible
 from ..notices.base import Channel, Message
 from . import repair
 from .digests import next_digest

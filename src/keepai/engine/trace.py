@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..connectors.redaction import Redactor
 from ..model.clock import Clock
 from ..model.codec import sound
 from ..model.operations import Step
 from ..model.policy import Policy
 from ..model.records import Traced
+from ..model.redaction import Redactor
 
 _LITTLE = 100  # characters of what is cut short
 _LINE = 100  # characters that a line counts for beside what it says: an empty one is not free either

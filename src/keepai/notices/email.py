@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..connectors.kit import addresses
-from ..connectors.kit.compose import SUBJECT_MAX, Letter, written
+from ..connectors.kit.mail_writer import SUBJECT_MAX, Letter, written
 from ..model.errors import ConfigError, Rejected
 from .base import Channel, Message, Undelivered, fitting
 

@@ -6,12 +6,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..connectors.visible import visible
 from ..ledger import account, versions
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.records import Escalation, Record
+from ..model.visible import visible
 from .answers import heading
 
 LINES_MAX = 5  #: of each kind that are named, the newest; all are counted

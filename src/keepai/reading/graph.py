@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..connectors.visible import visible
+from ..model.visible import visible
 from ..script.graph import Graph, Vertex
 
 WIDE, TALL = 190, 44  #: of a box

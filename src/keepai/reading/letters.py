@@ -13,7 +13,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from ..connectors.visible import visible
 from ..engine.telling import Asked
 from ..ledger import account, versions
 from ..ledger.base import Reader
@@ -21,6 +20,7 @@ from ..ledger.opening import open_reader
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Escalation
+from ..model.visible import visible
 from ..notices.base import Message
 from .answers import handle, heading, meaning, with_name
 from .digest import Digest, digest

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..connectors.base import Call, Verdict, mutation
-from ..connectors.local.files import in_thread
+from ..connectors.kit.blocking import in_thread
+from ..connectors.kit.spreadsheet import AppendRow, Written
 from ..connectors.local.sheets import LocalSheets
-from ..connectors.spreadsheet import AppendRow, Written
 from ..model.errors import OutcomeUnknown
 
 

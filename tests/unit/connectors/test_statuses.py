@@ -6,7 +6,7 @@ import pytest
 
 from keepai import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.connectors.egress import Answer
-from keepai.connectors.google import errors as google
+from keepai.connectors.google import google_errors as google
 from keepai.connectors.http import statuses
 from keepai.model.errors import ConnectorError
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from keepai.connectors.files.connector import Files
-from keepai.connectors.http.connector import Http
+from keepai.connectors.files.files_connector import Files
+from keepai.connectors.http.http_connector import Http
 from keepai.connectors.local.mail import LocalMail
 from keepai.model.errors import ConfigError, NotGranted
 from keepai.model.permissions import Mode, Use, check_params, condition_of, from_text, grant_of, judge, like

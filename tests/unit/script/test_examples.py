@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from keepai.connectors.base import Connector, surface
-from keepai.connectors.files.connector import Files
+from keepai.connectors.files.files_connector import Files
 from keepai.connectors.google.calendar import Calendar
 from keepai.connectors.google.gmail import Gmail
-from keepai.connectors.http.connector import Http
+from keepai.connectors.http.http_connector import Http
 from keepai.connectors.local.mail import LocalMail
 from keepai.connectors.local.sheets import LocalSheets
-from keepai.connectors.rss.connector import Rss
-from keepai.connectors.slack.connector import Slack
-from keepai.connectors.sql.connector import Sql
+from keepai.connectors.rss.rss_connector import Rss
+from keepai.connectors.slack.slack_connector import Slack
+from keepai.connectors.sql.sql_connector import Sql
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.model.operations import Surface

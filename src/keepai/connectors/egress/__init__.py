@@ -10,9 +10,9 @@ left; from then on everything but a whole answer is `OutcomeUnknown`. Statuses a
 names a path, a query, a header or a credential.
 """
 
-from .addresses import Network, forbidden
 from .client import Answer, Client
-from .names import reachable
-from .rules import Rules
+from .dns import reachable
+from .networks import Network, forbidden
+from .url_rules import Rules
 
 __all__ = ["Answer", "Client", "Network", "Rules", "forbidden", "reachable"]

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 from ...model.clock import Clock, SystemClock
 from ...model.codec import Json
 from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
-from ..foreign import parse
+from ..kit.lenient_json import parse_json
 from ..values import Call
-from .names import Resolve, look_up
-from .rules import Rules, host_of, origin_of
+from .dns import Resolve, look_up
+from .url_rules import Rules, host_of, origin_of
 
 if TYPE_CHECKING:
     import httpcore2
@@ -53,7 +53,7 @@ class Answer:
 
     def json(self) -> Json:
         """What the body says; a ValueError if it is no JSON."""
-        return parse(self.content)
+        return parse_json(self.content)
 
     def text(self) -> str:
         """The body as text; bytes that are no UTF-8 are replaced."""
@@ -109,7 +109,7 @@ class Client:
     ) -> Answer:
         import httpcore2
 
-        from .wire import Wire, reason
+        from .connection import Wire, reason
 
         seconds = min(self.rules.seconds_max, call.remaining_s)
         wire = Wire(self.rules, self._resolve, seconds)

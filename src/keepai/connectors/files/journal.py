@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model.codec import Json, encode, stored
-from ..local.files import write_all
+from ..kit.disk import write_all
 from . import paths
 
 

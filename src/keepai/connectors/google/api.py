@@ -16,8 +16,8 @@ from ..base import Connector
 from ..egress import Answer, Client, Rules
 from ..values import Call
 from .access import Access
-from .errors import problem, problem_of_read
-from .signing import SIGNED_IN_AT, GoogleSignIn
+from .google_errors import problem, problem_of_read
+from .google_sign_in import SIGNED_IN_AT, GoogleSignIn
 from .tokens import Tokens
 
 RENEWED_AT = "https://oauth2.googleapis.com/token"

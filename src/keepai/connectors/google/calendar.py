@@ -13,13 +13,24 @@ from typing import Any, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock, iso, parse_iso
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Page, Verdict, mutation, read
+from ..kit.marks import UPDATES_MAX, key_digest
+from ..kit.paging import checked_limit
 from ..kit.params import Addresses
 from ..kit.readable import readable
 from .api import RENEWED_AT, Google, part, result
-from .errors import problem
-from .events import UPDATES_MAX, Event, changed_ms, digest, event_id, fields, remembering, shown, updates, version
-from .passed import Passed
-from .signing import SIGNED_IN_AT
+from .calendar_events import (
+    Event,
+    changed_ms,
+    event_id,
+    fields,
+    remembering,
+    shown,
+    updates,
+    version,
+)
+from .google_cursor import Passed
+from .google_errors import problem
+from .google_sign_in import SIGNED_IN_AT
 
 LIMIT_DEFAULT = 250
 LIMIT_MAX = 2_500
@@ -117,7 +128,7 @@ class Calendar(Google):
 
         `lastCursor` is where to go on, `more` whether `limit` left some out.
         """
-        limit = _limit(params.get("limit"))
+        limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         if params.get("after"):
             return await self._changed(params, Passed.read(str(params["after"])), limit, call)
         start, end = params.get("start") or iso(self._clock.now_ms()), params.get("end")
@@ -156,7 +167,7 @@ class Calendar(Google):
     @mutation(identity=("calendar", "id"), target="id", settle=SETTLE_S)
     async def update(self, params: Update, call: Call) -> Event:
         """Change an event."""
-        change, mark = fields(params), digest(call.idempotency_key)
+        change, mark = fields(params), key_digest(call.idempotency_key)
         if not change:
             raise Rejected("Name what to change about the event.")
         event = await self._find(self._event(params), call)
@@ -180,7 +191,7 @@ class Calendar(Google):
         event = await self._find(self._event(params), call)
         if event is None:
             return Verdict.unknown("The event is gone.")
-        if digest(call.idempotency_key) in updates(event):
+        if key_digest(call.idempotency_key) in updates(event):
             return Verdict.applied(shown(event, self._of(params)))
         if len(updates(event)) >= UPDATES_MAX:
             return Verdict.unknown("The event has been changed too often since, to tell.")
@@ -268,9 +279,3 @@ def _said(params: Mapping[str, Any]) -> str:
              if each is not None and name not in ("id", "calendar", "notify")]
     told = "Invitations are sent." if params.get("notify") else "Nobody is told."
     return "\n".join([*lines, told])
-
-
-def _limit(given: int | None) -> int:
-    if given is not None and not 1 <= given <= LIMIT_MAX:
-        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
-    return given or LIMIT_DEFAULT

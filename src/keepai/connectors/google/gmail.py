@@ -17,14 +17,28 @@ from ...model.clock import Clock, SystemClock
 from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
-from ..kit.compose import Letter, is_message_id, letter_of, previewed
+from ..kit.mail_writer import Letter, is_message_id, letter_of, previewed
+from ..kit.mailbox import GetMail, LabelledMail, OutgoingMail, SearchMail, SendMail, SentMail
+from ..kit.paging import checked_limit
 from ..kit.params import AddressList
 from ..kit.readable import readable
-from ..texts import compare_texts
+from ..kit.texts import compare_texts
 from .api import RENEWED_AT, Google, part
-from .letters import KEY_HEADER, SHOWN, Found, Whole, date_ms, found, header, marker, message_id, whole, write
-from .passed import AGAIN_MS, Passed
-from .signing import SIGNED_IN_AT
+from .gmail_messages import (
+    KEY_HEADER,
+    SHOWN,
+    FoundGmail,
+    FullGmail,
+    date_ms,
+    found,
+    header,
+    marker,
+    message_id,
+    whole,
+    write,
+)
+from .google_cursor import AGAIN_MS, Passed
+from .google_sign_in import SIGNED_IN_AT
 
 LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
@@ -38,68 +52,37 @@ SETTLE_S = 120
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class Search(TypedDict):
-    """What to look for; all of it may be left out."""
-
-    query: NotRequired[str | None]
-    after: NotRequired[str | None]  # a `lastCursor`
-    limit: NotRequired[int | None]
-
-
-class Get(TypedDict):
-    """Which message, or thread."""
-
-    id: str
-
-
-class Thread(TypedDict):
+class GmailThread(TypedDict):
     """A conversation, oldest message first."""
 
     id: str
-    messages: list[Whole]
+    messages: list[FullGmail]
 
 
-class Send(TypedDict):
+class GmailSend(SendMail):
     """A message to send."""
 
-    to: AddressList
-    subject: str
-    body: str
-    cc: NotRequired[AddressList | None]
     bcc: NotRequired[AddressList | None]
-    inReplyTo: NotRequired[str | None]
 
 
-class Reply(TypedDict):
-    """An answer to a message. `to` is said, not taken from the message: the person who approves must see it."""
+class GmailReply(GetMail, OutgoingMail):
+    """A reply to a message. The script names `to`, so that the person who approves sees it."""
 
-    id: str
-    to: AddressList
-    body: str
     subject: NotRequired[str | None]
-    cc: NotRequired[AddressList | None]
 
 
-class Label(TypedDict):
-    """Labels to put on a message and to take off it, by their names."""
+class GmailLabel(TypedDict):
+    """Labels to add to a message and labels to remove from it, by their names."""
 
     id: str
     add: NotRequired[list[str] | None]
     remove: NotRequired[list[str] | None]
 
 
-class Sent(TypedDict):
-    """The message that was sent."""
+class GmailSent(SentMail):
+    """The message that was sent, and its thread."""
 
-    id: str
     threadId: str
-
-
-class Labelled(TypedDict):
-    """The message and the labels that it has."""
-
-    id: str
-    labels: list[str]
 
 
 class Gmail(Google):
@@ -139,13 +122,13 @@ class Gmail(Google):
             raise PermissionDenied(f"The access is not for {self.account}. Sign in as {self.account}.")
 
     @read
-    async def search(self, params: Search, call: Call) -> Page[Found]:
+    async def search(self, params: SearchMail, call: Call) -> Page[FoundGmail]:
         """Messages in the order of arrival: after a cursor, or without one the newest.
 
         `query` is what Gmail's search box takes. `lastCursor` is never null; searching after it goes on without a gap.
         `more` says whether `limit` left some out that are newer.
         """
-        limit = _limit(params.get("limit"))
+        limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         query, after = params.get("query") or "", params.get("after")
         passed = Passed.read(after) if after else None
         if passed is None:
@@ -158,13 +141,13 @@ class Gmail(Google):
         return await self._page(ids, limit, cut, passed, call)
 
     @read(by_id=True)
-    async def get(self, params: Get, call: Call) -> Whole | None:
+    async def get(self, params: GetMail, call: Call) -> FullGmail | None:
         """One message with its text, or null if it is gone."""
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "full"})
         return await asyncio.to_thread(whole, message, call.skip) if message is not None else None
 
     @read(by_id=True)
-    async def thread(self, params: Get, call: Call) -> Thread | None:
+    async def thread(self, params: GetMail, call: Call) -> GmailThread | None:
         """A conversation with the texts of its messages, or null if it is gone."""
         said = await self._find(f"users/me/threads/{_id(params)}", call, {"format": "full"})
         if said is None:
@@ -174,14 +157,14 @@ class Gmail(Google):
         return {"id": str(said["id"]), "messages": read}
 
     @mutation(identity=("to",), target="to", settle=SETTLE_S)
-    async def send(self, params: Send, call: Call) -> Sent:
+    async def send(self, params: GmailSend, call: Call) -> GmailSent:
         """Send a message."""
         answered = params.get("inReplyTo") or ""
         past = [answered] if answered else []
         return await self._post(letter_of(self._sender, params, params["subject"], past), None, call)
 
     @mutation(identity=("id",), target="id", settle=SETTLE_S)
-    async def reply(self, params: Reply, call: Call) -> Sent:
+    async def reply(self, params: GmailReply, call: Call) -> GmailSent:
         """Answer a message, in its conversation."""
         original = await self._metadata(_id(params), call, (*SHOWN, "References"))
         if original is None:
@@ -192,7 +175,7 @@ class Gmail(Google):
         return await self._post(replace(letter, automatic="auto-replied"), str(original["threadId"]), call)
 
     @mutation(identity=("id", "add", "remove"), target="id", settle=5)
-    async def label(self, params: Label, call: Call) -> Labelled:
+    async def label(self, params: GmailLabel, call: Call) -> LabelledMail:
         """Put labels on a message and take others off."""
         id, known = _id(params), await self._labels(call)
         add, remove = _named(params.get("add"), known), _named(params.get("remove"), known)
@@ -203,17 +186,17 @@ class Gmail(Google):
         return {"id": id, "labels": _names(said.get("labelIds"), known)}
 
     @send.reconcile
-    async def find_sent(self, params: Send, call: Call) -> Verdict:
+    async def find_sent(self, params: GmailSend, call: Call) -> Verdict:
         """Look for the message by its marks."""
         return await self._look(call)
 
     @reply.reconcile
-    async def find_reply(self, params: Reply, call: Call) -> Verdict:
+    async def find_reply(self, params: GmailReply, call: Call) -> Verdict:
         """Look for the message by its marks."""
         return await self._look(call)
 
     @label.reconcile
-    async def see_labels(self, params: Label, call: Call) -> Verdict:
+    async def see_labels(self, params: GmailLabel, call: Call) -> Verdict:
         """See which labels the message has."""
         known = await self._labels(call)
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "minimal"})
@@ -236,18 +219,18 @@ class Gmail(Google):
         return compare_texts(old, new)
 
     @send.preview
-    def say_send(self, params: Send) -> str:
+    def say_send(self, params: GmailSend) -> str:
         """The whole message."""
         return previewed(f"{self.name}.send as {self.account}", params)
 
     @reply.preview
-    def say_reply(self, params: Reply) -> str:
+    def say_reply(self, params: GmailReply) -> str:
         """The whole answer, and what it answers."""
         return previewed(f"{self.name}.reply as {self.account}", params, answers=params["id"])
 
     # -- sending and looking --
 
-    async def _post(self, letter: Letter, thread: str | None, call: Call) -> Sent:
+    async def _post(self, letter: Letter, thread: str | None, call: Call) -> GmailSent:
         raw = write(letter, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
         said = await self._send(
             "POST", "users/me/messages/send", call, {"raw": raw, **({"threadId": thread} if thread else {})},
@@ -281,7 +264,7 @@ class Gmail(Google):
 
     # -- reading --
 
-    async def _page(self, ids: list[str], limit: int, cut: bool, passed: Passed | None, call: Call) -> Page[Found]:
+    async def _page(self, ids: list[str], limit: int, cut: bool, passed: Passed | None, call: Call) -> Page[FoundGmail]:
         seen = passed.seen if passed else {}
         fresh = [id for id in reversed(ids) if id not in seen]
         messages = await self._several(fresh[:limit], call)
@@ -354,9 +337,3 @@ def _id(params: Any) -> str:
     if not _ID.fullmatch(params["id"]):
         raise Rejected("id must be an id as a search gives it.")
     return str(params["id"])
-
-
-def _limit(given: int | None) -> int:
-    if given is not None and not 1 <= given <= LIMIT_MAX:
-        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
-    return given or LIMIT_DEFAULT

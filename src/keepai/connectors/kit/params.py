@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from ...model.errors import Rejected
 from ...model.permissions import ParamKind
-from ..egress.rules import PORTS, origin_of, parse
+from ..egress.url_rules import PORTS, origin_of, parse
 from ..files.paths import parts_of
 from . import addresses
 

@@ -14,68 +14,21 @@ import re
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
-from typing import NotRequired, TypedDict
 
 from ...model import points
 from ...model.clock import Clock, SystemClock
-from ...model.errors import Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
-from ..kit import addresses, compose, message
-from ..kit.outside import Outside
-from ..kit.params import AddressList
-from . import maildir, query
-from .files import (
-    PAGE_BYTES,
-    check_deadline,
-    in_thread,
-    may_have_happened,
-    nothing_happened,
-    size_of,
-    sync_folder,
-    write_new,
-)
+from ..kit import addresses, mail_parser, mail_query, mail_writer
+from ..kit.blocking import check_deadline, in_thread
+from ..kit.disk import may_have_happened, nothing_happened, sync_folder, write_new
+from ..kit.mailbox import FoundMail, FullMail, GetMail, SearchMail, SendMail, SentMail
+from ..kit.paging import PAGE_BYTES, checked_limit, size_of
+from ..kit.parser_process import Outside
+from . import maildir
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
 KEY_HEADER = "X-Keep-Key"
-
-Found = TypedDict("Found", {
-    "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
-})
-Whole = TypedDict("Whole", {
-    "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
-    "body": str, "truncated": bool,
-})
-
-
-class Search(TypedDict):
-    """What to look for; all of it may be left out."""
-
-    query: NotRequired[str | None]
-    after: NotRequired[str | None]  # a `lastCursor`
-    limit: NotRequired[int | None]
-
-
-class Get(TypedDict):
-    """Which message."""
-
-    id: str
-
-
-class Send(TypedDict):
-    """A message to send."""
-
-    to: AddressList
-    subject: str
-    body: str
-    cc: NotRequired[AddressList | None]
-    inReplyTo: NotRequired[str | None]
-
-
-class Sent(TypedDict):
-    """The message that was sent."""
-
-    id: str
 
 
 class LocalMail(Connector):
@@ -109,7 +62,7 @@ class LocalMail(Connector):
         await asyncio.to_thread(look)
 
     @read
-    async def search(self, params: Search, call: Call) -> Page[Found]:
+    async def search(self, params: SearchMail, call: Call) -> Page[FoundMail]:
         """Messages in the order of arrival; with `after`, those that came after that cursor.
 
         `lastCursor` is never null. A page that `limit`, or its size, cut short has `more: true`; searching
@@ -118,23 +71,23 @@ class LocalMail(Connector):
         return await asyncio.to_thread(self._search, params, call)
 
     @read(by_id=True)
-    async def get(self, params: Get, call: Call) -> Whole | None:
+    async def get(self, params: GetMail, call: Call) -> FullMail | None:
         """One message with its text, or null if it is gone."""
-        def look() -> Whole | None:
+        def look() -> FullMail | None:
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
-                with message.reader() as outside:
+                with mail_parser.reader() as outside:
                     return _whole(_read(entry, outside, call)) if entry else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
-    async def send(self, params: Send, call: Call) -> Sent:
+    async def send(self, params: SendMail, call: Call) -> SentMail:
         """Write a message into the sent folder."""
         data = self._composed(params, call.idempotency_key)
         return await in_thread(lambda: self._send(data, call))
 
     @send.reconcile
-    async def find_sent(self, params: Send, call: Call) -> Verdict:
+    async def find_sent(self, params: SendMail, call: Call) -> Verdict:
         """Look for the message that carries the key."""
         def look() -> Verdict:
             try:
@@ -147,18 +100,18 @@ class LocalMail(Connector):
         return await asyncio.to_thread(look)
 
     @send.preview
-    def describe(self, params: Send) -> str:
+    def describe(self, params: SendMail) -> str:
         """The whole message."""
-        return compose.previewed(f"{self.name}.send", params)
+        return mail_writer.previewed(f"{self.name}.send", params)
 
-    def _search(self, params: Search, call: Call) -> Page[Found]:
-        limit = _limit(params.get("limit"))
-        fits = query.matcher(params.get("query"), self._clock.now_ms())
-        with nothing_happened("The mailbox cannot be read"), message.reader() as outside:
+    def _search(self, params: SearchMail, call: Call) -> Page[FoundMail]:
+        limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
+        fits = mail_query.matcher(params.get("query"), self._clock.now_ms())
+        with nothing_happened("The mailbox cannot be read"), mail_parser.reader() as outside:
             present = maildir.entries(self.path)
             ids = maildir.index(self.path, present)
             start = passed = maildir.position(params.get("after"), ids)
-            found: list[Found] = []
+            found: list[FoundMail] = []
             size = 0
             while passed < len(ids) and len(found) < limit and size < PAGE_BYTES:
                 if passed > start and call.remaining_s < 2:
@@ -170,13 +123,13 @@ class LocalMail(Connector):
                 passed += 1
         return Page(found, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
 
-    def _composed(self, params: Send, key: str) -> bytes:
+    def _composed(self, params: SendMail, key: str) -> bytes:
         answered = params.get("inReplyTo") or ""
-        letter = compose.letter_of(self._sender, params, params["subject"], [answered] if answered else [])
+        letter = mail_writer.letter_of(self._sender, params, params["subject"], [answered] if answered else [])
         letter = replace(letter, marks={KEY_HEADER: _marker(key)})
-        return compose.written(letter, f"<{_unique(key)}@keep.localhost>", formatdate(self._clock.now_ms() / 1000))
+        return mail_writer.written(letter, f"<{_unique(key)}@keep.localhost>", formatdate(self._clock.now_ms() / 1000))
 
-    def _send(self, data: bytes, call: Call) -> Sent:
+    def _send(self, data: bytes, call: Call) -> SentMail:
         folder, name = self.path / ".Sent", _unique(call.idempotency_key)
         with nothing_happened("The message was not sent"):
             _require(self.path)
@@ -256,13 +209,7 @@ def _head(entry: maildir.Entry) -> bytes:
         return b""
 
 
-def _limit(given: int | None) -> int:
-    if given is not None and not 1 <= given <= LIMIT_MAX:
-        raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, not {given}.")
-    return given or LIMIT_DEFAULT
-
-
-def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> message.Mail | None:
+def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> mail_parser.Mail | None:
     """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
     if entry is None:
         return None
@@ -273,19 +220,19 @@ def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> mess
         return _read(again, outside, call) if again else None
 
 
-def _read(entry: maildir.Entry, outside: Outside, call: Call) -> message.Mail:
+def _read(entry: maildir.Entry, outside: Outside, call: Call) -> mail_parser.Mail:
     """The message in a file; only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
-        data = file.read(message.READ_MAX + 1)
-    return message.read(data, entry.id, entry.mtime_ns // 1_000_000, outside, call.skip)
+        data = file.read(mail_parser.READ_MAX + 1)
+    return mail_parser.read(data, entry.id, entry.mtime_ns // 1_000_000, outside, call.skip)
 
 
-def _found(mail: message.Mail) -> Found:
+def _found(mail: mail_parser.Mail) -> FoundMail:
     return {
         "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
         "date": mail.date, "snippet": mail.snippet,
     }
 
 
-def _whole(mail: message.Mail) -> Whole:
+def _whole(mail: mail_parser.Mail) -> FullMail:
     return {**_found(mail), "body": mail.body, "truncated": mail.truncated}

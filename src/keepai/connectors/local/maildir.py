@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...model.errors import Rejected
-from .files import locked, write_all
+from ..kit.disk import locked, write_all
 
 START = "0"
 _PLAIN = re.compile(r"[!-+\--9;-~]{1,200}")  # printable ASCII without "," ":" and blanks

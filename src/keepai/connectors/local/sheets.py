@@ -19,21 +19,13 @@ from pathlib import Path
 from ...model import points
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
-from ..spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
-from . import table
-from .files import (
-    PAGE_BYTES,
-    check_deadline,
-    in_thread,
-    locked,
-    may_have_happened,
-    nothing_happened,
-    size_of,
-    sync_folder,
-    write_all,
-    write_new,
-)
-from .table import Row
+from ..kit.blocking import check_deadline, in_thread
+from ..kit.disk import locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
+from ..kit.marks import UPDATES_MAX, key_digest
+from ..kit.paging import PAGE_BYTES, size_of
+from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
+from . import csv_table
+from .csv_table import Row
 
 FILE_MAX = 64 << 20
 LIMIT_DEFAULT = 1_000
@@ -79,7 +71,7 @@ class LocalSheets(Connector):
         """One row, or null if it is gone."""
         def look() -> Shown | None:
             with nothing_happened("The sheet cannot be read"):
-                found = _find(table.rows(self._text(params)), params["rowId"])
+                found = _find(csv_table.rows(self._text(params)), params["rowId"])
                 return _shown(*found) if found else None
         return await asyncio.to_thread(look)
 
@@ -92,7 +84,7 @@ class LocalSheets(Connector):
     async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
         """Look for the row whose mark has the key."""
         def look() -> Verdict:
-            found = _find(table.rows(self._settled(params)), table.digest(call.idempotency_key))
+            found = _find(csv_table.rows(self._settled(params)), key_digest(call.idempotency_key))
             return Verdict.applied(_written(*found)) if found else Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
 
@@ -105,10 +97,10 @@ class LocalSheets(Connector):
     async def find_updated(self, params: UpdateRow, call: Call) -> Verdict:
         """Look for the key among the updates that the row remembers."""
         def look() -> Verdict:
-            found = _find(table.rows(self._settled(params)), params["rowId"])
-            if found and table.digest(call.idempotency_key) in found[1].updates:
+            found = _find(csv_table.rows(self._settled(params)), params["rowId"])
+            if found and key_digest(call.idempotency_key) in found[1].updates:
                 return Verdict.applied(_written(*found))
-            if found is None or len(found[1].updates) >= table.UPDATES_MAX:
+            if found is None or len(found[1].updates) >= UPDATES_MAX:
                 return Verdict.unknown("The row is gone, or has been updated too often since, to tell.")
             return Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
@@ -122,7 +114,7 @@ class LocalSheets(Connector):
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
-            present = table.rows(self._text(params), call.skip)
+            present = csv_table.rows(self._text(params), call.skip)
         found: list[Shown] = []
         size = 0
         for number, row in enumerate(present[offset : offset + limit], offset + 1):
@@ -133,15 +125,15 @@ class LocalSheets(Connector):
         return Page(found, total=len(present), more=offset + len(found) < len(present))
 
     def _append(self, params: AppendRow, call: Call) -> Written:
-        id = table.digest(call.idempotency_key)
+        id = key_digest(call.idempotency_key)
         with nothing_happened("The row was not written"), locked(self._lock):
             text = self._text(params)
-            present = table.rows(text)
+            present = csv_table.rows(text)
             earlier = _find(present, id)
             if earlier:
                 return _written(*earlier)
-            line = table.line(_checked(params["values"]), id, like=text)
-            data = _encoded(table.joint(present, line, id) + line)
+            line = csv_table.line(_checked(params["values"]), id, like=text)
+            data = _encoded(csv_table.joint(present, line, id) + line)
             check_deadline(call)
             points.reach("local.sheets.before_write")
             self._add(self._file(params), data)
@@ -160,18 +152,18 @@ class LocalSheets(Connector):
             os.close(descriptor)
 
     def _update(self, params: UpdateRow, call: Call) -> Written:
-        mark = table.digest(call.idempotency_key)
+        mark = key_digest(call.idempotency_key)
         with nothing_happened("The row was not updated"), locked(self._lock):
             text = self._text(params)
-            present = table.rows(text)
+            present = csv_table.rows(text)
             found = _find(present, params["rowId"])
             if found is None:
                 raise PreconditionFailed(f"There is no row {params['rowId'][:60]!r} any more.")
             if mark not in found[1].updates:
                 check_deadline(call)
-                updates = [*found[1].updates, mark][-table.UPDATES_MAX :]
+                updates = [*found[1].updates, mark][-UPDATES_MAX :]
                 values = _checked(params["values"])
-                changed = table.line(values, found[1].id, updates, found[1].notes, text)
+                changed = csv_table.line(values, found[1].id, updates, found[1].notes, text)
                 self._replace(self._file(params), _encoded(_with(text, found[1], changed)))
         return _written(*found)
 
@@ -249,8 +241,8 @@ def _find(present: list[Row], id: str) -> tuple[int, Row] | None:
 
 
 def _checked(values: list[Cell]) -> list[Cell]:
-    if not 1 <= len(values) <= table.CELLS_MAX:
-        raise Rejected(f"A row has 1 to {table.CELLS_MAX:,} values, not {len(values):,}.")
+    if not 1 <= len(values) <= csv_table.CELLS_MAX:
+        raise Rejected(f"A row has 1 to {csv_table.CELLS_MAX:,} values, not {len(values):,}.")
     return values
 
 

@@ -45,11 +45,11 @@ from email.parser import BytesHeaderParser
 
 from ...model import points
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Transient
-from ..local.files import in_thread
+from ..kit.blocking import in_thread
 from ..values import Call, Verdict
-from .answers import Lost, nothing_happened
 from .folders import Folders, Open
 from .imap import Box, Raw
+from .server_errors import Lost, nothing_happened
 from .smtp import Submission
 
 SETTLE_S = 60.0

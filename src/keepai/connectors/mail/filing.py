@@ -13,10 +13,11 @@ from typing import TypedDict
 
 from ...model import points
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected
+from ..kit.mailbox import LabelledMail
 from ..values import Verdict
-from .answers import Lost
 from .imap import Box, Raw
-from .reading import HEAD_BYTES, locate
+from .messages import HEAD_BYTES, locate
+from .server_errors import Lost
 
 #: An IMAP server that reads a command from a connection which has ended does so at once, or not at all.
 SETTLE_S = 10.0
@@ -25,14 +26,7 @@ _SYSTEM = {"seen": "\\Seen", "flagged": "\\Flagged", "answered": "\\Answered"}
 _KEYWORD = re.compile(r"[A-Za-z0-9$_.-]{1,60}")
 
 
-class Labelled(TypedDict):
-    """The labels that the message has now."""
-
-    id: str
-    labels: list[str]
-
-
-class Moved(TypedDict):
+class MovedMail(TypedDict):
     """Where the message is now."""
 
     id: str
@@ -49,7 +43,7 @@ def flags(labels: Sequence[str] | None) -> list[str]:
     return [_SYSTEM.get(label, label) for label in labels or []]
 
 
-def label(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> Labelled:
+def label(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> LabelledMail:
     """Set and clear labels of one message."""
     kept = box.open(folder, readonly=False).flags
     if "\\*" not in kept and not set(add) <= kept:
@@ -76,7 +70,7 @@ def labelled(box: Box, folder: str, id: str, add: list[str], remove: list[str]) 
     return Verdict.applied(_labelled(found, id)) if right else Verdict.failed()
 
 
-def move(box: Box, source: str, target: str, id: str) -> Moved:
+def move(box: Box, source: str, target: str, id: str) -> MovedMail:
     """Have one message in `target` and no longer in `source`."""
     box.open(target)
     there = locate(box, id)
@@ -129,6 +123,6 @@ def _one(box: Box, folder: str, id: str) -> Raw:
     return found[0]
 
 
-def _labelled(found: Sequence[Raw], id: str) -> Labelled:
+def _labelled(found: Sequence[Raw], id: str) -> LabelledMail:
     names = {flag: name for name, flag in _SYSTEM.items()}
     return {"id": id, "labels": sorted(names.get(f, f) for raw in found[:1] for f in raw.flags if f != "\\Recent")}

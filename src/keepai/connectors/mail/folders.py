@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...model.errors import PreconditionFailed
-from .answers import nothing_happened
 from .imap import Box
+from .server_errors import nothing_happened
 
 Open = Callable[[], Box]
 

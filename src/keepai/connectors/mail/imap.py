@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
-from .answers import Lost, imap_refusal, said, shown
+from .server_errors import Lost, imap_refusal, said, shown
 from .servers import Server
 
 _UID = re.compile(rb"\bUID (\d+)")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Rejected, Transient
-from .answers import nothing_happened, said, shown, smtp_refusal
+from .server_errors import nothing_happened, said, shown, smtp_refusal
 from .servers import Server
 
 HELLO = "[127.0.0.1]"  # our own name is nobody's concern

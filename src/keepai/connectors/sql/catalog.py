@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ...model.codec import INTEGER_MAX, Json
 from ...model.errors import PreconditionFailed, Rejected
-from .. import foreign
+from ..kit.lenient_json import parse_json
 
 T = TypeVar("T")
 Cell: TypeAlias = None | int | float | str | bytes  # as the driver gives it; from PostgreSQL always text
@@ -125,7 +125,7 @@ def carried(column: Column, value: float) -> Json:
 def document(column: Column, text: str) -> Json:
     """The value of a column of JSON."""
     try:
-        return foreign.parse(text)
+        return parse_json(text)
     except ValueError as error:
         raise PreconditionFailed(f"{column.name} holds JSON that Keep cannot carry: {error}.") from None
 

@@ -28,9 +28,9 @@ from ...model.errors import (
     Rejected,
     Transient,
 )
-from ..local.files import check_deadline
+from ..kit.blocking import check_deadline
 from ..values import Call
-from . import connecting
+from . import postgres_connection
 from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .sqlite import unpacked
 from .statements import RECEIPTS
@@ -182,7 +182,7 @@ class PostgresDatabase:
 
         seconds = max(2, math.ceil(min(CONNECT_S_MAX, self.timeout_s, call.remaining_s)))
         try:
-            connection = await connecting.connect(self.url, self._password(), seconds)
+            connection = await postgres_connection.connect(self.url, self._password(), seconds)
         except psycopg.OperationalError as error:
             raise self._unreached(error) from None  # what it knows of the connection stays here
         connected.descriptor = connection.pgconn.socket

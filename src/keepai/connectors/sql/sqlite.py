@@ -24,7 +24,7 @@ from ...model.errors import (
     Rejected,
     Transient,
 )
-from ..local.files import check_deadline, in_thread
+from ..kit.blocking import check_deadline, in_thread
 from ..values import Call
 from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .statements import RECEIPTS

@@ -19,9 +19,11 @@ from ...model.clock import Clock, SystemClock, iso
 from ...model.codec import Json
 from ...model.errors import PermissionDenied, Rejected
 from ..base import Call, Connector, Page, read
-from ..foreign import parse
+from ..kit.blocking import in_thread
+from ..kit.disk import locked, nothing_happened
+from ..kit.lenient_json import parse_json
+from ..kit.paging import PAGE_BYTES, size_of
 from ..kit.readable import readable
-from ..local.files import PAGE_BYTES, in_thread, locked, nothing_happened, size_of
 from .signature import ID, SIGNATURE, TIME, fits
 from .spool import Spool, SpoolFull, Stored
 
@@ -184,7 +186,7 @@ class Inbox(Connector):
 def _delivery(stored: Stored) -> Delivery:
     body: Json = stored["body"]
     try:
-        body = parse(stored["body"])
+        body = parse_json(stored["body"])
     except ValueError:
         pass
     return {

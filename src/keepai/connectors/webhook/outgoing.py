@@ -14,7 +14,7 @@ from typing import Any, NotRequired, TypedDict
 from ...model.clock import Clock, SystemClock
 from ..base import Call, Connector, mutation
 from ..egress import Client, Rules
-from ..egress.rules import host_of
+from ..egress.url_rules import host_of
 from ..http.statuses import check_applied
 from .signature import ID, SIGNATURE, TIME, sign
 

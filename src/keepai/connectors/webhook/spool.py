@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model.clock import Clock, SystemClock
-from ..local.files import locked, sync_folder, write_new
+from ..kit.disk import locked, sync_folder, write_new
 
 _FILE = re.compile(r"([0-9]{15})-([0-9a-f]{40})\.json")
 _TICK_MS = 100

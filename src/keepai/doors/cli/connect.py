@@ -21,7 +21,7 @@ from .text import echo, echo_json, plain, say
 
 if TYPE_CHECKING:
     from ...connectors.base import Connector
-    from ...connectors.signing import SignIn
+    from ...connectors.sign_in import SignIn
 
 
 @click.command()

@@ -69,7 +69,7 @@ def _beside(path: Path) -> Path:
 
 
 def _subjects(path: Path) -> list[type[Subject]]:
-    from ...connectors.own import load_module
+    from ...connectors.user_module import load_module
     from ...testing.contract import Subject
 
     module = load_module(path.name.removesuffix(".py"), path.parent)

@@ -103,7 +103,7 @@ def warn_of_weak(secrets: Mapping[str, str]) -> None:
 
 def weakness(name: str, value: str) -> str | None:
     """Why a secret is too short or too easy to guess, in words; None if it is neither."""
-    from ...connectors.redaction import CHARACTERS_LEAST
+    from ...model.redaction import CHARACTERS_LEAST
     from ...vault.strength import BITS_LEAST, bits
 
     if len(value) < CHARACTERS_LEAST:

@@ -233,7 +233,7 @@ def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
     from email.utils import formatdate
 
     from ...connectors.kit.addresses import own_address, read
-    from ...connectors.kit.compose import Letter, written
+    from ...connectors.kit.mail_writer import Letter, written
     from ...model.clock import SystemClock
 
     box = mailbox.Maildir(folder, create=True)

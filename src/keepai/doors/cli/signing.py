@@ -22,7 +22,7 @@ from ..repeats import repeats_counted
 from .text import plain, say
 
 if TYPE_CHECKING:
-    from ...connectors.signing import SignIn
+    from ...connectors.sign_in import SignIn
 
 WAIT_S = 300.0  #: how long a person may take
 REQUEST_S = 5.0  #: how long a browser may take to say what it wants; some connect and say nothing
@@ -52,7 +52,7 @@ def sign_in(offer: SignIn, *, browser: bool) -> Mapping[str, str]:
 
 
 async def _signed_in(offer: SignIn, browser: bool) -> Mapping[str, str]:
-    from ...connectors.signing import Attempt
+    from ...connectors.sign_in import Attempt
 
     answer: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
     waiting = _Waiting(answer)

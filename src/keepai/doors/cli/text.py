@@ -29,7 +29,7 @@ LABEL = 15  #: how far a labelled entry is moved to the right
 
 def plain(text: str) -> str:
     """`text` with everything visible that a terminal would act on; line feeds stay."""
-    from ...connectors.visible import visible
+    from ...model.visible import visible
 
     return visible(text)
 

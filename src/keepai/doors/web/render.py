@@ -17,9 +17,9 @@ from jinja2.filters import FILTERS
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from ...connectors.visible import visible
 from ...model.acts import ACTS
 from ...model.clock import iso
+from ...model.visible import visible
 from ..cli.text import ago, clock, count
 from .assets import Assets
 

@@ -1,0 +1,115 @@
+"""The connection of one request: looks its host up, checks every address, connects to one that was checked.
+
+It knows the one thing that decides between "it did not happen" and "it may have happened": whether any byte of the
+request was handed to the connection. The bytes of a TLS handshake carry nothing of it. TLS is verified for the name of
+the host, whatever its address.
+"""
+# ruff: noqa: ASYNC109 (the names of parameters are the library's)
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import ssl
+from collections.abc import Iterable
+from typing import Any
+
+import httpcore2
+
+from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
+from .dns import Resolve, reachable
+from .url_rules import Rules
+
+logging.getLogger("httpcore2").setLevel(logging.WARNING)  # its lines for debugging carry the headers of answers
+
+
+class Wire(httpcore2.AsyncNetworkBackend):
+    """Connects within the rules, and remembers whether anything was sent."""
+
+    def __init__(self, rules: Rules, resolve: Resolve, seconds: float) -> None:
+        self.sent = False
+        self._rules, self._resolve, self._seconds = rules, resolve, seconds
+        self._inner = httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self, host: str, port: int, timeout: float | None = None, local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the first checked address that answers; the time is shared among them."""
+        addresses = await reachable(host, port, self._rules.networks, self._resolve)
+        for number, address in enumerate(addresses, 1):
+            share = self._seconds / (len(addresses) - number + 2) if number < len(addresses) else None
+            try:
+                stream = await self._inner.connect_tcp(address, port, share, local_address, socket_options)
+                return _Watched(stream, self)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if number == len(addresses):
+                    raise
+        raise AssertionError("unreachable: there is at least one address")
+
+    def trouble(self, told: str, error: BaseException | None = None) -> ConnectorError:
+        """What a broken request means."""
+        if self.sent:
+            return OutcomeUnknown(f"{told}. The request was sent, or a part of it; it may have been carried out.")
+        if isinstance(error, httpcore2.LocalProtocolError):
+            return Rejected(f"{told}. Nothing was sent.")
+        if _certificate(error) is not None:
+            return PreconditionFailed(f"{told}. Nothing was sent.")
+        return Transient(f"{told}. Nothing was sent.")
+
+
+class _Watched(httpcore2.AsyncNetworkStream):
+    """A stream that tells its wire when the first byte of the request may leave."""
+
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, wire: Wire) -> None:
+        self._stream, self._wire = stream, wire
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return await self._stream.read(max_bytes, timeout)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        self._wire.sent = self._wire.sent or bool(buffer)
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        return _Watched(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._wire)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, never in the other side's words or the library's: those may repeat a header."""
+    wrong = _certificate(error)
+    if wrong is not None:
+        return f"its certificate is not valid ({wrong.verify_message})"
+    for each in _causes(error):
+        if isinstance(each, OSError) and each.errno is not None and each.errno in errno.errorcode:
+            return os.strerror(each.errno)
+    if isinstance(error, httpcore2.LocalProtocolError):
+        return "the request has a header or a path that HTTP does not allow"
+    if isinstance(error, httpcore2.ConnectError):
+        return "the connection could not be made"
+    return "the connection ended before a whole answer came"
+
+
+def _certificate(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    return next((each for each in _causes(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
+
+
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    waiting = [error]
+    while waiting and len(found) < 20:
+        each = waiting.pop(0)
+        if each is not None and each not in found:
+            found.append(each)
+            inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+            waiting += [each.__cause__, each.__context__, *inner]
+    return found

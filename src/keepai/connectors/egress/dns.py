@@ -1,0 +1,55 @@
+"""Looks up the name of a host and lets through only the addresses that may be connected to.
+
+Whoever connects must use an address from here and never the name again: a second look-up may answer otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+
+from ...model.errors import PermissionDenied, Transient
+from .networks import Network, forbidden
+
+#: Looks up a name: host and port → addresses.
+Resolve = Callable[[str, int], Awaitable[list[str]]]
+
+ADDRESSES_MAX = 16
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses of a host, in the order in which the system prefers them."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+async def reachable(
+    host: str, port: int, networks: Iterable[Network] = (), resolve: Resolve = look_up,
+) -> list[str]:
+    """The addresses of a host that may be connected to: at least one, or an error; nothing was sent."""
+    allowed = tuple(networks)
+    refused = {each: forbidden(each, allowed) for each in await _addresses(host, port, resolve)}
+    found = [each for each, why in refused.items() if why is None]
+    if not found:
+        told = "; ".join(f"{each} is {why}" for each, why in refused.items())
+        raise PermissionDenied(
+            f"{host} may not be connected to: {told[:300]}. "
+            "If it is meant, its network must be named in the settings of the connector.",
+        )
+    return found
+
+
+async def _addresses(host: str, port: int, resolve: Resolve) -> list[str]:
+    try:
+        return [str(ipaddress.ip_address(host.strip("[]")))]
+    except ValueError:
+        pass
+    try:
+        found = await resolve(host, port)
+    except (socket.gaierror, UnicodeError):
+        found = []
+    if not found:
+        raise Transient(f"The name {host} cannot be looked up. Nothing was sent.")
+    return found[:ADDRESSES_MAX]

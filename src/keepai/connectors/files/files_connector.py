@@ -1,0 +1,321 @@
+"""The connector `files`: a folder that scripts list, read and change, and that other programs may use as well.
+
+Every change happens in a thread, under the lock of the folder's journal, and carries its idempotency key into that
+journal; see `changes` for the steps. Conditions hold against other Keep processes; a program that writes
+the same file in the same moment respects no lock.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict, cast
+
+from ...model.clock import iso
+from ...model.codec import Json
+from ...model.errors import ConnectorError, PermissionDenied, PreconditionFailed, Rejected
+from ...model.visible import described
+from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
+from ..kit.blocking import check_deadline, in_thread
+from ..kit.disk import nothing_happened
+from ..kit.paging import checked_limit
+from ..kit.params import FilePath
+from . import paths
+from .file_changes import Progress, Work, honest, known
+from .journal import Busy, journal
+
+LIMIT_DEFAULT = 1_000
+LIMIT_MAX = 5_000
+READ_MAX = 2 << 20
+#: For how long the journal knows a key: Keep never deletes from it.
+FOR_EVER_S = 10 * 365 * 86_400.0
+Encoding = Literal["text", "base64"]
+
+
+class List(TypedDict):
+    """Which folder; without one, the whole folder's first level."""
+
+    folder: NotRequired[str | None]
+    limit: NotRequired[int | None]
+    after: NotRequired[str | None]  # a `lastCursor`
+
+
+class Listed(TypedDict):
+    """A file or a folder."""
+
+    path: str
+    type: Literal["file", "folder"]
+    size: int
+    modified: str
+
+
+class Read(TypedDict):
+    """Which file, and how its bytes are wanted."""
+
+    path: FilePath
+    encoding: NotRequired[Encoding | None]
+
+
+class Whole(TypedDict):
+    """A file with all that it holds."""
+
+    path: str
+    content: str
+    encoding: Encoding
+    size: int
+    hash: str
+
+
+class Write(TypedDict):
+    """What a file shall hold; `ifAbsent` and `ifHash` say what must be true before."""
+
+    path: FilePath
+    content: str
+    encoding: NotRequired[Encoding | None]
+    ifAbsent: NotRequired[bool | None]
+    ifHash: NotRequired[str | None]
+
+
+class Append(TypedDict):
+    """What is added to the end of a file."""
+
+    path: FilePath
+    content: str
+    encoding: NotRequired[Encoding | None]
+    ifHash: NotRequired[str | None]
+
+
+Move = TypedDict("Move", {"from": FilePath, "to": FilePath, "ifHash": NotRequired[str | None]})
+
+
+class Changed(TypedDict):
+    """The file as it is after the change."""
+
+    path: str
+    size: int
+    hash: str
+
+
+class Files(Connector):
+    """A folder that other programs may use as well: `type = "files"`.
+
+    path: the folder; nothing outside it is touched
+    create: make the folder if it is not there
+    """
+
+    name = "files"
+    input_types = ("file",)
+
+    def __init__(self, path: str | os.PathLike[str], *, create: bool = False, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self.path = Path(path).expanduser().absolute()
+        self.account = str(self.path)
+        if create:
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    async def check(self) -> None:
+        """See that the folder is there and can be written."""
+        def look() -> None:
+            with nothing_happened("The folder cannot be used"), journal(self.path):
+                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+                    raise PermissionDenied(f"{self.path} cannot be written.")
+        await in_thread(look)
+
+    @read
+    async def list(self, params: List, call: Call) -> Page[Listed]:
+        """Files and folders by name, without links and devices; `more` says whether some follow.
+
+        `unreadable` counts names that are no text.
+        """
+        return await in_thread(lambda: self._list(params))
+
+    @read(by_id=True)
+    async def read(self, params: Read, call: Call) -> Whole | None:
+        """One file, or null if it is not there."""
+        return await in_thread(lambda: self._read(params))
+
+    @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
+    async def write(self, params: Write, call: Call) -> Changed:
+        """Give a file its content, whole or not at all; folders on the way are made."""
+        data, absent, hash = _bytes(params), bool(params.get("ifAbsent")), params.get("ifHash")
+        return await self._once(
+            params["path"], call, b"", lambda work: work.write(params["path"], data, absent=absent, hash=hash))
+
+    @write.reconcile
+    async def find_written(self, params: Write, call: Call) -> Verdict:
+        """Ask the journal and the folder."""
+        return await self._found(call, b"")
+
+    @write.preview
+    def say_write(self, params: Write) -> str:
+        """The whole content."""
+        conditions = ", only if it is not there" if params.get("ifAbsent") else ""
+        conditions += f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
+        return f"Write {_sized(params)} to {params['path']}{conditions}:\n{params['content']}"
+
+    @write.compare_payload
+    def compare_write(self, old: Json, new: Json) -> Comparison:
+        """Whether two writes leave the same bytes."""
+        return _compared(old, new)
+
+    @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
+    async def append(self, params: Append, call: Call) -> Changed:
+        """Add to the end of a file; one that is not there is made."""
+        data, hash = _bytes(params), params.get("ifHash")
+        if not data:
+            raise Rejected("content is empty: there is nothing to append.")
+        return await self._once(
+            params["path"], call, data, lambda work: work.append(params["path"], data, hash=hash))
+
+    @append.reconcile
+    async def find_appended(self, params: Append, call: Call) -> Verdict:
+        """Ask the journal and the folder."""
+        return await self._found(call, _bytes(params))
+
+    @append.preview
+    def say_append(self, params: Append) -> str:
+        """The whole addition."""
+        condition = f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
+        return f"Append {_sized(params)} to {params['path']}{condition}:\n{params['content']}"
+
+    @append.compare_payload
+    def compare_append(self, old: Json, new: Json) -> Comparison:
+        """Whether two appends add the same bytes."""
+        return _compared(old, new)
+
+    @mutation(identity=("from", "to"), target="to", settle=0, key_window=FOR_EVER_S)
+    async def move(self, params: Move, call: Call) -> Changed:
+        """Give a file another name, which must be free."""
+        paths.parts_of(params["from"])
+        return await self._once(
+            params["to"], call, b"",
+            lambda work: work.move(params["from"], params["to"], hash=params.get("ifHash")))
+
+    @move.reconcile
+    async def find_moved(self, params: Move, call: Call) -> Verdict:
+        """Ask the journal and the folder."""
+        return await self._found(call, b"")
+
+    @move.preview
+    def say_move(self, params: Move) -> str:
+        """From where to where."""
+        return described("Move a file", cast("dict[str, Json]", dict(params)))
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    async def _once(self, path: str, call: Call, addition: bytes, change: Callable[[Work], Json]) -> Changed:
+        """Make a change, unless the journal knows that it was made."""
+        paths.parts_of(path)
+
+        def make() -> Json:
+            progress = Progress()
+            with honest(progress), journal(self.path) as locked:
+                work = Work(self.path, locked, call, progress)
+                earlier = known(work, addition)
+                if earlier is not None:
+                    return earlier
+                check_deadline(call)
+                return change(work)
+        return cast(Changed, await in_thread(make))
+
+    async def _found(self, call: Call, addition: bytes) -> Verdict:
+        def look() -> Verdict:
+            try:
+                os.scandir(self.path).close()  # a folder that is gone says nothing
+                with journal(self.path, wait=False) as locked:
+                    return Work(self.path, locked, call).found(addition)
+            except (OSError, ConnectorError, Busy):
+                return Verdict.retry(after=1)
+        return await in_thread(look)
+
+    def _list(self, params: List) -> Page[Listed]:
+        limit = checked_limit(params.get("limit") or None, LIMIT_DEFAULT, LIMIT_MAX)
+        after, inside = params.get("after") or "", params.get("folder")
+        parts = paths.parts_of(inside) if inside else ()
+        with nothing_happened("The folder cannot be read"), paths.opened(self.path, parts) as folder:
+            names = os.listdir(folder)
+            sound = sorted(name for name in names if _is_text(name) and not paths.is_own(name) and name > after)
+            found: list[Listed] = []
+            last = after
+            for name in sound:
+                if len(found) == limit:
+                    break
+                last = name
+                found += _entry(folder, "/".join([*parts, name]), name)
+        return Page(
+            found, lastCursor=last, more=bool(sound) and last != sound[-1],
+            unreadable=sum(not _is_text(name) for name in names))
+
+    def _read(self, params: Read) -> Whole | None:
+        path, encoding = params["path"], params.get("encoding") or "text"
+        *above, name = paths.parts_of(path)
+        with nothing_happened("The file cannot be read"):
+            try:
+                with paths.opened(self.path, tuple(above)) as folder:
+                    found = paths.contents(folder, name, READ_MAX)
+            except FileNotFoundError:
+                os.scandir(self.path).close()  # a folder that is gone is an error, not a missing file
+                return None
+        if found is None:
+            return None
+        data = found[1]
+        return {"path": path, "content": _content(path, data, encoding), "encoding": encoding,
+                "size": len(data), "hash": paths.digest(data)}
+
+
+def _entry(folder: int, path: str, name: str) -> list[Listed]:
+    """What the list says of a name; nothing if it went away meanwhile, or is no file and no folder."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return []
+    kinds: dict[bool, Literal["file", "folder"]] = {True: "file", False: "folder"}
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        return []
+    plain = stat.S_ISREG(status.st_mode)
+    moment = iso(status.st_mtime_ns // 1_000_000)
+    return [{"path": path, "type": kinds[plain], "size": status.st_size if plain else 0, "modified": moment}]
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _content(path: str, data: bytes, encoding: Encoding) -> str:
+    if encoding == "base64":
+        return base64.b64encode(data).decode()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise PreconditionFailed(f'{path} is no UTF-8 text. Read it with encoding: "base64".') from None
+
+
+def _bytes(params: Any) -> bytes:
+    """The bytes of a content."""
+    content: str = params["content"]
+    if (params.get("encoding") or "text") == "text":
+        return content.encode("utf-8")
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        raise Rejected("content is no base64 text, as its encoding says.") from None
+
+
+def _sized(params: Any) -> str:
+    how = " (base64)" if params.get("encoding") == "base64" else ""
+    return f"{len(_bytes(params)):,} bytes{how}"
+
+
+def _compared(old: Json, new: Json) -> Comparison:
+    try:
+        return "equivalent" if _bytes(old) == _bytes(new) else "significant"
+    except (Rejected, TypeError, KeyError):
+        return "significant"

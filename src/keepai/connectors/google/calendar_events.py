@@ -1,0 +1,108 @@
+"""Events as Google Calendar gives and takes them: ids made from keys, times, and what they remember of updates."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypedDict
+
+from ...model.clock import parse_iso
+from ...model.errors import Rejected
+from ..kit import addresses
+from ..kit.marks import UPDATES_MAX
+from ..kit.texts import clean
+
+MARK = "keepUpdates"
+_DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Event(TypedDict):
+    """An event; `start` and `end` are days if it is for whole days, otherwise moments."""
+
+    id: str
+    calendar: str
+    title: str
+    description: str
+    location: str
+    start: str
+    end: str
+    attendees: list[str]
+    status: str
+    updated: str
+    link: str
+
+
+def event_id(key: str) -> str:
+    """An id of the letters that Calendar allows (base32hex), made from an idempotency key."""
+    return "keep" + base64.b32hexencode(hashlib.sha256(key.encode()).digest()).decode().lower().rstrip("=")[:40]
+
+
+
+def updates(event: Mapping[str, Any]) -> list[str]:
+    """The updates that an event remembers, oldest first."""
+    own = ((event.get("extendedProperties") or {}).get("private") or {}).get(MARK, "")
+    return [each for each in str(own).split(",") if each]
+
+
+def remembering(marks: Sequence[str]) -> dict[str, Any]:
+    """The part of an event that remembers these updates."""
+    return {"extendedProperties": {"private": {MARK: ",".join(marks[-UPDATES_MAX:])}}}
+
+
+def shown(event: Mapping[str, Any], calendar: str) -> Event:
+    """An event for scripts."""
+    return {
+        "id": str(event["id"]), "calendar": calendar, "title": _text(event, "summary"),
+        "description": _text(event, "description"), "location": _text(event, "location"),
+        "start": _when(event.get("start")), "end": _when(event.get("end")),
+        "attendees": [clean(str(each["email"])) for each in event.get("attendees") or () if each.get("email")],
+        "status": _text(event, "status"), "updated": _text(event, "updated"), "link": _text(event, "htmlLink"),
+    }
+
+
+def fields(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The parts of an event that params name."""
+    names = {"summary": "title", "description": "description", "location": "location"}
+    found: dict[str, Any] = {name: params[said] for name, said in names.items() if params.get(said) is not None}
+    for name in ("start", "end"):
+        if params.get(name) is not None:
+            found[name] = _time(params[name], params.get("timeZone"), name)
+    if params.get("attendees") is not None:
+        found["attendees"] = [{"email": each.mailbox} for each in addresses.read("attendees", params["attendees"])]
+    if len({"date" in found[name] for name in ("start", "end") if name in found}) > 1:
+        raise Rejected("start and end must both be days, or both be moments.")
+    return found
+
+
+def version(event: Mapping[str, Any]) -> str:
+    """What tells one state of an event from the next."""
+    return f"{event['id']}@{event['updated']}"
+
+
+def changed_ms(event: Mapping[str, Any]) -> int:
+    """When it was last changed."""
+    return parse_iso(str(event["updated"]))
+
+
+def _time(said: str, zone: str | None, name: str) -> dict[str, str]:
+    try:
+        parsed = datetime.fromisoformat(said)
+    except ValueError:
+        raise Rejected(f"{name} must be a day (2026-01-05) or a moment (2026-01-05T09:00:00+01:00).") from None
+    if _DAY.fullmatch(said):
+        return {"date": said}
+    if parsed.tzinfo is None and not zone:
+        raise Rejected(f"{name} lacks its offset: write 2026-01-05T09:00:00+01:00, or give timeZone.")
+    return {"dateTime": said, **({"timeZone": zone} if zone else {})}
+
+
+def _when(time: Any) -> str:
+    time = time or {}
+    return str(time.get("dateTime") or time.get("date") or "")
+
+
+def _text(event: Mapping[str, Any], name: str) -> str:
+    return clean(str(event.get(name) or ""))

@@ -1,0 +1,137 @@
+"""Letters as Gmail gives and takes them: reads the parts of a message, and names the marks of one that is sent.
+
+Two marks, because neither is promised: Gmail has been seen to give messages that are sent by its API another
+Message-ID, and a header of one's own cannot be searched for.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from email.utils import formatdate
+from typing import Any
+
+from ...model.clock import iso
+from ..kit.html_text import text_of_html
+from ..kit.mail_parser import BODY_MAX, CPU_S, HEADER_MAX, READ_MAX, sender_of
+from ..kit.mail_writer import Letter, written
+from ..kit.mailbox import FoundMail, FullMail
+from ..kit.parser_process import INSIDE_MAX, Outside
+from ..kit.texts import clean
+
+KEY_HEADER = "X-Keep-Key"
+DATA_MAX = READ_MAX // 3 * 4  #: characters of a text, as Gmail spells it, that are looked at
+#: Headers that a message is shown by, and by which it is found again.
+SHOWN = ("From", "To", "Subject", "Date", "Message-ID")
+
+
+class FoundGmail(FoundMail):
+    """A message as a search shows it."""
+
+    threadId: str
+
+
+class FullGmail(FullMail):
+    """A message with its text."""
+
+    threadId: str
+    labels: list[str]
+
+
+def found(message: Mapping[str, Any]) -> FoundGmail:
+    """A message as a search shows it."""
+    return {
+        "id": str(message["id"]), "threadId": str(message.get("threadId", "")),
+        "from": sender_of(_raw_header(message, "From")) or header(message, "From") or "(no sender)",
+        "to": header(message, "To"),
+        "subject": header(message, "Subject") or "(no subject)", "date": iso(date_ms(message)),
+        "snippet": clean(str(message.get("snippet", ""))),
+    }
+
+
+def whole(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGmail:
+    """A message with its text. Of a large text that takes too much to read, nothing; `skip` tells so."""
+    kind, data = _text_part(message.get("payload") or {})
+    text: str | None = ""
+    if len(data) <= INSIDE_MAX:
+        text = text_of(data.encode(), kind)
+    else:
+        with Outside(f"{__name__}:text_of", CPU_S) as outside:
+            said = outside.read(data[:DATA_MAX].encode(), kind)
+        text = str(said[0]) if said else None
+        if text is None:
+            skip(f"the text of the message {str(message['id'])[:80]} (it takes more than {outside.limits})")
+    return {
+        **found(message), "body": (text or "")[:BODY_MAX],
+        "truncated": text is None or len(text) > BODY_MAX or len(data) > DATA_MAX,
+        "labels": [str(each) for each in message.get("labelIds") or ()],
+    }
+
+
+def text_of(data: bytes, kind: str) -> str:
+    """The text of a part, as people read it: of HTML, without its tags."""
+    text = _decoded(data.decode("utf-8", "replace"))
+    return clean(text if kind == "text/plain" else text_of_html(text))
+
+
+def date_ms(message: Mapping[str, Any]) -> int:
+    """When Gmail got it."""
+    return int(message.get("internalDate") or 0)
+
+
+def header(message: Mapping[str, Any], name: str) -> str:
+    """One header on one line; empty when it is missing."""
+    return " ".join(clean(_raw_header(message, name)).split())[:HEADER_MAX]
+
+
+def _raw_header(message: Mapping[str, Any], name: str) -> str:
+    headers = (message.get("payload") or {}).get("headers") or ()
+    return next((str(each["value"]) for each in headers if str(each["name"]).lower() == name.lower()), "")
+
+
+def write(letter: Letter, key: str, domain: str, now_s: float) -> str:
+    """A letter as Gmail takes it (base64url), with its marks; `Rejected` says what is wrong with it."""
+    marked = replace(letter, marks={KEY_HEADER: marker(key)}, shows_bcc=True)
+    return base64.urlsafe_b64encode(written(marked, message_id(key, domain), formatdate(now_s))).decode()
+
+
+def marker(key: str) -> str:
+    """What the header of our own says of an idempotency key."""
+    return hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def message_id(key: str, domain: str) -> str:
+    """The Message-ID made from an idempotency key."""
+    return f"<keep.{marker(key)}@{domain}>"
+
+
+def _text_part(payload: Mapping[str, Any]) -> tuple[str, str]:
+    """The part that people read: its type, and its content as Gmail spells it."""
+    texts = [each for each in _leaves(payload) if not each.get("filename")]
+    for kind in ("text/plain", "text/html"):
+        for each in texts:
+            if each.get("mimeType") == kind:
+                return kind, str((each.get("body") or {}).get("data") or "")
+    return "text/plain", ""
+
+
+def _leaves(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The parts that have no parts, in order; not by calling itself, for a sender says how deep they are nested."""
+    waiting = [payload]
+    while waiting:
+        each = waiting.pop()
+        inner = each.get("parts") or ()
+        if inner:
+            waiting.extend(reversed(inner))
+        else:
+            yield each
+
+
+def _decoded(data: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(data + "=" * (-len(data) % 4)).decode("utf-8", "replace")
+    except (binascii.Error, ValueError):
+        return ""

@@ -1,0 +1,224 @@
+"""`ctx.sheets`: spreadsheets at Google, in the words of the local workbook.
+
+A row and its mark (see `rows`) are written by one `batchUpdate`, whose answer shows the marks as they stand afterwards.
+Sheets takes no condition with a write: an update looks where its row stands and writes there, and whether somebody
+moved rows in between shows in the answer, as two rows with one mark. That is told as an unknown outcome, for a person
+to look.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypedDict
+
+from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
+from ..base import Call, Page, Verdict, mutation, read
+from ..kit.marks import UPDATES_MAX, key_digest
+from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
+from .api import Google, part
+from .sheet_rows import Row, cells, marked, rows, with_id
+
+LIMIT_DEFAULT = 1_000
+LIMIT_MAX = 10_000
+PAGE_CHARACTERS = 1 << 20
+#: Seconds after the end of a call in which its row may still appear: it may be on its way. Reads see every write.
+SETTLE_S = 30
+_ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
+_ROWS = "startRow,rowData.values(formattedValue,note)"
+_NOTES = "startRow,rowData.values.note"
+
+
+class Sheet(TypedDict):
+    """One sheet of a spreadsheet, as Sheets describes it."""
+
+    sheetId: int
+    title: str
+    columns: int
+
+
+class Sheets(Google):
+    """Spreadsheets at Google: `type = "google.sheets"`.
+
+    account: the address of the account that writes
+    client_id: the OAuth client's id
+    api: another address of the API, such as a proxy of your own
+    token_url: another address at which access is renewed
+    auth_url: another address at which a person signs in
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    """
+
+    name = "sheets"
+    title = "Google Sheets"
+    scope = "https://www.googleapis.com/auth/spreadsheets"
+    api = "https://sheets.googleapis.com/v4/"
+    input_types = ("row", "spreadsheet")
+
+    async def check(self) -> None:
+        """See that the access can be renewed."""
+        await self._access.check()
+
+    @read
+    async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
+        """Rows from the top; `total` says how many there are, `more` whether some follow these."""
+        offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
+        if offset < 0 or not 1 <= limit <= LIMIT_MAX:
+            raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
+        present = await self._rows(params, call)
+        found: list[Shown] = []
+        size = 0
+        for row in present[offset : offset + limit]:
+            found.append(_shown(row))
+            size += sum(map(len, row.values))
+            if size >= PAGE_CHARACTERS:
+                break
+        return Page(found, total=len(present), more=offset + len(found) < len(present))
+
+    @read(by_id=True)
+    async def get_row(self, params: GetRow, call: Call) -> Shown | None:
+        """One row, or null if it is gone."""
+        found = with_id(await self._rows(params, call), params["rowId"])
+        return _shown(found[0]) if found else None
+
+    @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=SETTLE_S)
+    async def append_row(self, params: AppendRow, call: Call) -> Written:
+        """Add a row after the last one that has anything in it."""
+        id = key_digest(call.idempotency_key)
+        spelled = cells(params["values"])
+        sheet = await self._sheet(params, call)
+        spelled[0]["note"] = marked(id)
+        requests = [*_wider(sheet, len(spelled)), {"appendCells": {
+            "sheetId": sheet["sheetId"], "rows": [{"values": spelled}], "fields": "userEnteredValue,note",
+        }}]
+        return _written(await self._write(params, sheet, requests, call), id)
+
+    @append_row.reconcile
+    async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
+        """Look for the row whose mark has the key."""
+        sheet = await self._sheet(params, call)
+        found = with_id(await self._grid(params, sheet, _NOTES, call), key_digest(call.idempotency_key))
+        return Verdict.applied({"rowId": found[0].id, "row": found[0].number}) if found else Verdict.failed()
+
+    @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=SETTLE_S)
+    async def update_row(self, params: UpdateRow, call: Call) -> Written:
+        """Replace the values of a row; its id stays."""
+        mark = key_digest(call.idempotency_key)
+        sheet = await self._sheet(params, call)
+        row = _only(with_id(await self._grid(params, sheet, _ROWS, call), params["rowId"]), params["rowId"])
+        if mark in row.updates:
+            return {"rowId": row.id, "row": row.number}
+        spelled = cells(params["values"], len(row.values))
+        note = marked(row.id, [*row.updates, mark][-UPDATES_MAX:], row.note)
+        requests = [
+            *_wider(sheet, len(spelled)),
+            _put(sheet, row, spelled, "userEnteredValue"), _put(sheet, row, [{"note": note}], "note"),
+        ]
+        return _written(await self._write(params, sheet, requests, call), row.id)
+
+    @update_row.reconcile
+    async def find_updated(self, params: UpdateRow, call: Call) -> Verdict:
+        """Look for the key among the updates that the row remembers."""
+        found = with_id(await self._rows(params, call), params["rowId"])
+        if len(found) != 1:
+            return Verdict.unknown(f"{len(found)} rows carry this id: it was deleted, copied, or moved at that moment.")
+        if key_digest(call.idempotency_key) in found[0].updates:
+            return Verdict.applied({"rowId": found[0].id, "row": found[0].number})
+        if len(found[0].updates) >= UPDATES_MAX:
+            return Verdict.unknown("The row has been updated too often since, to tell.")
+        return Verdict.failed()
+
+    @append_row.preview
+    def say_append(self, params: AppendRow) -> str:
+        """Where, and every cell."""
+        return f"{self.name}.appendRow as {self.account}\n{_place(params)}\n{_cells_said(params['values'])}"
+
+    @update_row.preview
+    def say_update(self, params: UpdateRow) -> str:
+        """Where, which row, and every cell."""
+        place = f"{_place(params)}, row {params['rowId']}"
+        return f"{self.name}.updateRow as {self.account}\n{place}\n{_cells_said(params['values'])}"
+
+    async def _sheet(self, where: Where, call: Call) -> Sheet:
+        fields = "sheets.properties(sheetId,title,gridProperties.columnCount)"
+        said = await self._get(_path(where), call, {"fields": fields})
+        every = [each["properties"] for each in said.get("sheets") or ()]
+        name = where.get("sheet")
+        found = next((each for each in every if name is None or each["title"] == name), None)
+        if found is None:
+            raise PreconditionFailed(f"The spreadsheet has no sheet {str(name)[:60]!r}.")
+        columns = int((found.get("gridProperties") or {}).get("columnCount") or 0)
+        return {"sheetId": int(found.get("sheetId") or 0), "title": str(found["title"]), "columns": columns}
+
+    async def _rows(self, where: Where, call: Call) -> list[Row]:
+        return await self._grid(where, await self._sheet(where, call), _ROWS, call)
+
+    async def _grid(self, where: Where, sheet: Sheet, fields: str, call: Call) -> list[Row]:
+        place = f"{_quoted(sheet)}!A:A" if fields == _NOTES else _quoted(sheet)
+        said = await self._get(_path(where), call, {"ranges": place, "fields": f"sheets.data({fields})"})
+        return rows([grid for each in said.get("sheets") or () for grid in each.get("data") or ()])
+
+    async def _write(self, where: Where, sheet: Sheet, requests: list[Any], call: Call) -> list[Row]:
+        """Make all changes or none, and give the marks as they stand then."""
+        body = {
+            "requests": requests, "includeSpreadsheetInResponse": True, "responseIncludeGridData": True,
+            "responseRanges": [f"{_quoted(sheet)}!A:A"],
+        }
+        query = {"fields": f"updatedSpreadsheet.sheets.data({_NOTES})"}
+        said = await self._send("POST", f"{_path(where)}:batchUpdate", call, body, query)
+        every = said["updatedSpreadsheet"]["sheets"]
+        return rows([grid for each in every for grid in each.get("data") or ()])
+
+
+def _path(where: Where) -> str:
+    if not _ID.fullmatch(where["spreadsheetId"]):
+        raise Rejected("spreadsheetId is the long part of the spreadsheet's address, between /d/ and /edit.")
+    return f"spreadsheets/{part(where['spreadsheetId'])}"
+
+
+def _quoted(sheet: Sheet) -> str:
+    return "'" + sheet["title"].replace("'", "''") + "'"
+
+
+def _wider(sheet: Sheet, width: int) -> list[Any]:
+    """What makes the sheet wide enough."""
+    lacking = width - sheet["columns"]
+    if lacking <= 0:
+        return []
+    return [{"appendDimension": {"sheetId": sheet["sheetId"], "dimension": "COLUMNS", "length": lacking}}]
+
+
+def _put(sheet: Sheet, row: Row, spelled: list[dict[str, Any]], fields: str) -> Any:
+    place = {
+        "sheetId": sheet["sheetId"], "startRowIndex": row.number - 1, "endRowIndex": row.number,
+        "startColumnIndex": 0, "endColumnIndex": len(spelled),
+    }
+    return {"updateCells": {"range": place, "rows": [{"values": spelled}], "fields": fields}}
+
+
+def _only(found: list[Row], id: str) -> Row:
+    if not found:
+        raise PreconditionFailed(f"There is no row {id[:60]!r} any more.")
+    if len(found) > 1:
+        raise PreconditionFailed(f"{len(found)} rows carry the id {id[:60]!r}: take the note off the copies.")
+    return found[0]
+
+
+def _written(present: list[Row], id: str) -> Written:
+    found = with_id(present, id)
+    if len(found) != 1:
+        raise OutcomeUnknown(
+            f"The row was written, and then {len(found)} rows carry its mark: somebody moved rows at that moment. "
+            "Look at the history of the spreadsheet's versions.",
+        )
+    return {"rowId": id, "row": found[0].number}
+
+
+def _shown(row: Row) -> Shown:
+    return {"rowId": row.id, "row": row.number, "values": list(row.values)}
+
+
+def _place(where: Where) -> str:
+    return f"spreadsheet {where['spreadsheetId']}, sheet {where.get('sheet') or '(the first)'}"
+
+
+def _cells_said(values: list[Cell]) -> str:
+    return "\n".join(f"  {number}. {'(empty)' if each is None else each}" for number, each in enumerate(values, 1))

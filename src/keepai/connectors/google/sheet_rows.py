@@ -1,0 +1,99 @@
+"""Rows of a Google sheet: how Keep marks those that it writes, and how cells are spelled so that none can be a formula.
+
+The mark is a note on the row's first cell, `keep:<row id>`, and after updates `keep:<row id>:<update>:<update>…`. It is
+written in the same request as the row, which Sheets carries out as a whole or not at all, and it goes with the cell
+when people sort or insert. Rejected: developer metadata, of which a sheet holds 30,000 characters, enough for about a
+thousand rows; a column of its own, which would stand among people's data. A text is written as a text (`stringValue`),
+the way `valueInputOption=RAW` does it: `=1+1` is shown, never computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...model.errors import Rejected
+from ..kit.marks import ROW_MARK, key_digest, row_mark, updates_in
+from ..kit.spreadsheet import Cell
+from ..kit.texts import clean
+
+CELL_MAX = 50_000  #: characters in a cell, as Sheets allows
+CELLS_MAX = 1_024
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row as it stands; `number` counts from 1."""
+
+    id: str
+    number: int
+    values: tuple[str, ...]
+    updates: tuple[str, ...]  # what the mark remembers, oldest first
+    note: str  # the whole note of the first cell
+
+
+
+def rows(data: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """The rows of `GridData` that have anything in them."""
+    seen: Counter[str] = Counter()
+    found = []
+    for grid in data:
+        for number, row in enumerate(grid.get("rowData") or (), 1 + int(grid.get("startRow") or 0)):
+            cells = row.get("values") or ()
+            values = _trimmed(clean(str(each.get("formattedValue", ""))) for each in cells)
+            note = str(cells[0].get("note", "")) if cells else ""
+            if values or ROW_MARK.search(note):
+                found.append(_row(number, values, note, seen))
+    return found
+
+
+def with_id(present: Iterable[Row], id: str) -> list[Row]:
+    """Every row that carries this id: one, unless people copied it or it is gone."""
+    return [row for row in present if row.id == id]
+
+
+def cells(values: Sequence[Cell], width: int = 0) -> list[dict[str, Any]]:
+    """Values as cells, filled up with empty ones."""
+    if not 1 <= len(values) <= CELLS_MAX or all(each is None or each == "" for each in values):
+        raise Rejected(f"A row has 1 to {CELLS_MAX:,} values, and one of them is not empty.")
+    spelled: list[dict[str, Any]] = [_cell(each) for each in values]
+    return spelled + [{} for _ in range(width - len(spelled))]
+
+
+def marked(id: str, updates: Sequence[str] = (), note: str = "") -> str:
+    """A note with this mark; what else people wrote into it stays."""
+    mark = row_mark(id, updates)
+    if ROW_MARK.search(note):
+        return ROW_MARK.sub(mark, note, count=1)
+    return f"{note}\n{mark}" if note else mark
+
+
+def _row(number: int, values: tuple[str, ...], note: str, seen: Counter[str]) -> Row:
+    mark = ROW_MARK.search(note)
+    if mark is not None:
+        return Row(mark[1], number, values, updates_in(mark), note)
+    content = json.dumps(values)
+    seen[content] += 1
+    return Row("p" + key_digest(f"{seen[content]}:{content}"), number, values, (), note)
+
+
+def _trimmed(values: Iterable[str]) -> tuple[str, ...]:
+    found = list(values)
+    while found and not found[-1]:
+        found.pop()
+    return tuple(found)
+
+
+def _cell(value: Cell) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, bool):
+        return {"userEnteredValue": {"boolValue": value}}
+    if isinstance(value, str):
+        if len(value) > CELL_MAX:
+            raise Rejected(f"A cell has at most {CELL_MAX:,} characters.")
+        return {"userEnteredValue": {"stringValue": value}}
+    return {"userEnteredValue": {"numberValue": value}}

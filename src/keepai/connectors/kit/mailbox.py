@@ -1,0 +1,64 @@
+"""The contract of a mailbox: the params and results that the local, the IMAP and the Gmail mailbox share.
+
+A connector that has more to offer extends these types with members of its own.
+"""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from .params import AddressList
+
+
+class SearchMail(TypedDict):
+    """What to look for; every member is optional."""
+
+    query: NotRequired[str | None]
+    after: NotRequired[str | None]  # a `lastCursor`
+    limit: NotRequired[int | None]
+
+
+class GetMail(TypedDict):
+    """Which message; where the mailbox has threads, also which thread."""
+
+    id: str
+
+
+class OutgoingMail(TypedDict):
+    """What every message has that a script sends or replies with."""
+
+    to: AddressList
+    body: str
+    cc: NotRequired[AddressList | None]
+
+
+class SendMail(OutgoingMail):
+    """A message to send."""
+
+    subject: str
+    inReplyTo: NotRequired[str | None]
+
+
+class SentMail(TypedDict):
+    """The message that was sent."""
+
+    id: str
+
+
+FoundMail = TypedDict("FoundMail", {
+    "id": str, "from": str, "to": str, "subject": str, "date": str, "snippet": str,
+})
+
+
+class FullMail(FoundMail):
+    """A message with its text."""
+
+    body: str
+    truncated: bool
+
+
+class LabelledMail(TypedDict):
+    """The message, and the labels that it has now."""
+
+    id: str
+    labels: list[str]

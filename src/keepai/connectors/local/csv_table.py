@@ -1,0 +1,151 @@
+"""A CSV file as rows with stable ids, so that what was written can be found again.
+
+Keep marks each row that it writes with one more cell at the row's end: `keep:<row id>`, and after
+updates `keep:<row id>:<update>:<update>…`. Row and mark are one line and reach the file together; there
+is no second file that could disagree. Spreadsheet programs show the mark as a last column, which may be
+hidden but not deleted. If the first row has a cell `_keep`, marks stand in that column.
+
+A row id is made from the idempotency key of the call that wrote the row; a row that a person wrote has
+an id made from its content. Ids never depend on the position, so sorting and inserting do no harm.
+
+Cells that a spreadsheet program would run as a formula get an apostrophe in front, as such programs
+do it themselves; reading takes it away again.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+
+from ...model.errors import PreconditionFailed, Rejected
+from ..kit.marks import ROW_MARK, key_digest, row_mark, updates_in
+from ..kit.spreadsheet import Cell
+from ..kit.texts import clean
+
+CELL_MAX = 32_767  #: characters in a cell, as in Excel
+CELLS_MAX = 1_024
+COLUMN = "_keep"
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
+_NUMBER = re.compile(r"[+-][0-9][0-9 ().,/-]*")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record, and where its text stands in the file."""
+
+    id: str
+    cells: tuple[str, ...]  # before the mark
+    updates: tuple[str, ...]  # what the mark remembers, oldest first
+    notes: tuple[str, ...]  # what people wrote after the mark
+    start: int
+    text: str
+
+    @property
+    def values(self) -> list[str]:
+        """The cells as they were given."""
+        return [_unescaped(cell) for cell in self.cells]
+
+
+
+def rows(text: str, skip: Callable[[str], None] | None = None) -> list[Row]:
+    """The records of a file, without empty lines. One that cannot be read is an error; with `skip` it is left out."""
+    seen: Counter[str] = Counter()
+    found, start = [], 0
+    for cells, source in _records(text, skip):
+        if cells:
+            found.append(_row(cells, start, source, seen))
+        start += len(source)
+    return found
+
+
+def joint(present: Sequence[Row], addition: str, id: str) -> str:
+    """What must stand between the last row and an addition so that it is read as a row of its own.
+
+    A last line without its end (people's, or a torn one) gets one; a torn cell is closed first.
+    """
+    last = present[-1].text if present else ""
+    for between in ("", "\n", '"\n'):
+        if between == "" and last and last[-1] not in "\r\n":
+            continue
+        if [row.id for row in rows(last + between + addition)][-1:] == [id]:
+            return between
+    raise PreconditionFailed("The last line of the file is damaged. Mend it, then try again.")
+
+
+def line(
+    values: Sequence[Cell], id: str, updates: Sequence[str] = (), notes: Sequence[str] = (), like: str = "",
+) -> str:
+    """One record with its mark; `like` is the file that it goes into."""
+    cells = [_cell(value) for value in values]
+    cells += [""] * (mark_column(like) - len(cells))
+    buffer = io.StringIO(newline="")
+    # With both characters in its line end, the writer also quotes cells that hold only one of them.
+    csv.writer(buffer, lineterminator="\r\n").writerow([*cells, row_mark(id, updates), *notes])
+    return buffer.getvalue().removesuffix("\r\n") + _line_end(like)
+
+
+def mark_column(text: str) -> int:
+    """The column that the first row names `_keep`; 0 if it names none."""
+    first = next(_records(text), ([], ""))[0]
+    return first.index(COLUMN) if COLUMN in first else 0
+
+
+def _records(text: str, skip: Callable[[str], None] | None = None) -> Iterator[tuple[list[str], str]]:
+    lines = io.StringIO(text, newline="").readlines()
+    start = 0
+    while start < len(lines):
+        begun, first = start, lines[start].removeprefix("\ufeff") if start == 0 else lines[start]
+        reader = csv.reader(chain([first], islice(lines, begun + 1, None)))
+        try:
+            for cells in reader:
+                yield cells, "".join(lines[start : begun + reader.line_num])
+                start = begun + reader.line_num
+        except csv.Error as error:
+            if skip is None:
+                raise PreconditionFailed(f"Line {start + 1} cannot be read as CSV: {error}.") from error
+            skip(f"line {start + 1} ({error})")
+            yield [], lines[start]
+            start += 1
+
+
+def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> Row:
+    shown = [clean(cell) for cell in cells]
+    for at in reversed(range(len(shown))):  # the rightmost is ours: what a script gave stands left of it
+        mark = ROW_MARK.fullmatch(shown[at])
+        if mark is not None:
+            return Row(mark[1], tuple(shown[:at]), updates_in(mark), tuple(shown[at + 1 :]), start, source)
+    own = tuple(cell for cell in shown if cell != COLUMN)
+    return Row(_content_id(own, seen), own, (), (), start, source)
+
+
+def _content_id(cells: tuple[str, ...], seen: Counter[str]) -> str:
+    """An id for a row without a mark: the same wherever it stands; equal rows are counted."""
+    content = "\x1f".join(cells)
+    seen[content] += 1
+    return "p" + key_digest(f"{seen[content]}\x1f{content}")
+
+
+def _cell(value: Cell) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if not isinstance(value, str):
+        return str(value)
+    if "\0" in value or len(value) > CELL_MAX:
+        raise Rejected(f"A cell holds at most {CELL_MAX:,} characters and no NUL.")
+    return "'" + value if _FORMULA.match(value) and not _NUMBER.fullmatch(value) else value
+
+
+def _unescaped(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
+
+
+
+def _line_end(text: str) -> str:
+    return "\r\n" if "\r\n" in text[:100_000] else "\n"

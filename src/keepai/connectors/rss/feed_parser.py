@@ -1,0 +1,95 @@
+"""The entries of a feed, read in a process of its own: a feed is a stranger's text (see `kit/outside.py`)."""
+
+from __future__ import annotations
+
+import asyncio
+import calendar
+import hashlib
+import io
+from collections.abc import Mapping
+from typing import Any, TypedDict, cast
+
+from ...model.clock import iso
+from ...model.errors import PreconditionFailed
+from ..egress import Answer
+from ..kit.html_text import text_of_html
+from ..kit.parser_process import Outside
+from ..kit.readable import readable
+from ..kit.texts import clean
+from ..values import Call
+
+CPU_S = 10  #: processor time that a feed may take; a large one of the usual kind takes one second
+SEEN_MAX = 1_000  #: entries that are read of a feed, and that a cursor remembers
+TEXT_MAX = 20_000
+ID_MAX = 500
+
+
+class Entry(TypedDict):
+    """An entry; its text is without markup."""
+
+    id: str
+    title: str
+    link: str
+    author: str
+    date: str | None
+    text: str
+
+
+class Read(TypedDict):
+    """What was read of a feed."""
+
+    entries: list[Entry]  # oldest first, each id once
+    skipped: list[str]  # what could not be read
+
+
+async def parsed(answer: Answer, call: Call) -> list[Entry]:
+    """The entries of a feed, oldest first, each id once; those that cannot be read are skipped."""
+    kind = answer.headers.get("content-type", "")[:200]
+    with Outside(f"{__name__}:entries_of", CPU_S) as outside:
+        said = await asyncio.to_thread(outside.read, answer.content, kind)
+    if said is None:
+        raise PreconditionFailed(
+            f"The feed could not be read within {outside.limits}. It may be broken on purpose: "
+            "look at what its address gives, and name another feed."
+        )
+    if said[0] is None:
+        raise PreconditionFailed("What the address gives is no feed.")
+    found = cast("Read", said[0])
+    for each in found["skipped"]:
+        call.skip(each)
+    return found["entries"]
+
+
+def entries_of(content: bytes, content_type: str) -> Read | None:
+    """What stands in a feed; None if it is none."""
+    import feedparser  # type: ignore[import-untyped]
+
+    # As a stream: of bytes and texts it would guess whether they name a file or an address, and open that.
+    feed = feedparser.parse(io.BytesIO(content), response_headers={"content-type": content_type})
+    if not feed.get("version"):
+        return None
+    skipped: list[str] = []
+    found: dict[str, Entry] = {}
+    for entry in readable(feed.entries[:SEEN_MAX], _entry, Call(skip=skipped.append), "the entry"):
+        found.setdefault(entry["id"], entry)
+    dated = all(each["date"] for each in found.values())
+    newest_first = list(found.values())
+    ordered = sorted(newest_first, key=lambda e: e["date"] or "") if dated else newest_first[::-1]
+    return {"entries": ordered, "skipped": skipped}
+
+
+def _entry(each: Mapping[str, Any]) -> Entry:
+    content = next((str(part.get("value", "")) for part in each.get("content") or ()), str(each.get("summary", "")))
+    title, link = _line(each.get("title")), _line(each.get("link"))
+    moment = each.get("published_parsed") or each.get("updated_parsed")
+    given = clean(str(each.get("id") or link or f"{title}\n{content}"))
+    return {
+        "id": given if len(given) <= ID_MAX else hashlib.sha256(given.encode()).hexdigest(),
+        "title": title or "(no title)", "link": link, "author": _line(each.get("author")),
+        "date": iso(calendar.timegm(moment) * 1000) if moment else None,
+        "text": clean(text_of_html(content))[:TEXT_MAX],
+    }
+
+
+def _line(value: Any) -> str:
+    return " ".join(clean(text_of_html(str(value or ""))).split())[:1_000]

@@ -1,0 +1,139 @@
+"""`ctx.<name>.entries`: what is new in one feed, RSS or Atom.
+
+A feed is asked for with what it said last time (`ETag`, `Last-Modified`), so that one that did not change costs
+nothing. What was seen is in the cursor, by the ids of entries: a feed that is sorted anew, or loses old entries, makes
+nothing new. What stands in a feed was written by strangers: it is parsed in a process of its own (`parse`), markup is
+taken out, and nothing it links to is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
+
+from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
+from ..base import Call, Connector, Page, read
+from ..egress import Answer, Client, Rules
+from ..kit.paging import checked_limit
+from ..kit.params import normal_url
+from .feed_parser import SEEN_MAX, Entry, parsed
+
+LIMIT_DEFAULT = 100
+LIMIT_MAX = 500
+FEED_MAX = 4 << 20
+_ACCEPT = "application/atom+xml, application/rss+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
+
+
+class Entries(TypedDict):
+    """Which entries."""
+
+    after: NotRequired[str | None]  # a `lastCursor`
+    limit: NotRequired[int | None]
+
+
+class Rss(Connector):
+    """One feed, in RSS or Atom: `type = "rss"`.
+
+    url: where the feed is
+    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    """
+
+    name = "rss"
+    input_types = ("entry",)
+
+    def __init__(self, url: str, *, networks: list[str] | None = None, name: str | None = None) -> None:
+        super().__init__(name=name)
+        under = Rules.under([url], networks or ())
+        # A feed may lead elsewhere; every address is checked all the same.
+        schemes, ports = under.schemes | {"https"}, under.ports | {443}
+        self._client = Client(Rules(schemes=schemes, ports=ports, networks=under.networks, bytes_max=FEED_MAX))
+        self._url, self.account = url, normal_url(url)
+
+    async def check(self) -> None:
+        """See that the feed is one."""
+        call = Call()
+        await parsed(await self._ask(Cursor(), call), call)
+
+    @read
+    async def entries(self, params: Entries, call: Call) -> Page[Entry]:
+        """Entries that are new since a cursor, oldest first; without one, all that the feed has.
+
+        `lastCursor` is where to go on, `more` whether `limit` left some out.
+        """
+        limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
+        cursor = Cursor.read(params.get("after"))
+        answer = await self._ask(cursor, call)
+        if answer.status == 304:
+            return Page([], lastCursor=cursor.text, more=False)
+        found = await parsed(answer, call)
+        fresh = [each for each in found if _mark(each["id"]) not in cursor.seen]
+        shown, more = fresh[:limit], len(fresh) > limit
+        return Page(shown, lastCursor=_after(cursor, found, shown, None if more else answer).text, more=more)
+
+    async def _ask(self, cursor: Cursor, call: Call) -> Answer:
+        headers = {"Accept": _ACCEPT}
+        headers |= {"If-None-Match": cursor.etag} if cursor.etag else {}
+        headers |= {"If-Modified-Since": cursor.modified} if cursor.modified else {}
+        try:
+            answer = await self._client.get(self._url, call, headers=headers)
+        except OutcomeUnknown as error:
+            raise Transient(f"The feed could not be read: {error.message}") from None
+        if answer.ok or (answer.status == 304 and len(headers) > 1):
+            return answer
+        told = f"The feed was answered with {answer.status}."
+        if answer.status in (404, 410):
+            raise PreconditionFailed(f"{told} It is not there any more.")
+        if answer.status in (401, 403):
+            raise PermissionDenied(f"{told} It may not be read.")
+        raise Transient(told, retry_after=answer.retry_after())
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """What the feed said last time, and marks of the entries that were shown."""
+
+    etag: str = ""
+    modified: str = ""
+    seen: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str | None) -> Cursor:
+        """A cursor, as `lastCursor` gave it."""
+        if text is None:
+            return cls()
+        try:
+            said = json.loads(text)
+            return cls(str(said["etag"]), str(said["modified"]), tuple(map(str, said["seen"])))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Rejected("after must be a lastCursor of an earlier call.") from None
+
+    @property
+    def text(self) -> str:
+        """The text for scripts to keep."""
+        said = {"etag": self.etag, "modified": self.modified, "seen": self.seen}
+        return json.dumps(said, separators=(",", ":"))
+
+
+def _after(cursor: Cursor, found: list[Entry], shown: list[Entry], answer: Answer | None) -> Cursor:
+    """Where to go on. Only once all was shown (`answer`) may the feed say that nothing is new.
+
+    Of what was seen before, what the feed still has is kept for sure: it would be new again otherwise.
+    """
+    present = {_mark(each["id"]) for each in found}
+    former = [each for each in cursor.seen if each not in present]
+    kept = [each for each in cursor.seen if each in present] + [_mark(each["id"]) for each in shown]
+    seen = tuple((former + kept)[-max(SEEN_MAX, len(kept)):])
+    if answer is None:
+        return Cursor(seen=seen)
+    return Cursor(_header(answer, "etag"), _header(answer, "last-modified"), seen)
+
+
+def _header(answer: Answer, name: str) -> str:
+    said = answer.headers.get(name, "")
+    return said if len(said) <= 500 and said.isascii() and said.isprintable() else ""
+
+
+def _mark(id: str) -> str:
+    return hashlib.sha256(id.encode()).hexdigest()[:12]

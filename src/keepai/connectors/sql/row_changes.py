@@ -1,0 +1,287 @@
+"""What the operations do, as steps that run alike on every database: reads, changes, and the look afterwards.
+
+How a change is found again, best first: a receipt, written in the same transaction; a marker column, which
+holds the key of the insert; the unique key of an inserted row. Where none of these is there, nobody can
+tell: a row that holds the values of an update may hold them for any reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...model.codec import Json, stored
+from ...model.errors import PreconditionFailed, Rejected
+from ..kit.paging import PAGE_BYTES, size_of
+from ..values import Page, Verdict
+from . import statements
+from .catalog import Column, Dialect, Row, Steps, Table, look_up
+from .statements import Order, Writer
+
+T = TypeVar("T")
+Values = Mapping[str, Json]
+
+CHUNK = 100  #: rows that are asked for at once
+NO_TRACE = (
+    "The database keeps no trace of this insert by which it could be told from somebody else's. Look at the table. "
+    "With `receipts = true` in keep.toml, or with a unique key among the values, Keep could tell."
+)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What keep.toml says about a database."""
+
+    dialect: Dialect
+    tables: tuple[str, ...]
+    marker: str = ""  # the column that holds the key of an insert
+    receipts: bool = False  # whether the table of receipts may be made and written
+
+    def table(self, name: str) -> Steps[Writer]:
+        """The writer of statements for a table."""
+        return Writer(self.dialect, (yield from look_up(self.dialect, name, self.tables)))
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Which rows a script asks for."""
+
+    table: str
+    columns: list[str] | None
+    where: Values
+    order: list[str]
+    limit: int
+    after: str | None
+
+
+def query(rules: Rules, wish: Wish) -> Steps[Page[dict[str, Json]]]:
+    """Rows up to a number and a size, and where the next ones begin."""
+    write = yield from rules.table(wish.table)
+    shown = write.table.chosen(wish.columns if wish.columns is not None else write.table.columns)
+    order = write.order(wish.order)
+    asked = list({each.name: each for each in [*shown, *(o.column for o in order)]}.values())
+    found: list[dict[str, Json]] = []
+    size, cursor, more = 0, wish.after, True
+    while more and len(found) < wish.limit and size < PAGE_BYTES:
+        count = min(CHUNK, wish.limit - len(found)) if write.table.primary else wish.limit
+        rows = yield from _chunk(write, wish, asked, order, cursor, count)
+        more = len(rows) > count
+        for row in rows[:count]:
+            found.append({each.name: row[each.name] for each in shown})
+            size += size_of(found[-1])
+            cursor = write.cursor(order, row) if write.table.primary else None
+            if size >= PAGE_BYTES:
+                more = more or row is not rows[-1]
+                break
+        if not write.table.primary:
+            break
+    return Page(found, lastCursor=cursor, more=more)
+
+
+def _chunk(
+    write: Writer, wish: Wish, asked: list[Column], order: list[Order], cursor: str | None, count: int,
+) -> Steps[list[dict[str, Json]]]:
+    where = write.conditions(wish.where)
+    if cursor is not None:
+        if not write.table.primary:
+            raise Rejected(f"{wish.table} has no primary key, so that nothing can be asked for after a cursor.")
+        where.append(write.after(order, cursor))
+    rows = yield write.query(asked, where, order, count + 1)
+    return [_shown(write, asked, row) for row in rows]
+
+
+def get(rules: Rules, table: str, key: Values) -> Steps[dict[str, Json] | None]:
+    """The row that has a key, or None."""
+    write = yield from rules.table(table)
+    write.table.check_key(key)
+    columns = list(write.table.columns.values())
+    rows = yield write.query(columns, write.equal(key), (), 1)
+    return _shown(write, columns, rows[0]) if rows else None
+
+
+# Changing
+
+
+def once(rules: Rules, key: str, change: Steps[Json]) -> Steps[Json]:
+    """A change that is known by its idempotency key. With receipts, the second one finds the first one's result."""
+    first = rules.dialect.begin_change(key)
+    if first is not None:
+        yield first
+    if not rules.receipts:
+        return (yield from change)
+    rows = yield from _receipt(rules, key)
+    if rows is None:
+        yield statements.make_receipts()
+    if rows:
+        return stored(str(rows[0][0]))
+    result = yield from change
+    yield statements.keep_receipt(rules.dialect, key, result)
+    return result
+
+
+def insert(rules: Rules, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Json]:
+    """A new row. One that is there already is refused, unless it can only be this one."""
+    write = yield from rules.table(table)
+    row = _checked(rules, write.table, key, values)
+    if rules.marker:
+        marked = yield from _marked(rules, write, idempotency_key)
+        if marked is not None:
+            return marked
+        row[rules.marker] = idempotency_key
+    rows = yield write.insert(row, " on conflict do nothing")
+    if rows:
+        return _result(write, key, rows[0])
+    earlier = None if rules.marker or rules.receipts else (yield from _equal(write, row))
+    if isinstance(earlier, Equal):
+        return _result(write, key, earlier.cells)
+    raise PreconditionFailed(f"{table} has a row already where this one would go: {_listed(key or values)}.")
+
+
+def update(rules: Rules, table: str, key: Values, values: Values, expect: Values) -> Steps[Json]:
+    """New values for one row, if it is as expected."""
+    write = yield from rules.table(table)
+    write.table.check_key(key)
+    if not values:
+        raise Rejected("values is empty: there is nothing to update.")
+    _checked(rules, write.table, {}, values)
+    rows = yield write.update(key, values, expect)
+    if rows:
+        return _result(write, key, rows[0])
+    there = yield write.find(key)
+    if there and expect:
+        raise PreconditionFailed(f"The row of {table} with {_listed(key)} is not as expected: {_listed(expect)}.")
+    raise PreconditionFailed(f"{table} has no row with {_listed(key)}.")
+
+
+def upsert(rules: Rules, table: str, key: Values, values: Values) -> Steps[Json]:
+    """A row with these values, new or not."""
+    write = yield from rules.table(table)
+    write.table.check_key(key)
+    _checked(rules, write.table, key, values)
+    rows = yield write.upsert(key, values)
+    if not rows:
+        raise PreconditionFailed(f"The database did not take the row into {table}: {_listed(key)}.")
+    return _result(write, key, rows[0])
+
+
+# Looking afterwards
+
+
+def find_insert(rules: Rules, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Verdict]:
+    """What became of an insert."""
+    known = yield from _known(rules, idempotency_key)
+    if known is not None and known.status != "failed":
+        return known
+    write = yield from rules.table(table)
+    row = _checked(rules, write.table, key, values)
+    if rules.marker:
+        found = yield from _marked(rules, write, idempotency_key)
+        return Verdict.applied(found) if found is not None else Verdict.failed()
+    if known is not None and not write.table.covered(row):
+        return known
+    there = yield from _equal(write, row)
+    if there is None:
+        return Verdict.failed()
+    if isinstance(there, str):
+        return Verdict.unknown(there)
+    if known is not None:
+        return Verdict.unknown(f"{table} has this row, but no receipt for it: somebody else may have written it.")
+    return Verdict.applied(_result(write, key, there.cells))
+
+
+def find_change(rules: Rules, idempotency_key: str) -> Steps[Verdict]:
+    """What became of an update or an upsert: only a receipt can tell, and without receipts nobody asks."""
+    known = yield from _known(rules, idempotency_key)
+    assert known is not None
+    return known
+
+
+def _known(rules: Rules, key: str) -> Steps[Verdict | None]:
+    """What the server and the receipts say; None if they cannot say anything."""
+    asked = rules.dialect.under_way(key)
+    if asked is not None and int(str((yield asked)[0][0])):
+        return Verdict.retry(after=1)
+    if not rules.receipts:
+        return None
+    rows = yield from _receipt(rules, key)
+    return Verdict.applied(stored(str(rows[0][0]))) if rows else Verdict.failed()
+
+
+# Parts
+
+
+@dataclass(frozen=True)
+class Equal:
+    """A row that is there and holds what was to be inserted: its primary key."""
+
+    cells: Row
+
+
+def _receipt(rules: Rules, key: str) -> Steps[list[Row] | None]:
+    """The receipt of a key; None if there is no table of receipts."""
+    there = yield rules.dialect.has_receipts()
+    if not int(str(there[0][0])):
+        return None
+    return (yield statements.receipt(rules.dialect, key))
+
+
+def _marked(rules: Rules, write: Writer, key: str) -> Steps[Json]:
+    """The result of the insert that wrote this marker; None if there is none."""
+    if (rules.marker,) not in write.table.keys:
+        raise PreconditionFailed(
+            f"{write.table.name} needs a column {rules.marker!r} with a unique index, as `marker` in keep.toml says."
+        )
+    rows = yield write.find({rules.marker: key})
+    return _result(write, {}, rows[0]) if rows else None
+
+
+def _equal(write: Writer, row: Values) -> Steps[Equal | str | None]:
+    """The row with the unique key of `row`, if it holds the same; else why nobody can tell; None if none is there."""
+    names = write.table.covered(row)
+    if not names:
+        return NO_TRACE
+    rows = yield write.compare({name: row[name] for name in names}, row)
+    if not rows:
+        return None
+    if int(str(rows[0][0])):
+        return Equal(rows[0][1:])
+    return f"{write.table.name} has a row with {_listed({n: row[n] for n in names})}, but with other content."
+
+
+def _checked(rules: Rules, table: Table, key: Values, values: Values) -> dict[str, Json]:
+    """Key and values as one row; refuses what a script must not set."""
+    if key:
+        table.check_key(key)
+    table.chosen(values)
+    both = sorted(key.keys() & values.keys())
+    if both or rules.marker in {*key, *values}:
+        name = both[0] if both else rules.marker
+        raise Rejected(f"{name} stands in key and in values." if both else f"{name} is Keep's own column.")
+    return {**key, **values}
+
+
+def _result(write: Writer, key: Values, cells: Row) -> Json:
+    """What a change returns: the primary key of its row; without one, the key that was given."""
+    if not write.table.primary:
+        return {"key": dict(key)}
+    return {"key": _shown(write, write.table.chosen(write.table.primary), cells)}
+
+
+def _shown(write: Writer, columns: list[Column], cells: Row) -> dict[str, Json]:
+    return {each.name: write.dialect.read(each, cell) for each, cell in zip(columns, cells, strict=True)}
+
+
+def _listed(values: Values) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())[:300]
+
+
+def run_check(rules: Rules) -> Steps[None]:
+    """See that every table is there, and what Keep needs in it."""
+    for name in rules.tables:
+        write = yield from rules.table(name)
+        if rules.marker and (rules.marker,) not in write.table.keys:
+            raise PreconditionFailed(f"{name} needs a column {rules.marker!r} with a unique index, or no `marker`.")
