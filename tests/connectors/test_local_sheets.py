@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from keepai.connectors.base import Page
 from keepai.connectors.kit.marks import UPDATES_MAX
-from keepai.connectors.local import csv_table
 from keepai.connectors.local.sheets import LocalSheets, safe_name
 from keepai.model.errors import PreconditionFailed, Rejected, RuleBroken
 from tests.connectors.cases import call, files_in, read_csv

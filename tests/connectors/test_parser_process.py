@@ -80,4 +80,4 @@ def test_the_process_has_nothing_of_the_hosts_environment(monkeypatch: pytest.Mo
 
 def own_children() -> list[int]:
     found = [each for each in psutil.Process(os.getpid()).children() if each.status() != psutil.STATUS_ZOMBIE]
-    return [each.pid for each in found if "outside" in " ".join(each.cmdline())]
+    return [each.pid for each in found if "parser_process" in " ".join(each.cmdline())]

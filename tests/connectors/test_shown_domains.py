@@ -112,4 +112,4 @@ def test_no_connector_takes_the_host_of_a_url_in_its_readable_spelling() -> None
         str(path.relative_to(folder)): re.findall(r"\b\w+(?:\([^()]*\))?\.host\b", path.read_text("utf-8"))
         for path in folder.rglob("*.py") if path.parent.name != "mail"  # there it is a setting
     }
-    assert {path: hits for path, hits in found.items() if hits} == {"egress/rules.py": ["parsed.host"]}
+    assert {path: hits for path, hits in found.items() if hits} == {"egress/url_rules.py": ["parsed.host"]}

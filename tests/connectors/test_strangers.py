@@ -77,7 +77,7 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "the header Link": lambda text: _next(Linked(text), None, None),  # type: ignore[arg-type]
     "a mail": lambda text: mail_parser.parse(f"From: {text[:60_000]}\r\n\r\n{text}".encode(), "1", 0),
     "a mail of HTML": lambda text: mail_parser.parse(f"Content-Type: text/html\r\n\r\n{text}".encode(), "1", 0),
-    # Larger ones are read in a process of their own (`kit/outside.py`).
+    # Larger ones are read in a process of their own (`kit/parser_process.py`).
     "a mail's type, as the host reads it": lambda text: in_host(f"Content-Type: text/plain; {text}"),
     "a mail's parts, as the host reads them": lambda text: in_host(f"{MULTIPART}\r\n\r\n{text}"),
     "JSON": lambda text: sensible(lenient_json.parse_json, text),

@@ -1,4 +1,4 @@
-"""The entries of a feed, read in a process of its own: a feed is a stranger's text (see `kit/outside.py`)."""
+"""The entries of a feed, read in a process of its own: a feed is a stranger's text (see `kit/parser_process.py`)."""
 
 from __future__ import annotations
 
