@@ -24,7 +24,7 @@ from keepai.vault.strength import BITS_LEAST, bits
 from tests.attack.base import Area, Attack, Planted, must
 from tests.harness import Story, consumer, producer, workflow
 from tests.stories.test_guesses import SPELLINGS
-from tests.unit.connectors.test_redaction import CANARY, FORMS
+from tests.unit.model.test_redaction import CANARY, FORMS
 
 GUESSED = "hunter2-rosebud"
 #: What a piece of the secret looks like in each spelling.
