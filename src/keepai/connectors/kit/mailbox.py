@@ -24,19 +24,22 @@ class GetMail(TypedDict):
     id: str
 
 
+class SendMail(TypedDict):
+    """A message to send."""
+
+    to: AddressList
+    subject: str
+    body: str
+    cc: NotRequired[AddressList | None]
+    inReplyTo: NotRequired[str | None]
+
+
 class OutgoingMail(TypedDict):
-    """What every message has that a script sends or replies with."""
+    """What a message has whose subject may be left out: a reply, or one of a mailbox that needs no subject."""
 
     to: AddressList
     body: str
     cc: NotRequired[AddressList | None]
-
-
-class SendMail(OutgoingMail):
-    """A message to send."""
-
-    subject: str
-    inReplyTo: NotRequired[str | None]
 
 
 class SentMail(TypedDict):
