@@ -92,9 +92,12 @@ lock: $(READY)  ## pin what is installed in .venv now, with the hash of every fi
 	$(call step,lock: requirements/*.lock)
 	@$(BIN)/python requirements/lock.py
 
-dist: $(READY)  ## build the source archive and the wheel into dist/
-	$(call step,dist)
-	@$(BIN)/python -m build --no-isolation
+dist: $(READY)  ## build the source archive and the wheel into dist/, and try the wheel in an empty environment
+	$(call step,dist 1/2: build)
+	@rm -rf dist
+	@$(BIN)/python -m build --no-isolation > /dev/null
+	$(call step,dist 2/2: the wheel in an empty environment)
+	@$(BIN)/python requirements/try_wheel.py dist/*.whl
 
 clean:  ## remove everything that is not in git: .venv, .venv-bench, node_modules, caches
 	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
