@@ -26,6 +26,7 @@ from keepai.doors.cli.examples import EXAMPLES
 from keepai.doors.cli.main import keep
 from keepai.doors.cli.shapes import SHAPES, Shape
 from keepai.doors.cli.shapes import shown as shown_shape
+from keepai.ledger.invariants import RULES
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
 from keepai.model.acts import ACTS, ANSWERS, REQUESTS
@@ -272,6 +273,20 @@ def statements_page() -> str:
     return (
         "# Statements\n\nEvery statement that Keep runs on its ledger, by the name under which it stands in "
         "`src/keepai/ledger/queries/`.\n\n" + rows(("Name", "Purpose"), body)
+    )
+
+
+def checks_page() -> str:
+    """What `keep db check` looks for."""
+    body = ((f"`{name}`", sentence(found)) for name, found in RULES.items())
+    return (
+        "# What keep db check looks for\n\n`keep db check` reads the whole ledger, changes nothing, and may run beside "
+        "a host. It has four checks:\n\n"
+        "- `pages`: SQLite finds every page, index and constraint of the file in order.\n"
+        "- `references`: every row that refers to another finds it.\n"
+        "- `account`: each entry of the [account](../operating/ledger.md#the-account) follows from the one before.\n"
+        "- `invariants`: every row came to its present state by [allowed moves](../concepts/states.md), all of them in "
+        "the account; and none of the things below is there.\n\n" + rows(("Rule", "What must never be there"), body)
     )
 
 
@@ -542,6 +557,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/limits.md": limits_page,
     "reference/python.md": python_page,
     "reference/statements.md": statements_page,
+    "reference/checks.md": checks_page,
     "reference/acts.md": acts_page,
     "reference/commands.md": commands_page,
     "reference/json.md": json_page,

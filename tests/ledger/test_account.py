@@ -357,7 +357,7 @@ def test_what_must_never_be_is_found_and_named(file: apsw.Connection) -> None:
     file.execute("update event set reserved_by = (select id from run limit 1) where status = 'pending'")
     found = next(each for each in check(Statements(file)) if not each.sound)
     assert found.name == "invariants"
-    assert "I14: an event reserved by a run that is not open" in found.said
+    assert "first: an event reserved by a run that is not open" in found.said
 
 
 # A run told again from the account alone

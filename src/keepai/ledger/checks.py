@@ -64,8 +64,8 @@ def _invariants(read: Reader) -> Found:
     broken = check_invariants(read)
     found: list[Json] = [str(each) for each in broken[:_LISTED_MAX]]
     if not found:
-        return True, f"Nothing is found that must never be ({len(RULES)} rules, and every row's history).", {}
-    return False, f"{len(broken):,} things are found that must never be, first: {found[0]}.", {"found": found}
+        return True, f"{len(RULES)} rules hold, and every row came to its state by allowed moves.", {}
+    return False, f"{len(broken):,} things are there that must never be, first: {found[0]}.", {"found": found}
 
 
 #: Name → the check.
