@@ -42,7 +42,7 @@ from keepai.reading.graph import svg
 from keepai.reading.typed import command
 from keepai.script.check import check
 from keepai.script.findings import CODES
-from keepai.script.graph import graph
+from keepai.script.topic_graph import graph
 from keepai.testing import ManualClock
 
 HERE = Path(__file__).parent

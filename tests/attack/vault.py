@@ -12,9 +12,9 @@ from random import Random
 from unittest.mock import patch
 
 from keepai.model.errors import VaultClosed
-from keepai.vault import store
-from keepai.vault.keys import Places
-from keepai.vault.store import Vault
+from keepai.vault import vault
+from keepai.vault.keys import KeyPlaces
+from keepai.vault.vault import Vault
 from tests.attack.base import Area, Attack, Planted, must, refused
 from tests.vault.test_vault import CANARY, CHANGES
 
@@ -29,7 +29,7 @@ class Chest:
     content: bytes = b""
 
     def open(self) -> Vault:
-        return Vault(self.folder / "keep.secrets", Places(key_file=self.folder / "keep.key"))
+        return Vault(self.folder / "keep.secrets", KeyPlaces(key_file=self.folder / "keep.key"))
 
     def holds(self, content: bytes) -> None:
         """After a change by somebody else nothing wrong comes out, and nothing is written over it."""
@@ -106,7 +106,7 @@ def _plain(chest: Chest) -> None:
 
 def _other_key(chest: Chest) -> None:
     (chest.folder / "other").mkdir(exist_ok=True)
-    other = Places(key_file=chest.folder / "other" / "keep.key")
+    other = KeyPlaces(key_file=chest.folder / "other" / "keep.key")
     Vault(chest.folder / "other" / "keep.secrets", other).put("gmail", {"password": "x" * 20})
     with refused("it opened", VaultClosed):
         Vault(chest.folder / "keep.secrets", other).values("gmail")
@@ -116,7 +116,7 @@ def _older(chest: Chest) -> None:
     path, key = chest.folder / "keep.secrets", chest.folder / "keep.key"
     before = key.read_bytes()
     try:
-        chest.open().rotate(Places(key_file=key))
+        chest.open().rotate(KeyPlaces(key_file=key))
         path.write_bytes(chest.content)
         with refused("it opened", VaultClosed):
             chest.open().values("gmail")
@@ -144,7 +144,7 @@ def drawn(chest: Chest, chance: Random) -> Attack:
 AREA = Area(
     "vault", "the file of secrets, by whoever can change it", place, attacks, drawn,
     (
-        Planted("the mark of the file is not compared", lambda: patch.object(store, "is_mark", lambda *_: True), "a secret taken out"),
-        Planted("the mark of the file is not compared, seen by flipped bits", lambda: patch.object(store, "is_mark", lambda *_: True), rounds=60),
+        Planted("the mark of the file is not compared", lambda: patch.object(vault, "is_mark", lambda *_: True), "a secret taken out"),
+        Planted("the mark of the file is not compared, seen by flipped bits", lambda: patch.object(vault, "is_mark", lambda *_: True), rounds=60),
     ),
 )

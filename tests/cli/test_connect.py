@@ -19,8 +19,8 @@ from click.testing import Result
 
 from keepai import connectors
 from keepai.doors.cli.connect import _value as setting
-from keepai.vault.keys import Places
-from keepai.vault.store import Vault
+from keepai.vault.keys import KeyPlaces
+from keepai.vault.vault import Vault
 
 from .bank import RENEWED, RIGHT
 from .conftest import ROOT, SETTINGS, Place
@@ -44,7 +44,7 @@ def bank(place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
 
 
 def stored(place: Place, connection: str = "bank") -> dict[str, str]:
-    vault = Vault(place.folder / "keep.secrets", Places(key_file=Path(os.environ["KEEP_KEY_FILE"])))
+    vault = Vault(place.folder / "keep.secrets", KeyPlaces(key_file=Path(os.environ["KEEP_KEY_FILE"])))
     return dict(vault.values(connection))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from keepai.reading.graph import svg
 from keepai.script.check import check
-from keepai.script.graph import Graph, Vertex, graph
+from keepai.script.topic_graph import Graph, Vertex, graph
 from tests.harness import consumer, producer, workflow
 
 from .conftest import Place

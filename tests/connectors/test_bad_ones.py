@@ -163,7 +163,7 @@ async def test_a_large_text_in_gmail_is_read_outside_and_one_that_takes_too_much
         whole = await ask("get", id=large["id"])
         assert (whole["body"][:12], len(whole["body"]), whole["truncated"]) == ("Hello Hello ", 200_000, True)
         assert ask.skipped == []
-        monkeypatch.setattr("keepai.connectors.kit.parser_process.Outside.read", lambda *_: None)
+        monkeypatch.setattr("keepai.connectors.kit.parser_process.ParserProcess.read", lambda *_: None)
         thread = await ask("thread", id=large["threadId"])
     [shown] = thread["messages"]
     assert (shown["subject"], shown["body"], shown["truncated"]) == ("large", "", True)
@@ -244,7 +244,7 @@ def test_one_entry_that_cannot_be_read_does_not_stop_a_feed(monkeypatch: pytest.
 
 async def test_what_a_feed_skips_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"entries": [], "skipped": ["the entry b (RecursionError)"]}
-    monkeypatch.setattr("keepai.connectors.kit.parser_process.Outside.read", lambda *_: (said,))
+    monkeypatch.setattr("keepai.connectors.kit.parser_process.ParserProcess.read", lambda *_: (said,))
     with Loopback(lambda _request: Reply(200, content=b"<rss/>")) as server:
         ask = Asked(make("rss", "news", {"url": f"{server.url}/feed", "networks": ["127.0.0.1"]}))
         assert list(await ask("entries")) == []

@@ -212,14 +212,14 @@ async def test_cookies_and_proxies_of_the_environment_are_not_used(
 
 
 async def test_retry_after_is_a_number_or_a_date_and_never_more_than_a_day() -> None:
-    from keepai.connectors.egress import Answer
+    from keepai.connectors.egress import Response
     from keepai.testing import ManualClock
 
     clock = ManualClock("2026-01-05T09:00:00Z")
     said = {"7": 7.0, "Mon, 05 Jan 2026 09:01:00 GMT": 60.0, "Mon, 05 Jan 2026 08:00:00 GMT": 0.0, "soon": None,
             "": None, "99999999999": 86_400.0, "-5": None, "Mon, 99 Foo 2026": None}
     for text, seconds in said.items():
-        assert Answer(429, {"retry-after": text}, b"").retry_after(clock) == seconds, text
+        assert Response(429, {"retry-after": text}, b"").retry_after(clock) == seconds, text
 
 
 # -- TLS -------------------------------------------------------------------------------------------

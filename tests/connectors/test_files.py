@@ -19,7 +19,7 @@ from keepai.connectors import make
 from keepai.connectors.base import OperationSpec
 from keepai.connectors.files import file_changes, journal
 from keepai.connectors.files.paths import digest
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, RuleBroken, Transient
 from keepai.testing import CrashAt, Crashed
 from tests.connectors.cases import Case, call, dies, run_child
@@ -123,7 +123,7 @@ async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place
         entered.set()
         go_on.wait(10)
 
-    points.listen(wait)
+    crash_points.listen(wait)
     try:
         task = asyncio.create_task(case.spec(place).invoke(case.params, call()))
         await asyncio.to_thread(entered.wait, 10)
@@ -135,7 +135,7 @@ async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place
         with pytest.raises(asyncio.CancelledError):
             await task
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert case.effects(place) == 1
 
 
@@ -177,12 +177,12 @@ async def test_an_error_after_the_plan_is_never_called_a_failure(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", broken)
-    points.listen(at)
+    crash_points.listen(at)
     try:
         with pytest.raises(OutcomeUnknown):
             await case.spec(place).invoke(case.params, call())
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     monkeypatch.undo()
     happened = case.effects(place)
     assert (await case.spec(place).reconcile(case.params, call())).status == ("applied" if happened else "failed")
@@ -303,12 +303,12 @@ async def test_a_name_that_is_taken_in_the_last_moment_is_not_overwritten(folder
         "append": {"path": "b.txt", "content": "ours"},
         "move": {"from": "old.txt", "to": "b.txt"},
     }
-    points.listen(lambda name: (folder / "b.txt").write_text("theirs") if name == "files.planned" else None)
+    crash_points.listen(lambda name: (folder / "b.txt").write_text("theirs") if name == "files.planned" else None)
     try:
         with pytest.raises(PreconditionFailed):
             await do(folder, operation, **params[operation])
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert (folder / "b.txt").read_text() == "theirs"
     assert (folder / "old.txt").read_text() == "before\n"
     assert strangers(folder) == []

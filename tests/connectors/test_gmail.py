@@ -10,7 +10,7 @@ import pytest
 
 from keepai import PreconditionFailed, Rejected
 from keepai.connectors.base import Page
-from keepai.connectors.google.google_cursor import Passed
+from keepai.connectors.google.google_cursor import GoogleCursor
 from keepai.model.errors import RuleBroken
 from keepai.testing.loopback import Loopback
 from tests.connectors.cases import call
@@ -101,9 +101,9 @@ async def test_the_first_search_gives_the_newest_and_nothing_older_later(box: Bo
 
 
 def test_a_cursor_stays_small_and_steps_over_nothing_in_a_flood() -> None:
-    start = Passed(1_000)
+    start = GoogleCursor(1_000)
     flood = {f"19a{n:013x}": 2_000 + n for n in range(230)}
-    passed = Passed.read(start.with_(flood).cursor)
+    passed = GoogleCursor.read(start.with_(flood).cursor)
     assert len(passed.cursor) < 10_000
     assert all(passed.has(id, ms) for id, ms in flood.items())
     assert not passed.has("another", 2_229)

@@ -13,7 +13,7 @@ import pytest
 from keepai.connectors.base import Connector
 from keepai.connectors.kit import disk
 from keepai.connectors.local import mail, sheets
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from keepai.testing import CrashAt, Crashed
 from tests.connectors.cases import CASES, Case, call, dies, files_in
@@ -84,7 +84,7 @@ async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place
         entered.set()
         go_on.wait(10)
 
-    points.listen(wait)
+    crash_points.listen(wait)
     try:
         task = asyncio.create_task(case.spec(place).invoke(case.params, call()))
         await asyncio.to_thread(entered.wait, 10)
@@ -97,7 +97,7 @@ async def test_a_cancelled_call_ends_only_after_its_thread_has(case: Case, place
         with pytest.raises(asyncio.CancelledError):
             await task
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert case.effects(place) == 1
 
 

@@ -350,24 +350,24 @@ async def test_a_message_id_that_two_messages_have_cannot_be_labelled(mailbox: M
 
 
 async def test_a_lost_connection_after_a_command_is_unknown(mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    from keepai.connectors.mail.imap import Box
-    from keepai.connectors.mail.server_errors import Lost
+    from keepai.connectors.mail.imap import ImapMailbox
+    from keepai.connectors.mail.server_errors import ConnectionLost
 
     id = await one(mailbox)
-    real = Box._command
+    real = ImapMailbox._command
 
-    def lossy(self: Box, *words: str) -> Any:
+    def lossy(self: ImapMailbox, *words: str) -> Any:
         answer = real(self, *words)
         if words[0] in ("STORE", "MOVE"):
-            raise Lost("the connection ended")
+            raise ConnectionLost("the connection ended")
         return answer
 
-    monkeypatch.setattr(Box, "_command", lossy)
+    monkeypatch.setattr(ImapMailbox, "_command", lossy)
     for operation, params in (("label", {"add": ["x"]}), ("move", {"to": "Archive"})):
         with pytest.raises(OutcomeUnknown):
             await mailbox.op(operation).invoke({"id": id, **params}, call())
         assert (await mailbox.op(operation).reconcile({"id": id, **params}, call())).status == "applied"
-        monkeypatch.setattr(Box, "_command", lossy)
+        monkeypatch.setattr(ImapMailbox, "_command", lossy)
 
 
 async def test_servers_without_move_are_served_by_copying_and_deleting_one(mail_servers: Any) -> None:

@@ -16,9 +16,9 @@ import pytest
 
 from keepai.connectors import make
 from keepai.connectors.base import Call
-from keepai.connectors.mail.imap import Box
+from keepai.connectors.mail.imap import ImapMailbox
 from keepai.connectors.mail.server_errors import IMAP_REFUSED, SMTP_REFUSED
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.clock import SystemClock
 from keepai.model.errors import (
     ConfigError,
@@ -367,12 +367,12 @@ async def test_time_that_runs_out_before_the_end_sends_nothing(mailbox: Mailbox)
         if name == "mail.recorded":
             object.__setattr__(late, "deadline", 0)
 
-    points.listen(stall)
+    crash_points.listen(stall)
     try:
         with pytest.raises(Transient):
             await mailbox.op("send").invoke(HELLO, late)
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert mailbox.post.taken == []
     assert mailbox.records == 0
 
@@ -399,13 +399,13 @@ async def test_a_call_cancelled_before_the_end_leaves_nothing(mailbox: Mailbox) 
         if name == "mail.offered":
             task.cancel()
 
-    points.listen(cancel)
+    crash_points.listen(cancel)
     try:
         task = asyncio.create_task(send(mailbox))
         with pytest.raises(asyncio.CancelledError):
             await task
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert mailbox.post.taken == []
     assert mailbox.records == 0
     assert (await look(mailbox)).status == "failed"
@@ -474,16 +474,16 @@ async def test_a_message_that_is_gone_cannot_be_answered(mailbox: Mailbox) -> No
 async def test_an_outbox_that_another_call_made_meanwhile_is_as_good_as_an_own(
     mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    listed, list_now = [], Box.folders
+    listed, list_now = [], ImapMailbox.folders
 
-    def list_before(box: Box) -> dict[str, frozenset[str]]:
+    def list_before(box: ImapMailbox) -> dict[str, frozenset[str]]:
         """What a call sees that looked just before the other one made the folder."""
         listed.append(box)
         there = list_now(box)
         return {k: v for k, v in there.items() if k != "Keep Outbox"} if len(listed) == 1 else there
 
     await mailbox.connector().check()
-    monkeypatch.setattr(Box, "folders", list_before)
+    monkeypatch.setattr(ImapMailbox, "folders", list_before)
     await mailbox.connector().check()
     assert len(listed) == 2
 

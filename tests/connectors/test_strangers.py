@@ -18,13 +18,13 @@ import pytest
 import keepai
 from keepai import Rejected
 from keepai.connectors.google import calendar_events, gmail_messages, sheet_rows
-from keepai.connectors.google.google_cursor import Passed
+from keepai.connectors.google.google_cursor import GoogleCursor
 from keepai.connectors.http.http_connector import _next
 from keepai.connectors.kit import lenient_json, mail_parser
 from keepai.connectors.kit.html_text import text_of_html
 from keepai.connectors.kit.parser_process import INSIDE_MAX
 from keepai.connectors.local import csv_table
-from keepai.connectors.rss.rss_connector import Cursor
+from keepai.connectors.rss.rss_connector import FeedCursor
 from keepai.connectors.slack import slack_connector as slack
 from keepai.connectors.webhook import inbox
 
@@ -91,8 +91,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "a message in Slack": lambda text: slack._shown({"ts": "1.1", "text": text, "user": text}, "C1"),
     "an event of a calendar": lambda text: calendar_events.shown(
         {"id": text, "summary": text, "description": text}, "primary"),
-    "a cursor": lambda text: sensible(Passed.read, text),
-    "a cursor of a feed": lambda text: sensible(Cursor.read, text),
+    "a cursor": lambda text: sensible(GoogleCursor.read, text),
+    "a cursor of a feed": lambda text: sensible(FeedCursor.read, text),
 }
 
 

@@ -16,7 +16,7 @@ from keepai import Rejected
 from keepai.config import Settings
 from keepai.connectors import make
 from keepai.connectors.base import Call, Page
-from keepai.connectors.egress import Answer, Client, Rules
+from keepai.connectors.egress import Client, Response, Rules
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, fits, sign
@@ -201,7 +201,7 @@ async def test_a_cursor_that_is_none_is_refused_and_one_delivery_can_be_asked_fo
 # -- the door ----------------------------------------------------------------------------------------
 
 
-async def post(hooks: Hooks, path: str, headers: dict[str, str], body: bytes, method: str = "POST") -> Answer:
+async def post(hooks: Hooks, path: str, headers: dict[str, str], body: bytes, method: str = "POST") -> Response:
     assert hooks.origin
     client = Client(Rules.under([hooks.origin.removesuffix("hooks/")], ["127.0.0.1"]))
     return await client.send(method, hooks.origin.removesuffix("/hooks/") + path, Call(), headers=headers, content=body)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from keepai.connectors.base import Call, OperationSpec, surface
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.clock import iso
 from keepai.model.errors import OutcomeUnknown, PreconditionFailed, Transient
 from keepai.testing import CrashAt, Crashed, ManualClock, World
@@ -170,12 +170,12 @@ async def test_a_refused_effect_is_not_kept() -> None:
 def test_a_crash_comes_at_the_named_arrival_and_at_every_point_after_it() -> None:
     with CrashAt("b", nth=2) as crash:
         for name in ("a", "b", "a"):
-            points.reach(name)
+            crash_points.reach(name)
         with pytest.raises(Crashed):
-            points.reach("b")
+            crash_points.reach("b")
         with pytest.raises(Crashed):
-            points.reach("c")
-    points.reach("b")
+            crash_points.reach("c")
+    crash_points.reach("b")
     assert crash.crashed
     assert crash.reached == ["a", "b", "a", "b"]
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.clock import iso
 from keepai.runtime.javascript import forks, linux
 from keepai.testing import ManualClock, kill_self_at
@@ -221,15 +221,15 @@ def listen(trace: Path, crash: str) -> None:
     """Note every point, and die at the one that is wished for."""
     name, _, nth = crash.rpartition(":")
     fd = os.open(trace, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    kill_self_at(name, int(nth or 1)) if name else points.listen(lambda point: None)
-    killer = points._listener
+    kill_self_at(name, int(nth or 1)) if name else crash_points.listen(lambda point: None)
+    killer = crash_points._listener
     assert killer
 
     def at(point: str) -> None:
         os.write(fd, point.encode() + b"\n")
         killer(point)
 
-    points.listen(at)
+    crash_points.listen(at)
 
 
 class Hosts:

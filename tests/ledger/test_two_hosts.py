@@ -17,7 +17,7 @@ from keepai.ledger.sqlite import lock
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.runs import Carry, Stop
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import LedgerStopped, LedgerUnusable
 from keepai.model.states import Phase, Reason, Status
 from keepai.testing import ManualClock
@@ -213,12 +213,12 @@ async def test_a_host_that_loses_its_ledger_between_the_record_and_the_call_send
             else:
                 story.path.with_name({"lock": "keep.db.lock", "ledger": "keep.db"}[lose]).unlink()
 
-        points.listen(at)
+        crash_points.listen(at)
         try:
             with pytest.raises(LedgerStopped):
                 await story.run()
         finally:
-            points.listen(None)
+            crash_points.listen(None)
         assert story.world.effects == []
         story.clock.advance(hours=1)
         with pytest.raises(LedgerStopped):

@@ -13,7 +13,7 @@ from keepai.ledger.base import Tx
 from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, workflows
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import Conflict, Refused
 from tests.ledger import rows
 from tests.ledger.rows import raw
@@ -205,13 +205,13 @@ async def test_looking_cannot_write(ledger: SqliteLedger) -> None:
 
 async def test_points_are_named_after_their_verbs(ledger: SqliteLedger) -> None:
     heard: list[str] = []
-    points.listen(heard.append)
+    crash_points.listen(heard.append)
     try:
         await ledger.write(note, 1)
         with pytest.raises(Refused):
             await ledger.write(refuse, 1, Refused("No."))
     finally:
-        points.listen(None)
+        crash_points.listen(None)
     assert heard == ["before:note", "after:note"], "a verb that was undone has no points"
 
 

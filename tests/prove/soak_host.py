@@ -36,7 +36,7 @@ from keepai import (
     mutation,
     read,
 )
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import Conflict, Refused
 from keepai.model.records import Escalation
 from keepai.runtime.javascript import linux
@@ -226,7 +226,7 @@ class Soak:
 
     async def live(self, seconds: float, every: float) -> None:
         """Work, and say every few seconds what it takes."""
-        points.listen(self._count)
+        crash_points.listen(self._count)
         keep = Keep(self._path, connectors=[Source(self._rng), self._sink], policy=POLICY)
         async with keep:
             self._say(self._measure())

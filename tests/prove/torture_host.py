@@ -30,7 +30,7 @@ from keepai.engine import failure, recovery, runner
 from keepai.engine.closures import Closures
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.transitions import mutations, runs
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
 from keepai.runtime.javascript import forks, linux, server
@@ -344,7 +344,7 @@ def die_at(wish: str, say: Callable[[str], None]) -> None:
             say(f"died {point}")
             os.kill(os.getpid(), signal.SIGKILL)
 
-    points.listen(at)
+    crash_points.listen(at)
 
 
 # Script servers

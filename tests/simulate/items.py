@@ -30,7 +30,7 @@ from typing import Any
 
 from keepai import Keep, OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.ledger.rows import item_record
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import KeepError, Refused
 from keepai.model.records import Escalation, Item
 from keepai.testing import Crashed, ManualClock, World
@@ -66,11 +66,11 @@ class CrashSoon:
         return self.left <= 0
 
     def __enter__(self) -> CrashSoon:
-        points.listen(self._at)
+        crash_points.listen(self._at)
         return self
 
     def __exit__(self, *error: object) -> None:
-        points.listen(None)
+        crash_points.listen(None)
 
     def _at(self, name: str) -> None:
         self.left -= 1

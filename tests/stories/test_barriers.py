@@ -9,7 +9,7 @@ import pytest
 
 from keepai import Call, Connector, Keep, Page, mutation, read
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.testing import ManualClock
 from tests.ledger.disk import Disk
 
@@ -92,7 +92,7 @@ async def test_nothing_leaves_before_its_intent_is_synced_and_nothing_follows_be
 
         deployed = await keep.deploy(EXAMPLE.read_text(), grants="all")
         before = len([s for s in disk.syncs if s.endswith("-wal")])
-        monkeypatch.setattr(points, "_listener", reach)
+        monkeypatch.setattr(crash_points, "_listener", reach)
         await keep.run_until_idle()
         assert [m.status for m in await keep.mutations(deployed.workflow_id)] == ["applied"]
     assert sheets.at_call == [0], "the intent was on disk"

@@ -36,8 +36,8 @@ from keepai.doors.web.server import Web
 from keepai.ledger.sqlite.copies import backup
 from keepai.model.errors import KeepError, Refused
 from keepai.testing.rehearsal import Muted, Stage
-from keepai.vault.keys import Places
-from keepai.vault.store import Vault as Secrets
+from keepai.vault.keys import KeyPlaces
+from keepai.vault.vault import Vault as Secrets
 from tests.harness import Story, consumer, producer, workflow
 from tests.web.conftest import Served
 
@@ -264,7 +264,7 @@ BASIC = base64.b64encode(f"ann:{CANARY}".encode()).decode()
 
 def secrets_in(folder: Path) -> Secrets:
     """The vault beside the story's ledger; its key is in another folder."""
-    return Secrets(folder / "keep.secrets", Places(key_file=folder.parent / f"{folder.name}.key"))
+    return Secrets(folder / "keep.secrets", KeyPlaces(key_file=folder.parent / f"{folder.name}.key"))
 
 
 class Leaky(Connector):
@@ -622,7 +622,7 @@ async def test_a_host_uses_a_secret_that_was_set_or_changed_while_it_runs(tmp_pa
         await story.run()
         assert seen == [CANARY]
         secrets_in(tmp_path).put("leaky", {"password": "another-value"})
-        secrets_in(tmp_path).rotate(Places(key_file=tmp_path.parent / f"{tmp_path.name}.key"))
+        secrets_in(tmp_path).rotate(KeyPlaces(key_file=tmp_path.parent / f"{tmp_path.name}.key"))
         await story.run(minutes=5)
         assert seen == [CANARY, "another-value"]
         leaky.error, leaky.fails_in = (lambda _: ValueError(f"{CANARY} was refused")), {"pages"}

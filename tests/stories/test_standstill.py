@@ -9,7 +9,7 @@ import pytest
 
 from keepai import Policy, PreconditionFailed
 from keepai.engine import mutation
-from keepai.model import points
+from keepai.model import crash_points
 from tests.harness import Story, consumer, producer, workflow
 from tests.routines import MAIL, guarded, routine
 
@@ -35,7 +35,7 @@ async def test_a_host_that_stood_still_between_the_record_and_the_call_sends_not
             now[0] += frozen_s.pop()
 
     monkeypatch.setattr(mutation, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(points, "_listener", stand_still)
+    monkeypatch.setattr(crash_points, "_listener", stand_still)
     async with Story(tmp_path, policy=Policy(call_s=60)) as story:
         story.feed.put("a")
         wf = await story.deploy(source)

@@ -21,8 +21,8 @@ import pytest
 from keepai import PermissionDenied
 from keepai.model.errors import NotFound, VaultClosed
 from keepai.testing import ManualClock
-from keepai.vault.keys import Places
-from keepai.vault.store import Vault, path_beside
+from keepai.vault.keys import KeyPlaces
+from keepai.vault.vault import Vault, path_beside
 from tests.harness import Feed
 
 CANARY = "canary-5ecret-8f14e45f"
@@ -66,7 +66,7 @@ def no_keyring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def filed(tmp_path: Path, **options: Any) -> Vault:
     """A vault whose key is in a file."""
-    return Vault(tmp_path / "keep.secrets", Places(key_file=tmp_path / "keys" / "keep.key"), **options)
+    return Vault(tmp_path / "keep.secrets", KeyPlaces(key_file=tmp_path / "keys" / "keep.key"), **options)
 
 
 def document(vault: Vault) -> dict[str, Any]:
@@ -89,12 +89,12 @@ def test_the_name_follows_the_ledger() -> None:
 
 def test_listing_needs_no_key_and_says_no_value(tmp_path: Path) -> None:
     filed(tmp_path, clock=ManualClock("2026-01-05T09:00:00Z")).put("gmail", {"password": CANARY})
-    [kept] = Vault(tmp_path / "keep.secrets", Places()).kept()
+    [kept] = Vault(tmp_path / "keep.secrets", KeyPlaces()).kept()
     assert (kept.connection, kept.secret, kept.set_at) == ("gmail", "password", "2026-01-05T09:00:00.000Z")
 
 
 def test_without_a_place_for_the_key_nothing_is_stored_and_it_says_what_to_do(tmp_path: Path, no_keyring: None) -> None:
-    vault = Vault(tmp_path / "keep.secrets", Places())
+    vault = Vault(tmp_path / "keep.secrets", KeyPlaces())
     with pytest.raises(VaultClosed, match=r"keyring.*key_file.*KEEP_PASSPHRASE"):
         vault.put("gmail", {"password": CANARY})
     assert not vault.path.exists()
@@ -104,25 +104,25 @@ def test_a_keyring_that_keeps_texts_readable_is_not_used(tmp_path: Path, monkeyp
     plain = type("PlaintextKeyring", (Chest,), {"__module__": "keyrings.alt.file"})
     monkeypatch.setattr(keyring, "get_keyring", plain)
     with pytest.raises(VaultClosed, match="no place for the key"):
-        Vault(tmp_path / "keep.secrets", Places()).put("gmail", {"password": CANARY})
+        Vault(tmp_path / "keep.secrets", KeyPlaces()).put("gmail", {"password": CANARY})
 
 
 def test_the_keyring_holds_the_key_and_not_the_secret(tmp_path: Path, chest: Chest) -> None:
-    vault = Vault(tmp_path / "keep.secrets", Places())
+    vault = Vault(tmp_path / "keep.secrets", KeyPlaces())
     vault.put("gmail", {"password": CANARY})
     assert len(chest.kept) == 1
     assert CANARY not in str(chest.kept)
-    again = Vault(vault.path, Places())
+    again = Vault(vault.path, KeyPlaces())
     assert again.values("gmail")["password"] == CANARY
     chest.kept.clear()
     with pytest.raises(VaultClosed, match="not in the system's keyring"):
-        Vault(vault.path, Places()).values("gmail")
+        Vault(vault.path, KeyPlaces()).values("gmail")
 
 
 def test_a_keyring_that_does_not_answer_is_told_without_its_words(
     tmp_path: Path, chest: Chest, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vault = Vault(tmp_path / "keep.secrets", Places())
+    vault = Vault(tmp_path / "keep.secrets", KeyPlaces())
     vault.put("gmail", {"password": CANARY})
 
     def locked(*_: str) -> None:
@@ -130,7 +130,7 @@ def test_a_keyring_that_does_not_answer_is_told_without_its_words(
 
     monkeypatch.setattr(chest, "get_password", locked)
     with pytest.raises(VaultClosed, match=r"KeyringLocked.*Unlock it") as caught:
-        Vault(vault.path, Places()).values("gmail")
+        Vault(vault.path, KeyPlaces()).values("gmail")
     assert CANARY not in caught.value.message
 
 
@@ -162,26 +162,26 @@ def test_somebody_elses_file_is_not_taken_for_a_key_file(tmp_path: Path) -> None
     mine.write_text("these are my notes\n")
     mine.chmod(0o600)
     with pytest.raises(VaultClosed, match="was not touched"):
-        Vault(tmp_path / "keep.secrets", Places(key_file=mine)).put("gmail", {"password": CANARY})
+        Vault(tmp_path / "keep.secrets", KeyPlaces(key_file=mine)).put("gmail", {"password": CANARY})
     assert mine.read_text() == "these are my notes\n"
 
 
 def test_a_wrong_passphrase_opens_nothing_and_stores_nothing(tmp_path: Path) -> None:
     path = tmp_path / "keep.secrets"
-    Vault(path, Places(passphrase="correct horse")).put("gmail", {"password": CANARY})
+    Vault(path, KeyPlaces(passphrase="correct horse")).put("gmail", {"password": CANARY})
     before = path.read_bytes()
     assert b"correct horse" not in before
-    wrong = Vault(path, Places(passphrase="wrong horse"))
+    wrong = Vault(path, KeyPlaces(passphrase="wrong horse"))
     with pytest.raises(VaultClosed, match="passphrase is not the one") as caught:
         wrong.values("gmail")
     assert "horse" not in caught.value.message
     with pytest.raises(VaultClosed, match="passphrase is not the one"):
         wrong.put("gmail", {"password": "another"})
     with pytest.raises(VaultClosed, match="KEEP_PASSPHRASE"):
-        Vault(path, Places()).values("gmail")
+        Vault(path, KeyPlaces()).values("gmail")
     assert path.read_bytes() == before
     asked: list[tuple[str, bool]] = []
-    typed = Vault(path, Places(ask=lambda question, new: asked.append((question, new)) or "correct horse"))
+    typed = Vault(path, KeyPlaces(ask=lambda question, new: asked.append((question, new)) or "correct horse"))
     assert typed.values("gmail")["password"] == CANARY
     assert [new for _, new in asked] == [False]
 
@@ -266,7 +266,7 @@ def test_each_text_is_bound_to_its_place_even_for_who_has_the_master_key(tmp_pat
         other = tmp_path / "other.secrets"
         other.write_text(json.dumps({**changed, "mark": mark(master, "mark", changed)}))
         with pytest.raises(VaultClosed, match="damaged or changed"):
-            Vault(other, Places(key_file=tmp_path / "keys" / "keep.key")).values("gmail")
+            Vault(other, KeyPlaces(key_file=tmp_path / "keys" / "keep.key")).values("gmail")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
@@ -300,7 +300,7 @@ def test_an_open_vault_sees_what_another_process_changed(tmp_path: Path) -> None
     assert view["password"] == "first-value"
     theirs.put("gmail", {"password": "second-value"})
     assert view["password"] == "second-value"
-    theirs.rotate(Places(key_file=tmp_path / "keys" / "keep.key"))
+    theirs.rotate(KeyPlaces(key_file=tmp_path / "keys" / "keep.key"))
     assert view["password"] == "second-value"
     theirs.delete("gmail", "password")
     assert "password" not in view
@@ -331,7 +331,7 @@ def test_rotating_changes_every_key_and_no_secret(tmp_path: Path) -> None:
     vault.put("gmail", {"password": CANARY})
     vault.put("bank", {"pin": "123456"})
     before, key = document(vault), (tmp_path / "keys" / "keep.key").read_text()
-    vault.rotate(Places(key_file=tmp_path / "keys" / "keep.key"))
+    vault.rotate(KeyPlaces(key_file=tmp_path / "keys" / "keep.key"))
     after = document(vault)
     assert filed(tmp_path).values("gmail") == {"password": CANARY}
     assert filed(tmp_path).values("bank") == {"pin": "123456"}
@@ -352,15 +352,15 @@ def test_rotating_changes_every_key_and_no_secret(tmp_path: Path) -> None:
 def test_a_key_moves_from_a_file_into_the_keyring(tmp_path: Path, chest: Chest) -> None:
     vault = filed(tmp_path)
     vault.put("gmail", {"password": CANARY})
-    assert vault.rotate(Places(), "keyring") == "keyring"
-    assert Vault(vault.path, Places()).values("gmail")["password"] == CANARY
+    assert vault.rotate(KeyPlaces(), "keyring") == "keyring"
+    assert Vault(vault.path, KeyPlaces()).values("gmail")["password"] == CANARY
     assert (tmp_path / "keys" / "keep.key").read_text() == ""
 
 
 def test_an_old_key_that_cannot_be_deleted_is_told_and_everything_is_readable(
     tmp_path: Path, chest: Chest, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    vault = Vault(tmp_path / "keep.secrets", Places())
+    vault = Vault(tmp_path / "keep.secrets", KeyPlaces())
     vault.put("gmail", {"password": CANARY})
 
     def refuse(*_: str) -> None:
@@ -368,8 +368,8 @@ def test_an_old_key_that_cannot_be_deleted_is_told_and_everything_is_readable(
 
     monkeypatch.setattr(chest, "delete_password", refuse)
     with pytest.raises(VaultClosed, match="encrypted anew, but the old key could not be deleted"):
-        vault.rotate(Places())
-    assert Vault(vault.path, Places()).values("gmail")["password"] == CANARY
+        vault.rotate(KeyPlaces())
+    assert Vault(vault.path, KeyPlaces()).values("gmail")["password"] == CANARY
 
 
 def test_a_rotation_that_dies_before_its_write_leaves_everything_readable(
@@ -384,7 +384,7 @@ def test_a_rotation_that_dies_before_its_write_leaves_everything_readable(
     with monkeypatch.context() as patched:
         patched.setattr("keepai.vault.file.write", die)
         with pytest.raises(KeyboardInterrupt):
-            vault.rotate(Places(key_file=tmp_path / "keys" / "keep.key"))
+            vault.rotate(KeyPlaces(key_file=tmp_path / "keys" / "keep.key"))
     assert filed(tmp_path).values("gmail")["password"] == CANARY
 
 
@@ -430,15 +430,15 @@ def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_vaults_that_share_a_key_file_lose_no_key(tmp_path: Path) -> None:
-    vaults = [Vault(tmp_path / f"{n}.secrets", Places(key_file=tmp_path / "keep.key")) for n in range(6)]
+    vaults = [Vault(tmp_path / f"{n}.secrets", KeyPlaces(key_file=tmp_path / "keep.key")) for n in range(6)]
     threads = [threading.Thread(target=vault.put, args=("gmail", {"password": CANARY})) for vault in vaults]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    vaults[0].rotate(Places(key_file=tmp_path / "keep.key"))
+    vaults[0].rotate(KeyPlaces(key_file=tmp_path / "keep.key"))
     for vault in vaults:
-        assert Vault(vault.path, Places(key_file=tmp_path / "keep.key")).values("gmail") == {"password": CANARY}
+        assert Vault(vault.path, KeyPlaces(key_file=tmp_path / "keep.key")).values("gmail") == {"password": CANARY}
 
 
 def test_a_link_to_the_file_stays_one(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | 
 def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     """The class of a type; one of the owner's own, `module:Class`, is found in `folder`."""
     if ":" in type_name:
-        from .user_module import load_own
+        from .user_module import load_user_connector
 
-        return load_own(type_name, folder or Path())
+        return load_user_connector(type_name, folder or Path())
     if type_name not in TYPES:
         close = difflib.get_close_matches(type_name, TYPES, n=1)
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."

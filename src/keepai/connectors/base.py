@@ -32,8 +32,8 @@ from typing import Any, ClassVar, Generic, TypeVar, cast, overload
 from ..model.errors import ConfigError, KeepError, PermissionDenied
 from ..model.operations import BUILT_IN, SYSTEM_INPUTS, Kind, Surface
 from .operation import Comparison, OperationSpec
-from .shapes import Shape, hint
 from .sign_in import SignIn
+from .type_checks import Shape, hint
 from .values import Call, Page, Verdict
 
 __all__ = [
@@ -56,7 +56,7 @@ TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item"
 GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that nobody is told them
 
 
-class Operation(Generic[F]):
+class MarkedMethod(Generic[F]):
     """A marked method; on an instance it is the method itself."""
 
     def __init__(self, function: F, kind: Kind) -> None:
@@ -69,10 +69,10 @@ class Operation(Generic[F]):
         self.owner = owner
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Operation[F]: ...
+    def __get__(self, instance: None, owner: type) -> MarkedMethod[F]: ...
     @overload
     def __get__(self, instance: object, owner: type) -> F: ...
-    def __get__(self, instance: object | None, owner: type) -> Operation[F] | F:
+    def __get__(self, instance: object | None, owner: type) -> MarkedMethod[F] | F:
         return self if instance is None else cast(F, self.function.__get__(instance, owner))
 
     def spec(self, connector: Connector, name: str) -> OperationSpec:
@@ -90,7 +90,7 @@ class Operation(Generic[F]):
         return {}
 
 
-class Mutation(Operation[F]):
+class MarkedMutation(MarkedMethod[F]):
     """A marked method with a side effect, and what else the connector says about it."""
 
     def __init__(
@@ -131,26 +131,26 @@ class Mutation(Operation[F]):
 
 
 @overload
-def read(function: F) -> Operation[F]: ...
+def read(function: F) -> MarkedMethod[F]: ...
 @overload
-def read(*, by_id: bool = False) -> Callable[[F], Operation[F]]: ...
-def read(function: F | None = None, *, by_id: bool = False) -> Operation[F] | Callable[[F], Operation[F]]:
+def read(*, by_id: bool = False) -> Callable[[F], MarkedMethod[F]]: ...
+def read(function: F | None = None, *, by_id: bool = False) -> MarkedMethod[F] | Callable[[F], MarkedMethod[F]]:
     """Mark a method that changes nothing; `by_id` if it names the one object that it returns."""
     kind = Kind.READ_BY_ID if by_id else Kind.READ
-    return Operation(function, kind) if function is not None else lambda f: Operation(f, kind)
+    return MarkedMethod(function, kind) if function is not None else lambda f: MarkedMethod(f, kind)
 
 
 @overload
-def mutation(function: F) -> Mutation[F]: ...
+def mutation(function: F) -> MarkedMutation[F]: ...
 @overload
 def mutation(
     *, identity: Iterable[str] = (), target: str | None = None,
     settle: float | None = None, key_window: float | None = None,
-) -> Callable[[F], Mutation[F]]: ...
+) -> Callable[[F], MarkedMutation[F]]: ...
 def mutation(
     function: F | None = None, *, identity: Iterable[str] = (), target: str | None = None,
     settle: float | None = None, key_window: float | None = None,
-) -> Mutation[F] | Callable[[F], Mutation[F]]:
+) -> MarkedMutation[F] | Callable[[F], MarkedMutation[F]]:
     """Mark a method with a side effect.
 
     `identity` names the params that say which thing is meant, `target` the one that people know it by.
@@ -159,8 +159,8 @@ def mutation(
     """
     names = (identity,) if isinstance(identity, str) else tuple(identity)
     if function is not None:
-        return Mutation(function, names, target, settle, key_window)
-    return lambda marked: Mutation(marked, names, target, settle, key_window)
+        return MarkedMutation(function, names, target, settle, key_window)
+    return lambda marked: MarkedMutation(marked, names, target, settle, key_window)
 
 
 class Connector:
@@ -171,7 +171,7 @@ class Connector:
     account: str = ""  #: whose data it acts on, for people and approvals; never a secret
     secrets: ClassVar[Mapping[str, str]] = MappingProxyType({})  #: what it is entrusted with: name → what to ask for
     _named: ClassVar[bool] = False
-    _marked: ClassVar[Mapping[str, Operation[Any]]] = MappingProxyType({})
+    _marked: ClassVar[Mapping[str, MarkedMethod[Any]]] = MappingProxyType({})
 
     def __init__(self, *, name: str | None = None) -> None:
         if name is not None:
@@ -259,19 +259,19 @@ def check_name(name: object) -> str:
     return name
 
 
-def _operations(cls: type) -> Mapping[str, Operation[Any]]:
+def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
     """Script name → marked method, over all bases; an override without a mark is refused."""
-    found: dict[str, Operation[Any]] = {}
+    found: dict[str, MarkedMethod[Any]] = {}
     for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):
         marked = inspect.getattr_static(cls, attribute)
-        if isinstance(marked, Operation):
+        if isinstance(marked, MarkedMethod):
             _include(found, _script_name(attribute, cls), marked)
-        elif any(isinstance(base.__dict__.get(attribute), Operation) for base in cls.__mro__):
+        elif any(isinstance(base.__dict__.get(attribute), MarkedMethod) for base in cls.__mro__):
             raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation: mark it as one, too.")
     return found
 
 
-def _include(found: dict[str, Operation[Any]], name: str, marked: Operation[Any]) -> None:
+def _include(found: dict[str, MarkedMethod[Any]], name: str, marked: MarkedMethod[Any]) -> None:
     if name in found:
         raise ConfigError(f"{marked.function.__qualname__} and another method are both {name!r} in scripts.")
     found[name] = marked

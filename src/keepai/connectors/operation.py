@@ -18,7 +18,7 @@ from ..model.operations import Kind, Params
 from ..model.permissions import ParamKind
 from ..model.visible import described, visible
 from .kit.params import kinds_in
-from .shapes import Misfit, Shape
+from .type_checks import Misfit, Shape
 from .values import Call, Page, Verdict
 
 Comparison = Literal["equivalent", "minor", "significant"]

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from .base import Connector
 
 
-def load_own(type_name: str, folder: Path) -> type[Connector]:
+def load_user_connector(type_name: str, folder: Path) -> type[Connector]:
     """The class that `module:Class` names, from a file in `folder`."""
     from .base import Connector
 
     name, _, attribute = type_name.partition(":")
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
         raise ConfigError(f'{type_name!r} is no type: write it as "module:Class".')
-    module = load_module(name, folder)
+    module = load_user_module(name, folder)
     found = getattr(module, attribute, None)
     if not inspect.isclass(found) or not issubclass(found, Connector):
         raise ConfigError(f"{module.__file__} has no connector {attribute!r}. {_there(module)}")
     return found
 
 
-def load_module(name: str, folder: Path) -> ModuleType:
+def load_user_module(name: str, folder: Path) -> ModuleType:
     """The module of that name in `folder`; imported once."""
     path = _file(name, folder.resolve())
     known = sys.modules.get(name)

@@ -14,7 +14,7 @@ from ..ledger.base import Reader, Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
-from ..model import points
+from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, stored, text_of
 from ..model.errors import KeepError, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.light import light
@@ -238,14 +238,14 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
         stepper.run, seconds, lambda text: stepper.trace.log(step, mutation.connector, str(text)),
         attempt=mutation.attempts, idempotency_key=mutation.idempotency_key, lock_fd=parts.ledger.lock_fd,
     )
-    points.reach("before:call")
+    crash_points.reach("before:call")
     if time.monotonic() - started > seconds:  # the host was frozen between the record and the call
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
     parts.ledger.check()  # another host may have declared this one dead
     answer = await outside.mutate(
         spec, name, mutation.params, call, seconds, lambda pending: signs.watch_call(parts, mutation, pending),
     )
-    points.reach("after:call")
+    crash_points.reach("after:call")
     if answer.closed:
         parts.closures.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown

@@ -27,8 +27,8 @@ TYPES: Mapping[str, str] = MappingProxyType({
     "command": "keepai.notices.command:Command",
     "desktop": "keepai.notices.apprise:Desktop",
     "email": "keepai.notices.email:Email",
-    "ntfy": "keepai.notices.posted:Ntfy",
-    "slack": "keepai.notices.posted:Slack",
+    "ntfy": "keepai.notices.http_channels:Ntfy",
+    "slack": "keepai.notices.http_channels:SlackChannel",
 })
 
 

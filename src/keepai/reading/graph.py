@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..model.visible import visible
-from ..script.graph import Graph, Vertex
+from ..script.topic_graph import Graph, Vertex
 
 WIDE, TALL = 190, 44  #: of a box
 GAP_X, GAP_Y, EDGE = 64, 22, 12

@@ -9,8 +9,8 @@ from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
 from ..model.records import Record
-from ..script.graph import Graph, Vertex
 from ..script.manifest import Handler, Manifest
+from ..script.topic_graph import Graph, Vertex
 
 
 @dataclass(frozen=True)

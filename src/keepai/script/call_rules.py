@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..model.operations import BUILT_IN, Kind, Step, Surface, allowed, where_allowed
-from .calls import Call, Followed
+from .calls import CallSite, FollowedStep
 from .declaration import Declaration
 from .findings import listed, quote, suggest
-from .reading import Reading
+from .script_reading import ScriptReading
 from .topic_rules import literal_topics, undeclared
 from .tree import Node
 
@@ -32,12 +32,12 @@ _STATE = {
 }
 
 
-def capabilities(calls: Iterable[Call], surface: Surface | None) -> tuple[str, ...]:
+def capabilities(calls: Iterable[CallSite], surface: Surface | None) -> tuple[str, ...]:
     """The connector operations among the calls, sorted; with a surface, the known ones."""
     return tuple(sorted({call.name for call in calls if kinds_of(call, surface) & _ON_CONNECTORS}))
 
 
-def kinds_of(call: Call, surface: Surface | None) -> frozenset[Kind]:
+def kinds_of(call: CallSite, surface: Surface | None) -> frozenset[Kind]:
     """What the call may be: one kind, any kind of a connector that is not known, or nothing."""
     first = call.path[0] if call.path else ""
     if first == "log":
@@ -52,14 +52,14 @@ def kinds_of(call: Call, surface: Surface | None) -> frozenset[Kind]:
     return frozenset() if kind is None else frozenset({kind})
 
 
-def makes_mutation(call: Call, surface: Surface | None, *, mutate_reads: bool) -> bool:
+def makes_mutation(call: CallSite, surface: Surface | None, *, mutate_reads: bool) -> bool:
     """Whether the call is a mutation. In `mutate`, where nothing else is allowed, doubt counts as one."""
     kinds = kinds_of(call, surface)
     return kinds == {Kind.MUTATION} or (
         Kind.MUTATION in kinds and call.step is Step.MUTATE and not mutate_reads)
 
 
-def check_call(reading: Reading, declaration: Declaration, call: Call, surface: Surface | None, *,
+def check_call(reading: ScriptReading, declaration: Declaration, call: CallSite, surface: Surface | None, *,
                mutate_reads: bool) -> bool:
     """Report what is wrong with one call, its arguments for the host aside; gives whether it may be made at all."""
     kinds = kinds_of(call, surface)
@@ -73,7 +73,7 @@ def check_call(reading: Reading, declaration: Declaration, call: Call, surface: 
     return False
 
 
-def check_state(reading: Reading, followed: Followed) -> None:
+def check_state(reading: ScriptReading, followed: FollowedStep) -> None:
     """Report `ctx.state` where `ctx` has no such member, and where it is changed."""
     for node in followed.states:
         if followed.step is not Step.NEXT:
@@ -97,7 +97,7 @@ def _is_changed(node: Node) -> bool:
         parent.kind == "unary_expression" and parent.tokens == ["delete"])
 
 
-def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
+def _forbidden(reading: ScriptReading, call: CallSite, kinds: frozenset[Kind]) -> None:
     if len(kinds) > 1:
         message, fix = "no connector may be called there.", "Call it in another step."
     else:
@@ -110,7 +110,7 @@ def _forbidden(reading: Reading, call: Call, kinds: frozenset[Kind]) -> None:
                 f"`ctx.{call.name}` is not allowed in {_step_of(call.step)}; {message}", fix)
 
 
-def _move(call: Call, kind: Kind) -> str:
+def _move(call: CallSite, kind: Kind) -> str:
     if call.step is Step.ROUTINE:
         return _IN_ROUTINES[kind]
     if kind is Kind.MUTATION:
@@ -130,7 +130,7 @@ def _step_of(step: Step) -> str:
     return f"a {step.value}" if step in (Step.PRODUCER, Step.ROUTINE) else f"`{step.value}`"
 
 
-def _unknown(reading: Reading, call: Call, surface: Surface | None) -> None:
+def _unknown(reading: ScriptReading, call: CallSite, surface: Surface | None) -> None:
     connectors = tuple(surface.operations) if surface is not None else ()
     first = call.path[0] if call.path else ""
     if surface is not None and len(call.path) >= 2 and first not in {*connectors, *BUILT_IN}:
@@ -147,7 +147,7 @@ def _unknown(reading: Reading, call: Call, surface: Surface | None) -> None:
                     suggest(first, (*_OWN, *connectors), "Write `ctx.<connector>.<operation>(…)`."))
 
 
-def _check_topics(reading: Reading, declaration: Declaration, call: Call) -> None:
+def _check_topics(reading: ScriptReading, declaration: Declaration, call: CallSite) -> None:
     rule = {
         "publish": (call.handler.publishes, "topic-not-in-publishes", "publishes"),
         "peek": (call.handler.subscribe, "topic-not-subscribed", "subscribe"),

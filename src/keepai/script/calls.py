@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from ..model.operations import Step
 from .declaration import Declared
 from .literals import Literals
-from .reading import Reading
 from .scope import Binding
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments, parameters
 
 Path = tuple[str, ...]
@@ -31,19 +31,19 @@ _HARMLESS = frozenset({
 
 
 @dataclass(frozen=True)
-class Part:
+class CtxPart:
     """What a name stands for: `ctx` or a member of it, the handler's or an item's."""
 
     path: Path = ()
     of_item: bool = False  # it is the `ctx` that the callback of `withItem` receives
 
-    def member(self, name: str) -> Part:
+    def member(self, name: str) -> CtxPart:
         """One of its members."""
-        return Part((*self.path, name), self.of_item)
+        return CtxPart((*self.path, name), self.of_item)
 
 
 @dataclass(frozen=True)
-class Call:
+class CallSite:
     """One call on `ctx` in one step of a handler, perhaps inside a helper."""
 
     handler: Declared
@@ -63,37 +63,37 @@ class Call:
 
 
 @dataclass
-class Followed:
+class FollowedStep:
     """All that one step does with its `ctx`."""
 
     handler: Declared
     step: Step
     function: Node
-    calls: list[Call] = field(default_factory=list)
+    calls: list[CallSite] = field(default_factory=list)
     helpers: list[tuple[Node, Node]] = field(default_factory=list)  # call → the function it calls
     items: dict[Node, bool] = field(default_factory=dict)  # mention of `ctx.item` → may it be an item's `ctx`?
     states: list[Node] = field(default_factory=list)  # mentions of `ctx.state`
 
 
-def follow(reading: Reading, handler: Declared, step: Step, function: Node) -> Followed:
+def follow(reading: ScriptReading, handler: Declared, step: Step, function: Node) -> FollowedStep:
     """Follow `ctx` from the first parameter of a step."""
-    followed = Followed(handler, step, function)
+    followed = FollowedStep(handler, step, function)
     follower = _Follower(reading, followed)
     patterns = parameters(function)
     if patterns:
-        follower.bind(patterns[0], Part())
+        follower.bind(patterns[0], CtxPart())
     follower.run()
     followed.calls.sort(key=lambda call: call.node.start)
     return followed
 
 
 class _Follower:
-    def __init__(self, reading: Reading, followed: Followed) -> None:
+    def __init__(self, reading: ScriptReading, followed: FollowedStep) -> None:
         self._reading = reading
         self._literals: Literals = reading.literals
         self._followed = followed
-        self._queue: list[tuple[Binding, Part]] = []
-        self._seen: set[tuple[Binding, Part]] = set()
+        self._queue: list[tuple[Binding, CtxPart]] = []
+        self._seen: set[tuple[Binding, CtxPart]] = set()
         self._uses = 0
         self._called: set[tuple[Node, Path]] = set()
 
@@ -106,7 +106,7 @@ class _Follower:
             for reference in binding.references:
                 self._use(reference, part)
 
-    def bind(self, pattern: Node, part: Part) -> None:
+    def bind(self, pattern: Node, part: CtxPart) -> None:
         """Let the names of a pattern stand for parts of `ctx`."""
         stack = [(pattern, part)]
         while stack:
@@ -122,7 +122,7 @@ class _Follower:
             else:
                 self._hidden(node, at)
 
-    def _is_data(self, node: Node, part: Part) -> bool:
+    def _is_data(self, node: Node, part: CtxPart) -> bool:
         """Whether it is plain data, which is not followed; a mention of `ctx.item` or `ctx.state` is noted."""
         if part.path == ("state",):
             self._followed.states.append(node)
@@ -131,8 +131,8 @@ class _Follower:
             items[node] = items.get(node, False) or part.of_item
         return bool(part.path) and part.path[0] in _DATA
 
-    def _parts(self, pattern: Node, part: Part) -> list[tuple[Node, Part]]:
-        parts: list[tuple[Node, Part]] = []
+    def _parts(self, pattern: Node, part: CtxPart) -> list[tuple[Node, CtxPart]]:
+        parts: list[tuple[Node, CtxPart]] = []
         for child in pattern.children:
             target, key = child, child.text
             if child.kind == "pair_pattern":
@@ -150,7 +150,7 @@ class _Follower:
             parts.append((target, part.member(key)))
         return parts
 
-    def _alias(self, node: Node, part: Part) -> None:
+    def _alias(self, node: Node, part: CtxPart) -> None:
         binding = self._reading.scopes.binding(node)
         if len(part.path) > _PATH_MAX:
             self._hidden(node, part)
@@ -158,7 +158,7 @@ class _Follower:
             self._seen.add((binding, part))
             self._queue.append((binding, part))
 
-    def _use(self, node: Node, part: Part) -> None:
+    def _use(self, node: Node, part: CtxPart) -> None:
         """Follow one mention of `ctx`, or of a part of it, to where it is used."""
         while node.parent is not None and node.field == "object":
             step = self._member(node.parent)
@@ -177,7 +177,7 @@ class _Follower:
         index = node.get("index")
         return self._literals.text(index) if index is not None else None
 
-    def _arrive(self, node: Node, part: Part) -> None:
+    def _arrive(self, node: Node, part: CtxPart) -> None:
         parent = node.parent
         assert parent is not None
         if parent.kind == "call_expression" and node.field == "function":
@@ -198,7 +198,7 @@ class _Follower:
         if (node, path) in self._called:  # in a helper, which is given the handler's `ctx` and an item's
             return
         self._called.add((node, path))
-        call = Call(self._followed.handler, self._followed.step, path, node)
+        call = CallSite(self._followed.handler, self._followed.step, path, node)
         self._followed.calls.append(call)
         if call.step is Step.ROUTINE and call.name == "withItem" and len(call.args) > 2:
             self._into_item(call.args[2])
@@ -209,11 +209,11 @@ class _Follower:
         if self._literals.type_of(callback) == "a function":
             patterns = parameters(callback)
             if patterns:
-                self.bind(patterns[0], Part(of_item=True))
+                self.bind(patterns[0], CtxPart(of_item=True))
         elif self._literals.type_of(callback) is None:
-            self._hidden(given, Part(of_item=True))
+            self._hidden(given, CtxPart(of_item=True))
 
-    def _hand_over(self, node: Node, given: Node, call: Node, part: Part) -> None:
+    def _hand_over(self, node: Node, given: Node, call: Node, part: CtxPart) -> None:
         """`ctx` is an argument: follow it into a function of this module."""
         function = call.get("function") if call.kind == "call_expression" else None
         helper = self._literals.resolve(function) if function is not None else None
@@ -227,7 +227,7 @@ class _Follower:
         if position < len(patterns):
             self.bind(patterns[position], part)
 
-    def _hidden(self, node: Node, part: Part) -> None:
+    def _hidden(self, node: Node, part: CtxPart) -> None:
         shown = ".".join(("ctx", *part.path))
         self._reading.add(
             "capability-hidden", node,

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from ..model.operations import Step, Surface
 from .call_rules import makes_mutation
-from .calls import Call, Followed
-from .reading import Reading
+from .calls import CallSite, FollowedStep
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments
 
 _LOOPS = frozenset({"for_statement", "while_statement", "do_statement"})
@@ -19,7 +19,9 @@ _LEAVES = frozenset({"break_statement", "return_statement", "throw_statement"})
 _FIX = "Remove it: the host tries again what may be tried again, and asks a person about the rest."
 
 
-def check_catches(reading: Reading, every: Iterable[Followed], surface: Surface | None, *, mutate_reads: bool) -> None:
+def check_catches(
+    reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
+) -> None:
     """Warn of `catch` and of retries around calls."""
     calls = [call for followed in every for call in followed.calls]
     only = _OnlyCalls({call.node for call in calls})
@@ -29,7 +31,7 @@ def check_catches(reading: Reading, every: Iterable[Followed], surface: Surface 
             _check(reading, call, only)
 
 
-def _check(reading: Reading, call: Call, only: _OnlyCalls) -> None:
+def _check(reading: ScriptReading, call: CallSite, only: _OnlyCalls) -> None:
     around = _try_around(call.node)
     clause = around.get("handler") if around is not None else None
     method = _catching_method(call.node)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from ..model.errors import Finding
 from ..model.operations import Step, Surface
 from .call_rules import capabilities, check_call, check_state, makes_mutation
-from .calls import Call, Followed, follow
+from .calls import CallSite, FollowedStep, follow
 from .catch_rules import check_catches
 from .declaration import Declaration, find_workflow, read_workflow
-from .findings import ERROR, START, At, Report
+from .findings import ERROR, START, At, FindingReport
 from .globals import check_globals
 from .handlers import read_handlers
 from .isolation import check_imports, check_shared_state
@@ -27,8 +27,8 @@ from .mutation_rules import check_mutations
 from .param_rules import ParamRules
 from .prepare_rules import check_prepare
 from .promise_rules import check_promises
-from .reading import Reading
 from .scope import Scopes
+from .script_reading import ScriptReading
 from .syntax import check_dialect, check_syntax
 from .topic_rules import check_cycles, check_topics
 from .tree import DEPTH_MAX, build, parse, place
@@ -58,13 +58,13 @@ class Checked:
 
 def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = False) -> Checked:
     """Read a script. Without a surface, operations of connectors are not judged. Any text is answered."""
-    report = Report()
+    report = FindingReport()
     reading = read_script(source, report)
     manifest, names = (None, {}) if reading is None else _check_module(reading, surface, mutate_reads)
     return Checked(manifest, report.sorted(), names)
 
 
-def read_script(source: str, report: Report) -> Reading | None:
+def read_script(source: str, report: FindingReport) -> ScriptReading | None:
     """The script as a tree; None if it cannot be read at all."""
     data = source.encode("utf-8", "replace")
     if len(data) > SOURCE_BYTES_MAX:
@@ -85,11 +85,11 @@ def read_script(source: str, report: Report) -> Reading | None:
         return None
     check_dialect(root, report)
     scopes = Scopes(root)
-    return Reading(root, scopes, Literals(scopes), report)
+    return ScriptReading(root, scopes, Literals(scopes), report)
 
 
 def _check_module(
-    reading: Reading, surface: Surface | None, mutate_reads: bool,
+    reading: ScriptReading, surface: Surface | None, mutate_reads: bool,
 ) -> tuple[Manifest | None, MessageIds]:
     check_imports(reading)
     check_globals(reading)
@@ -108,8 +108,8 @@ def _check_module(
 
 
 def _check_steps(
-    reading: Reading, declaration: Declaration, surface: Surface | None, mutate_reads: bool,
-) -> list[Call]:
+    reading: ScriptReading, declaration: Declaration, surface: Surface | None, mutate_reads: bool,
+) -> list[CallSite]:
     every = [follow(reading, handler, step, function)
              for handler in declaration.handlers for step, function in handler.steps.items()]
     params = ParamRules(reading, surface)
@@ -129,7 +129,7 @@ def _check_steps(
 
 
 def _check_consumers(
-    reading: Reading, every: list[Followed], surface: Surface | None, mutate_reads: bool,
+    reading: ScriptReading, every: list[FollowedStep], surface: Surface | None, mutate_reads: bool,
 ) -> None:
     mutating = set()
     for followed in every:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from ..model.operations import Step
 from .findings import START
-from .literals import Entry
+from .literals import ObjectMember
 from .manifest import Handler, HandlerKind, Manifest, Schedule
-from .reading import Reading, call_of
+from .script_reading import ScriptReading, call_of
 from .tree import Node
 
 #: Topic name → where it was written.
@@ -62,7 +62,7 @@ class Declaration:
         return Manifest(self.name, tuple(self.topics), handlers, capabilities)
 
 
-def find_workflow(reading: Reading) -> Node | None:
+def find_workflow(reading: ScriptReading) -> Node | None:
     """The object given to `Keep.workflow` in the default export; findings for other exports."""
     default: Node | None = None
     for statement in reading.root.children:
@@ -78,7 +78,7 @@ def find_workflow(reading: Reading) -> Node | None:
     return _argument(reading, default)
 
 
-def _argument(reading: Reading, export: Node) -> Node | None:
+def _argument(reading: ScriptReading, export: Node) -> Node | None:
     value = export.get("value") or export.get("declaration")
     given = None if value is None else call_of(reading, reading.literals.resolve(value), "workflow")
     if given is None:
@@ -91,7 +91,7 @@ def _argument(reading: Reading, export: Node) -> Node | None:
     return reading.expect(given[0], "an object", "The workflow", f"Write `{_WORKFLOW}`")
 
 
-def read_workflow(reading: Reading, node: Node) -> tuple[Declaration, dict[str, Entry]]:
+def read_workflow(reading: ScriptReading, node: Node) -> tuple[Declaration, dict[str, ObjectMember]]:
     """Name and topics, and the members of the workflow for those who read the handlers."""
     members = reading.keyed(node, "The workflow", WORKFLOW_KEYS)
     needs_topics = bool({"producers", "consumers"} & set(members))  # routines know none
@@ -108,12 +108,12 @@ def read_workflow(reading: Reading, node: Node) -> tuple[Declaration, dict[str, 
     return Declaration(name, topics), members
 
 
-def _name(reading: Reading, node: Node) -> str | None:
+def _name(reading: ScriptReading, node: Node) -> str | None:
     text = reading.string(node, "`name`", f"Write `{_NAME}`.")
     return text if text is not None and reading.name(text, node, "A workflow") else None
 
 
-def _topics(reading: Reading, node: Node) -> Topics | None:
+def _topics(reading: ScriptReading, node: Node) -> Topics | None:
     fix = f"Write `{_TOPICS}`."
     resolved = reading.literals.resolve(node)
     if resolved.kind == "array":  # a common slip; its names still serve to check the rest

@@ -143,7 +143,7 @@ CODES: Mapping[str, Meaning] = MappingProxyType({
 })
 
 
-class Place(Protocol):
+class HasPlace(Protocol):
     """Something that stands somewhere in the script."""
 
     @property
@@ -167,14 +167,14 @@ class At:
 START = At(1, 1)
 
 
-class Report:
+class FindingReport:
     """The findings of one script, each made once."""
 
     def __init__(self) -> None:
         self._findings: dict[Finding, None] = {}
         self.failed = False  # whether there is an error so far
 
-    def add(self, code: str, at: Place, message: str, fix: str) -> None:
+    def add(self, code: str, at: HasPlace, message: str, fix: str) -> None:
         """Note a finding; its severity comes from the table."""
         severity = CODES[code].severity
         if len(self._findings) >= _KEPT_MAX and (self.failed or severity == WARNING):

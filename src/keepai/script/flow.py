@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from .findings import Report
+from .findings import FindingReport
 from .tree import FUNCTIONS, Node, from_below, walk
 
 _LOOPS = frozenset({"for_statement", "for_in_statement", "while_statement", "do_statement"})
@@ -36,7 +36,7 @@ _NOTHING = Fact()
 class Flow:
     """The facts of one function, with findings for what stands after a mutation."""
 
-    def __init__(self, function: Node, mutations: Collection[Node], report: Report) -> None:
+    def __init__(self, function: Node, mutations: Collection[Node], report: FindingReport) -> None:
         self._mutations = mutations
         self._report = report
         self._facts: dict[Node, Fact] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from .reading import Reading
+from .script_reading import ScriptReading
 from .tree import Node, walk
 
 _NAMES = frozenset({"identifier", "shorthand_property_identifier"})
@@ -44,7 +44,7 @@ ABSENT: Mapping[str, str] = MappingProxyType({
 })
 
 
-def check_globals(reading: Reading) -> None:
+def check_globals(reading: ScriptReading) -> None:
     """Report every use of a name that the sandbox does not have."""
     used = [(node, node.text) for node in walk(reading.root)
             if node.kind in _NAMES and reading.scopes.binding(node) is None]

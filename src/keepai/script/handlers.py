@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ..model.operations import Step
 from .declaration import Declaration, Declared, Topics
 from .findings import listed, suggest
-from .literals import Entry
+from .literals import ObjectMember
 from .manifest import HandlerKind, Schedule
-from .reading import Reading, call_of
 from .schedule import BadSchedule, check_cron, check_time_zone, parse_interval
+from .script_reading import ScriptReading, call_of
 from .tree import Node
 
 PRODUCER_KEYS = ("publishes", "schedule", "handler")
@@ -31,7 +31,7 @@ _NOT_IN_A_ROUTINE = {
 }
 
 
-def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[str, Entry]) -> None:
+def read_handlers(reading: ScriptReading, declaration: Declaration, members: Mapping[str, ObjectMember]) -> None:
     """Add every handler to the declaration."""
     for group, read in (("producers", _producer), ("consumers", _consumer), ("routines", _routine)):
         if group not in members:
@@ -43,7 +43,7 @@ def read_handlers(reading: Reading, declaration: Declaration, members: Mapping[s
                 read(reading, declaration, entry, entry.key)
 
 
-def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+def _producer(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
     what = f"Producer `{name}`"
     handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.PRODUCER, entry.at))
     if _is_bare(reading, handler, entry, Step.PRODUCER):
@@ -63,7 +63,7 @@ def _producer(reading: Reading, declaration: Declaration, entry: Entry, name: st
     _scheduled(reading, handler, members, Step.PRODUCER)
 
 
-def _routine(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+def _routine(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
     what = f"Routine `{name}`"
     declared = Declared(name, HandlerKind.ROUTINE, entry.at, publishes={}, subscribe={})
     handler = _declare(reading, declaration, entry, declared)
@@ -75,7 +75,7 @@ def _routine(reading: Reading, declaration: Declaration, entry: Entry, name: str
         _scheduled(reading, handler, members, Step.ROUTINE)
 
 
-def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: str) -> None:
+def _consumer(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
     what = f"Consumer `{name}`"
     handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.CONSUMER, entry.at))
     node = _consumer_object(reading, entry, name, what)
@@ -101,7 +101,7 @@ def _consumer(reading: Reading, declaration: Declaration, entry: Entry, name: st
                     "Add `async next(ctx, prepared, mutationResult) { … }`, or write `publishes: []`.")
 
 
-def _consumer_object(reading: Reading, entry: Entry, name: str, what: str) -> Node | None:
+def _consumer_object(reading: ScriptReading, entry: ObjectMember, name: str, what: str) -> Node | None:
     fix = f"Write `{name}: {_CONSUMER}`."
     resolved = reading.literals.resolve(entry.value)
     given = call_of(reading, resolved, "consumer")
@@ -116,7 +116,7 @@ def _consumer_object(reading: Reading, entry: Entry, name: str, what: str) -> No
     return None
 
 
-def _declare(reading: Reading, declaration: Declaration, entry: Entry, handler: Declared) -> Declared:
+def _declare(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, handler: Declared) -> Declared:
     """Add a handler to the declaration; a finding if another kind has one of its name."""
     other = declaration.kinds.setdefault(handler.name, handler.kind)
     if other is not handler.kind:
@@ -126,7 +126,7 @@ def _declare(reading: Reading, declaration: Declaration, entry: Entry, handler: 
     return handler
 
 
-def _is_bare(reading: Reading, handler: Declared, entry: Entry, step: Step) -> bool:
+def _is_bare(reading: ScriptReading, handler: Declared, entry: ObjectMember, step: Step) -> bool:
     """Whether a handler is just a function, which then is its step."""
     resolved = reading.literals.resolve(entry.value)
     handler.bare = reading.literals.type_of(resolved) == "a function"
@@ -135,7 +135,7 @@ def _is_bare(reading: Reading, handler: Declared, entry: Entry, step: Step) -> b
     return handler.bare
 
 
-def _scheduled(reading: Reading, handler: Declared, members: Mapping[str, Entry], step: Step) -> None:
+def _scheduled(reading: ScriptReading, handler: Declared, members: Mapping[str, ObjectMember], step: Step) -> None:
     """Read the schedule and the function of a producer or routine."""
     what = f"{handler.kind.value.capitalize()} `{handler.name}`"
     if "schedule" in members:
@@ -146,17 +146,17 @@ def _scheduled(reading: Reading, handler: Declared, members: Mapping[str, Entry]
     _step(reading, handler, members, "handler", step, required="async handler(ctx, state) { … }")
 
 
-def _missing(reading: Reading, at: Node, what: str, key: str, example: str) -> None:
+def _missing(reading: ScriptReading, at: Node, what: str, key: str, example: str) -> None:
     reading.add("missing-key", at, f"{what} has no `{key}`.", f"Add `{example}`.")
 
 
-def _topics(reading: Reading, entry: Entry, what: str) -> Topics | None:
+def _topics(reading: ScriptReading, entry: ObjectMember, what: str) -> Topics | None:
     example = f'`{entry.key}: ["email.received"]`'
     texts = reading.strings(entry.value, f"`{entry.key}` of {what}", example)
     return None if texts is None else dict(texts)
 
 
-def _step(reading: Reading, handler: Declared, members: Mapping[str, Entry], key: str, step: Step, *,
+def _step(reading: ScriptReading, handler: Declared, members: Mapping[str, ObjectMember], key: str, step: Step, *,
           required: str | None = None) -> None:
     what = f"{handler.kind.value.capitalize()} `{handler.name}`"
     if key not in members:
@@ -169,7 +169,7 @@ def _step(reading: Reading, handler: Declared, members: Mapping[str, Entry], key
         handler.steps[step] = function
 
 
-def _schedule(reading: Reading, value: Node, what: str) -> Schedule | None:
+def _schedule(reading: ScriptReading, value: Node, what: str) -> Schedule | None:
     label = f"The schedule of {what}"
     node = reading.expect(value, "an object", label, f"Write `{_SCHEDULE}`.")
     if node is None:
@@ -186,7 +186,7 @@ def _schedule(reading: Reading, value: Node, what: str) -> Schedule | None:
 
 
 def _checked(
-    reading: Reading, members: Mapping[str, Entry], texts: Mapping[str, str | None],
+    reading: ScriptReading, members: Mapping[str, ObjectMember], texts: Mapping[str, str | None],
 ) -> Schedule | None:
     interval, cron, tz = texts.get("interval"), texts.get("cron"), texts.get("tz")
     if tz is not None:
@@ -206,7 +206,7 @@ def _checked(
         return None
 
 
-def _check_zone(reading: Reading, at: Node, tz: str, *, used: bool) -> None:
+def _check_zone(reading: ScriptReading, at: Node, tz: str, *, used: bool) -> None:
     if not used:
         reading.add("time-zone-unused", at, "A time zone means nothing with an interval.", "Remove `tz`.")
     try:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .reading import Reading
 from .scope import Binding, bound_names
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments, walk
 
 _HOPS_MAX = 8  # how many names one thing may have
@@ -26,7 +26,7 @@ _WRITES = frozenset({"assignment_expression", "augmented_assignment_expression"}
 _REACHED = FUNCTIONS | {"class_declaration", "class", "object"}
 
 
-def check_imports(reading: Reading) -> None:
+def check_imports(reading: ScriptReading) -> None:
     """Report `import`, `import()` and `require()`."""
     for node in walk(reading.root):
         function = node.get("function") if node.kind == "call_expression" else None
@@ -38,7 +38,7 @@ def check_imports(reading: Reading) -> None:
                         "Remove it, and call a connector through `ctx` or write the code here.")
 
 
-def check_shared_state(reading: Reading, handlers: Iterable[Node]) -> None:
+def check_shared_state(reading: ScriptReading, handlers: Iterable[Node]) -> None:
     """Report changes to module-level variables in the handlers and in what they call."""
     for piece in _reachable(reading, handlers):
         for node in walk(piece):
@@ -50,7 +50,7 @@ def check_shared_state(reading: Reading, handlers: Iterable[Node]) -> None:
                     "Return it as state, or hand it over in `data` or in an event.")
 
 
-def _reachable(reading: Reading, handlers: Iterable[Node]) -> list[Node]:
+def _reachable(reading: ScriptReading, handlers: Iterable[Node]) -> list[Node]:
     """The handlers, and the module-level functions, classes and objects that they mention."""
     found = list(dict.fromkeys(handlers))
     seen = set(found)
@@ -65,7 +65,7 @@ def _reachable(reading: Reading, handlers: Iterable[Node]) -> list[Node]:
     return found
 
 
-def _changed(reading: Reading, node: Node) -> list[Node]:
+def _changed(reading: ScriptReading, node: Node) -> list[Node]:
     """The expressions that `node` changes."""
     target: Node | None = None
     is_loop = node.kind == "for_in_statement" and not {"const", "let", "var"} & set(node.tokens)
@@ -89,7 +89,7 @@ def _targets(pattern: Node) -> list[Node]:
     return [*bound_names(pattern), *members]
 
 
-def _changed_by_call(reading: Reading, call: Node) -> Node | None:
+def _changed_by_call(reading: ScriptReading, call: Node) -> Node | None:
     function = call.get("function")
     if function is None or function.kind not in ("member_expression", "subscript_expression"):
         return None
@@ -101,7 +101,7 @@ def _changed_by_call(reading: Reading, call: Node) -> Node | None:
     return target if target is not None and name is not None and _method_changes(reading, target, name) else None
 
 
-def _method_changes(reading: Reading, target: Node, method: str) -> bool:
+def _method_changes(reading: ScriptReading, target: Node, method: str) -> bool:
     if method not in _ARRAY and method not in _COLLECTION:
         return False
     held = _held(reading, target)
@@ -114,7 +114,7 @@ def _method_changes(reading: Reading, target: Node, method: str) -> bool:
     return held.kind == "subscript_expression" and method in ("push", "unshift", "splice")
 
 
-def _held(reading: Reading, node: Node) -> Node:
+def _held(reading: ScriptReading, node: Node) -> Node:
     """What an expression holds: a variable that can be assigned to, what it was declared with."""
     held = reading.literals.resolve(node)
     for _ in range(_HOPS_MAX):
@@ -126,7 +126,7 @@ def _held(reading: Reading, node: Node) -> Node:
     return held
 
 
-def _value(reading: Reading, binding: Binding) -> Node | None:
+def _value(reading: ScriptReading, binding: Binding) -> Node | None:
     """What a variable was declared with; of `const { list } = all` the member."""
     pattern = binding.node.parent
     declarator = pattern.parent if pattern is not None else None
@@ -148,7 +148,7 @@ def _is_list(node: Node) -> bool:
     return method is not None and method.text in _OF_LISTS and target is not None and target.kind == "array"
 
 
-def _module_variable(reading: Reading, target: Node) -> str | None:
+def _module_variable(reading: ScriptReading, target: Node) -> str | None:
     """The module-level variable that `target` is, or is a part of, perhaps by another name."""
     depth = 0
     for _ in range(_HOPS_MAX):

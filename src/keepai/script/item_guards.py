@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 
-from .calls import Followed
-from .reading import Reading
+from .calls import FollowedStep
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of, walk
 
 _CONDITIONS = frozenset({
@@ -19,7 +19,7 @@ _CONDITIONS = frozenset({
 
 
 def earliest_guards(
-    reading: Reading, routines: Iterable[Followed], callbacks: Collection[Node],
+    reading: ScriptReading, routines: Iterable[FollowedStep], callbacks: Collection[Node],
 ) -> dict[Node, int]:
     """Callback → where it first asks whether its item is done; it is absent if it never does."""
     reads = [node for node in walk(reading.root) if _is_read(node)]
@@ -64,7 +64,7 @@ def _functions_around(node: Node) -> Iterator[Node]:
         function = enclosing_function(function)
 
 
-def _guards(reading: Reading, read: Node, callbacks: Collection[Node]) -> list[Node]:
+def _guards(reading: ScriptReading, read: Node, callbacks: Collection[Node]) -> list[Node]:
     """The places where what was read decides something: its own, or those of the variable that holds it."""
     name = _variable(read)
     if name is None:
@@ -115,7 +115,7 @@ def _is_logged(given: Node) -> bool:
         function.text.startswith("console.") or (key is not None and key.text == "log"))
 
 
-def _handed_over(reading: Reading, item: Node) -> list[Node]:
+def _handed_over(reading: ScriptReading, item: Node) -> list[Node]:
     """Where `ctx.item` is an argument, so that another function may ask."""
     name: Node | None = item
     if item.parent is not None and item.parent.kind == "variable_declarator":

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from ..model.operations import Step, Surface
 from .call_rules import makes_mutation
-from .calls import Call, Followed
+from .calls import CallSite, FollowedStep
 from .item_guards import earliest_guards, runs_when_done
-from .reading import Reading
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of
 
 _HOPS_MAX = 8  # how deep helpers may call helpers that mutate
@@ -30,7 +30,7 @@ _WRAP = f"await ctx.withItem(id, title, async (ctx) => {{ {_GUARD} … }})"
 _ONE_BY_ONE = "Write `for (const each of list) { await ctx.withItem(…); }`."
 
 
-def check_items(reading: Reading, every: Sequence[Followed], surface: Surface | None) -> None:
+def check_items(reading: ScriptReading, every: Sequence[FollowedStep], surface: Surface | None) -> None:
     """Report what is wrong with the items of all routines, and every other use of `ctx.item`."""
     routines = [followed for followed in every if followed.step is Step.ROUTINE]
     callbacks = {function for followed in routines for function in _callbacks(reading, followed)}
@@ -44,11 +44,11 @@ def check_items(reading: Reading, every: Sequence[Followed], surface: Surface | 
         _check_mutations(reading, followed, mutations, callbacks, guards)
 
 
-def _items(followed: Followed) -> list[Call]:
+def _items(followed: FollowedStep) -> list[CallSite]:
     return [call for call in followed.calls if call.name == "withItem"]
 
 
-def _callbacks(reading: Reading, followed: Followed) -> Iterable[Node]:
+def _callbacks(reading: ScriptReading, followed: FollowedStep) -> Iterable[Node]:
     for call in _items(followed):
         if len(call.args) > 2:
             function = reading.literals.resolve(call.args[2])
@@ -56,7 +56,7 @@ def _callbacks(reading: Reading, followed: Followed) -> Iterable[Node]:
                 yield function
 
 
-def _check_mentions(reading: Reading, followed: Followed, callbacks: Collection[Node]) -> None:
+def _check_mentions(reading: ScriptReading, followed: FollowedStep, callbacks: Collection[Node]) -> None:
     """Report `ctx.item` where `ctx` has no such member."""
     for node, may_be_item in followed.items.items():
         if may_be_item:
@@ -72,7 +72,7 @@ def _check_mentions(reading: Reading, followed: Followed, callbacks: Collection[
         reading.add("item-outside", node, message, fix)
 
 
-def _check_item(reading: Reading, call: Call, callbacks: Collection[Node]) -> None:
+def _check_item(reading: ScriptReading, call: CallSite, callbacks: Collection[Node]) -> None:
     _check_arguments(reading, call)
     if enclosing_one_of(call.node, callbacks) is not None:
         reading.add("nested-item", call.node, "This item begins inside of another one, which stops the run.",
@@ -83,7 +83,7 @@ def _check_item(reading: Reading, call: Call, callbacks: Collection[Node]) -> No
                     f"{how}; an item that begins before the one before it has ended stops the run.", _ONE_BY_ONE)
 
 
-def _check_arguments(reading: Reading, call: Call) -> None:
+def _check_arguments(reading: ScriptReading, call: CallSite) -> None:
     given, literals = call.args[:3], reading.literals
     if any(node.kind == "spread_element" for node in given):
         return
@@ -101,7 +101,7 @@ def _check_arguments(reading: Reading, call: Call) -> None:
                     f"Write `{_WRAP}`.")
 
 
-def _begins_early(reading: Reading, call: Node) -> str | None:
+def _begins_early(reading: ScriptReading, call: Node) -> str | None:
     """Why another item may begin before this one has ended; None if it is waited for, or in doubt."""
     node, parent = call, call.parent
     while parent is not None and _is_same_promise(node, parent):
@@ -160,7 +160,7 @@ def _method(callee: Node | None) -> str | None:
 
 
 def _check_mutations(
-    reading: Reading, followed: Followed, mutations: Iterable[Call], callbacks: Collection[Node],
+    reading: ScriptReading, followed: FollowedStep, mutations: Iterable[CallSite], callbacks: Collection[Node],
     guards: dict[Node, int],
 ) -> None:
     outside = _Outside(reading, followed.function, callbacks)
@@ -191,7 +191,7 @@ def _is_guarded(mutation: Node, callback: Node, guards: dict[Node, int]) -> bool
 class _Outside:
     """Which places of a routine are certainly outside of its items."""
 
-    def __init__(self, reading: Reading, handler: Node, callbacks: Collection[Node]) -> None:
+    def __init__(self, reading: ScriptReading, handler: Node, callbacks: Collection[Node]) -> None:
         self._reading = reading
         self._handler = handler
         self._callbacks = callbacks

@@ -31,7 +31,7 @@ TYPES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ObjectMember:
     """One member of an object literal; without `key` it is something that cannot be read."""
 
     key: str | None
@@ -92,9 +92,9 @@ class Literals:
             found.extend([child] if inner is None else self.elements(inner, hops - 5))
         return found
 
-    def entries(self, node: Node, hops: int = _HOPS_MAX) -> list[Entry]:
+    def entries(self, node: Node, hops: int = _HOPS_MAX) -> list[ObjectMember]:
         """The members of a resolved object, spreads of constant objects included."""
-        found: list[Entry] = []
+        found: list[ObjectMember] = []
         for child in node.children:
             if child.kind == "spread_element" and child.children:
                 found.extend(self._spread(child, hops))
@@ -147,11 +147,11 @@ class Literals:
         whole = "".join(parts)[:_TEXT_MAX]
         return whole.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
-    def _spread(self, node: Node, hops: int) -> list[Entry]:
+    def _spread(self, node: Node, hops: int) -> list[ObjectMember]:
         inner = self._inside(node, "object", hops)
         if inner is None:
-            return [Entry(None, node, node, True)]
-        return [Entry(e.key, e.at, e.value, True) for e in self.entries(inner, hops - 5)]
+            return [ObjectMember(None, node, node, True)]
+        return [ObjectMember(e.key, e.at, e.value, True) for e in self.entries(inner, hops - 5)]
 
     def _inside(self, spread: Node, kind: str, hops: int) -> Node | None:
         """The literal that a spread spreads, if it is of that kind and there is fuel to read it."""
@@ -161,14 +161,14 @@ class Literals:
         self._fuel -= len(inner.children) + 1
         return inner
 
-    def _entry(self, node: Node) -> Entry:
+    def _entry(self, node: Node) -> ObjectMember:
         if node.kind == "shorthand_property_identifier":
-            return Entry(node.text, node, node)
+            return ObjectMember(node.text, node, node)
         key = node.get("name" if node.kind == "method_definition" else "key")
         value = node if node.kind == "method_definition" else node.get("value")
         if key is None or value is None:
-            return Entry(None, node, node)
-        return Entry(self._key(key), key, value)
+            return ObjectMember(None, node, node)
+        return ObjectMember(self._key(key), key, value)
 
     def _key(self, key: Node) -> str | None:
         if key.kind == "computed_property_name":

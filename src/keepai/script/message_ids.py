@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..model.operations import Step
-from .calls import Call
-from .reading import Reading
+from .calls import CallSite
+from .script_reading import ScriptReading
 from .topic_rules import literal_topics
 from .tree import Node
 
@@ -22,7 +22,7 @@ _JOINED = frozenset({"template_string", "binary_expression"})
 
 
 @dataclass(frozen=True)
-class Place:
+class PublishPlace:
     """A topic as one step of a handler publishes to it."""
 
     handler: str
@@ -31,32 +31,32 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Named:
+class EventName:
     """How one call names its event."""
 
     text: str  # as it is written
     form: str | None  # what is compared; None: it cannot be read
 
 
-MessageIds = Mapping[Place, tuple[Named, ...]]
+MessageIds = Mapping[PublishPlace, tuple[EventName, ...]]
 
 #: A call that leaves the name to the host.
-_BY_HOST = Named("no messageId", "")
+_BY_HOST = EventName("no messageId", "")
 
 
-def message_ids(reading: Reading, calls: Iterable[Call]) -> MessageIds:
+def message_ids(reading: ScriptReading, calls: Iterable[CallSite]) -> MessageIds:
     """Every way in which each topic's events are named."""
-    found: dict[Place, dict[Named, None]] = {}
+    found: dict[PublishPlace, dict[EventName, None]] = {}
     for call in calls:
         if call.name != "publish" or len(call.args) < 2:
             continue
         named = _named(reading, call.args[1])
         for topic, _ in literal_topics(reading, call.args[0]):
-            found.setdefault(Place(call.handler.name, call.step, topic), {})[named] = None
+            found.setdefault(PublishPlace(call.handler.name, call.step, topic), {})[named] = None
     return {place: tuple(names) for place, names in found.items()}
 
 
-def renamed(before: MessageIds, after: MessageIds) -> tuple[Place, Named, tuple[Named, ...]] | None:
+def renamed(before: MessageIds, after: MessageIds) -> tuple[PublishPlace, EventName, tuple[EventName, ...]] | None:
     """The first place that is still published to, but where a name that could be read is not given any more."""
     for place, names in before.items():
         now = after.get(place, ())
@@ -67,20 +67,20 @@ def renamed(before: MessageIds, after: MessageIds) -> tuple[Place, Named, tuple[
     return None
 
 
-def _named(reading: Reading, event: Node) -> Named:
+def _named(reading: ScriptReading, event: Node) -> EventName:
     resolved = reading.literals.resolve(event)
     if resolved.kind != "object":
-        return Named(_squeezed(event.text), None)
+        return EventName(_squeezed(event.text), None)
     entries = reading.literals.entries(resolved)
     given = [entry for entry in entries if entry.key == "messageId"]
     if not given:
         hidden = any(entry.key is None for entry in entries)
-        return Named(_squeezed(event.text), None) if hidden else _BY_HOST
+        return EventName(_squeezed(event.text), None) if hidden else _BY_HOST
     value = reading.literals.resolve(given[-1].value)
-    return Named(" ".join(value.text.split()), _form(reading, value))
+    return EventName(" ".join(value.text.split()), _form(reading, value))
 
 
-def _form(reading: Reading, node: Node) -> str | None:
+def _form(reading: ScriptReading, node: Node) -> str | None:
     constant = reading.literals.text(node)
     if constant is not None:
         return f'"{constant}"'

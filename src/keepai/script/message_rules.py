@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ..model.operations import SYSTEM_INPUTS, Step, Surface
-from .calls import Call
+from .calls import CallSite
 from .declaration import Declaration
 from .findings import listed, quote, suggest
-from .literals import Entry
+from .literals import ObjectMember
 from .manifest import HandlerKind
-from .reading import Reading
+from .script_reading import ScriptReading
 from .topic_rules import literal_topics
 from .tree import Node
 
@@ -24,7 +24,7 @@ _REGISTER = ('const inputId = ctx.registerInput({ source: "gmail", type: "email"
              'ctx.publish(topic, { messageId: e.id, inputId, payload: … });')
 
 
-def check_message(reading: Reading, call: Call, surface: Surface | None) -> None:
+def check_message(reading: ScriptReading, call: CallSite, surface: Surface | None) -> None:
     """Report what is wrong with the event or input that a call hands over."""
     if call.name == "publish" and call.step in (Step.PRODUCER, Step.NEXT) and len(call.args) >= 2:
         _check_event(reading, call, call.args[1])
@@ -33,8 +33,8 @@ def check_message(reading: Reading, call: Call, surface: Surface | None) -> None
 
 
 def fields_of(
-    reading: Reading, node: Node, what: str, known: Collection[str], refused: Collection[str] = (),
-) -> tuple[dict[str, Entry], bool] | None:
+    reading: ScriptReading, node: Node, what: str, known: Collection[str], refused: Collection[str] = (),
+) -> tuple[dict[str, ObjectMember], bool] | None:
     """The fields of an object literal, and whether these are all; None if it is no literal.
 
     Of those in `refused` the caller says what is wrong with them."""
@@ -52,7 +52,7 @@ def fields_of(
     return found, all(entry.key is not None for entry in entries)
 
 
-def _check_event(reading: Reading, call: Call, node: Node) -> None:
+def _check_event(reading: ScriptReading, call: CallSite, node: Node) -> None:
     read = fields_of(reading, node, "An event", EVENT_FIELDS)
     if read is None:
         return
@@ -74,7 +74,7 @@ def _check_event(reading: Reading, call: Call, node: Node) -> None:
                     "Remove `title`.")
 
 
-def _input_missing(reading: Reading, node: Node, fields: Mapping[str, Entry]) -> None:
+def _input_missing(reading: ScriptReading, node: Node, fields: Mapping[str, ObjectMember]) -> None:
     if "title" in fields:
         reading.add("input-by-title", fields["title"].at,
                     "A `title` without an `inputId` is the older dialect; it registers an input.",
@@ -84,7 +84,7 @@ def _input_missing(reading: Reading, node: Node, fields: Mapping[str, Entry]) ->
                     f"Write `{_REGISTER}`")
 
 
-def _check_input(reading: Reading, node: Node, surface: Surface | None) -> None:
+def _check_input(reading: ScriptReading, node: Node, surface: Surface | None) -> None:
     read = fields_of(reading, node, "An input", INPUT_FIELDS)
     if read is None:
         return
@@ -98,7 +98,7 @@ def _check_input(reading: Reading, node: Node, surface: Surface | None) -> None:
 
 
 def _check_source(
-    reading: Reading, fields: Mapping[str, Entry], sources: Mapping[str, tuple[str, ...]],
+    reading: ScriptReading, fields: Mapping[str, ObjectMember], sources: Mapping[str, tuple[str, ...]],
 ) -> None:
     source = reading.literals.text(fields["source"].value)
     if source is None:
@@ -114,7 +114,7 @@ def _check_source(
                     suggest(kind, sources[source], f"Its types are {listed(sources[source])}."))
 
 
-def check_dialect_of_handlers(reading: Reading, declaration: Declaration, calls: Collection[Call]) -> None:
+def check_dialect_of_handlers(reading: ScriptReading, declaration: Declaration, calls: Collection[CallSite]) -> None:
     """Warn of handlers in the older dialect, and show each as it would be written now."""
     published: dict[str, dict[str, None]] = {}
     for call in calls:

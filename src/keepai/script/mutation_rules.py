@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .calls import Followed
-from .findings import Report
+from .calls import FollowedStep
+from .findings import FindingReport
 from .flow import ONE_PER_RUN, Flow
 from .tree import FUNCTIONS, Node, enclosing_function
 
@@ -22,11 +22,11 @@ _PASSED_ON = frozenset({"await_expression", "parenthesized_expression", "array"}
 _COMBINED = frozenset({"Promise.all", "Promise.allSettled", "Promise.race", "Promise.any"})
 
 
-def check_mutations(followed: Followed, mutations: Sequence[Node], report: Report) -> None:
+def check_mutations(followed: FollowedStep, mutations: Sequence[Node], report: FindingReport) -> None:
     """Report what stands after or around the mutations of one step."""
     known = set(mutations)
     for _ in range(_ROUNDS_MAX):
-        scratch = Report()
+        scratch = FindingReport()
         ending = {function for function in _functions(known) if Flow(function, known, scratch).ends}
         calls = {call for call, helper in followed.helpers if helper in ending}
         if calls <= known:
@@ -44,7 +44,7 @@ def _functions(calls: Iterable[Node]) -> list[Node]:
     return sorted((f for f in found if f is not None), key=lambda f: f.start)
 
 
-def _check_use(call: Node, report: Report) -> None:
+def _check_use(call: Node, report: FindingReport) -> None:
     """Report a mutation whose result is used."""
     node = call
     parent = node.parent
@@ -73,7 +73,7 @@ def _passes_on(node: Node, parent: Node) -> bool:
     return parent.kind in _PASSED_ON
 
 
-def _check_callback(call: Node, report: Report) -> None:
+def _check_callback(call: Node, report: FindingReport) -> None:
     """Report a mutation in a function that is called for each of several elements."""
     function = enclosing_function(call)
     given = function.parent if function is not None else None

@@ -14,10 +14,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ..model.operations import Kind, Surface
-from .calls import Call
+from .calls import CallSite
 from .findings import listed, quote, suggest
-from .literals import Entry
-from .reading import Reading
+from .literals import ObjectMember
+from .script_reading import ScriptReading
 from .tree import Node
 
 Schema = Mapping[str, Any]
@@ -54,7 +54,7 @@ class _Value:
 class ParamRules:
     """Compares the params of one script's calls."""
 
-    def __init__(self, reading: Reading, surface: Surface | None) -> None:
+    def __init__(self, reading: ScriptReading, surface: Surface | None) -> None:
         self._reading = reading
         self._surface = surface
         self._fuel = _FUEL
@@ -62,7 +62,7 @@ class ParamRules:
         self._root: Schema = {}
         self._more = False
 
-    def check(self, call: Call) -> None:
+    def check(self, call: CallSite) -> None:
         """Report what the operation will refuse in the params of a call."""
         params = self._surface.params.get(call.name) if self._surface is not None else None
         given = call.args[0] if call.args else None
@@ -159,7 +159,7 @@ class ParamRules:
                                   suggest(key, known, f"Its params are {listed(known)}."))
         self._missing(value.node, fields, schema, value.path)
 
-    def _is_refused(self, schema: Schema, entry: Entry) -> bool:
+    def _is_refused(self, schema: Schema, entry: ObjectMember) -> bool:
         """Whether a member that the schema does not name is one too many."""
         value = self._value(entry.value, "")
         dropped = value is not None and value.type == "undefined"
@@ -206,11 +206,11 @@ class _Fields:
     """The members of an object literal in order; what stands before an unreadable one may be overridden by it."""
 
     def __init__(self) -> None:
-        self.found: dict[str, Entry] = {}
+        self.found: dict[str, ObjectMember] = {}
         self.complete = True
         self._last: set[str] = set()
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: ObjectMember) -> None:
         if entry.key is None:
             self.complete = False
             self._last.clear()

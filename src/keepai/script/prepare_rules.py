@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..model.operations import Step
 from .declaration import Declared
-from .literals import Entry
+from .literals import ObjectMember
 from .message_rules import fields_of
-from .reading import Reading
+from .script_reading import ScriptReading
 from .topic_rules import literal_topics
 from .tree import Node, walk
 
@@ -16,7 +16,7 @@ _RESULT = "return { reservations: [{ topic, ids }], data: { … }, ui: { title: 
 _NOTHING = "return { reservations: [], data: {} };"
 
 
-def check_prepare(reading: Reading, handler: Declared, *, has_mutation: bool) -> None:
+def check_prepare(reading: ScriptReading, handler: Declared, *, has_mutation: bool) -> None:
     """Report what is wrong with the results that a consumer's `prepare` returns."""
     function = handler.steps.get(Step.PREPARE)
     if function is None:
@@ -52,7 +52,7 @@ def _alternatives(node: Node) -> list[Node]:
     return found
 
 
-def _check_result(reading: Reading, handler: Declared, node: Node, has_mutation: bool) -> None:
+def _check_result(reading: ScriptReading, handler: Declared, node: Node, has_mutation: bool) -> None:
     read = fields_of(reading, node, "A PrepareResult", RESULT_FIELDS, refused=("events",))
     if read is None:
         resolved = reading.literals.resolve(node)
@@ -77,7 +77,7 @@ def _check_result(reading: Reading, handler: Declared, node: Node, has_mutation:
                         "Add `ui: { title: `Add row for ${…}` }`.")
 
 
-def _check_reservations(reading: Reading, handler: Declared, entry: Entry) -> None:
+def _check_reservations(reading: ScriptReading, handler: Declared, entry: ObjectMember) -> None:
     array = reading.literals.resolve(entry.value)
     if array.kind != "array" or handler.subscribe is None:
         return
@@ -91,12 +91,12 @@ def _check_reservations(reading: Reading, handler: Declared, entry: Entry) -> No
                             "Reserve events of subscribed topics only.")
 
 
-def _is_empty(reading: Reading, node: Node) -> bool:
+def _is_empty(reading: ScriptReading, node: Node) -> bool:
     resolved = reading.literals.resolve(node)
     return resolved.kind == "array" and not resolved.children
 
 
-def _has_title(reading: Reading, entry: Entry | None) -> bool:
+def _has_title(reading: ScriptReading, entry: ObjectMember | None) -> bool:
     if entry is None:
         return False
     resolved = reading.literals.resolve(entry.value)

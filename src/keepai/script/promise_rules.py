@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable
 
 from ..model.operations import Step, Surface
 from .call_rules import makes_mutation
-from .calls import Followed
-from .reading import Reading
+from .calls import FollowedStep
 from .scope import Binding
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments, enclosing_function, walk
 
 _HOPS_MAX = 8  # how many variables a promise is followed through
@@ -29,7 +29,9 @@ _LITERALS = frozenset({"pair", "object", "array", "parenthesized_expression"})
 _AWAIT = "Write `await` before the call."
 
 
-def check_promises(reading: Reading, every: Iterable[Followed], surface: Surface | None, *, mutate_reads: bool) -> None:
+def check_promises(
+    reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
+) -> None:
     """Report promises that are used as what they promise, and async work that is not waited for."""
     followed = list(every)
     calls = {call.node: call for each in followed for call in each.calls if call.path[:1] != ("log",)}
@@ -47,7 +49,7 @@ def check_promises(reading: Reading, every: Iterable[Followed], surface: Surface
 
 class _Promises:
     def __init__(
-        self, reading: Reading, calls: Collection[Node], steps: Collection[Node], told: Collection[Node],
+        self, reading: ScriptReading, calls: Collection[Node], steps: Collection[Node], told: Collection[Node],
     ) -> None:
         self._reading = reading
         self._calls = calls

@@ -13,10 +13,10 @@ from ..model.operations import Step
 from .calls import follow
 from .check import read_script
 from .declaration import Declared, find_workflow, read_workflow
-from .findings import Report
+from .findings import FindingReport
 from .handlers import read_handlers
-from .reading import Reading
 from .scope import bound_names
+from .script_reading import ScriptReading
 from .tree import Node, parameters
 
 _OUTCOME_AT = 2  #: in the parameters of `next`: ctx, prepared, mutationResult
@@ -29,7 +29,7 @@ _UNREAD = frozenset({"expression_statement", "unary_expression", "binary_express
 @lru_cache(maxsize=64)
 def result_reads(source: str, handler: str, operation: str) -> tuple[str, ...]:
     """Each line in which a handler reads the result of its mutation, or of this one, as "line 7: …"."""
-    reading = read_script(source, Report())
+    reading = read_script(source, FindingReport())
     workflow = find_workflow(reading) if reading is not None else None
     if reading is None or workflow is None:
         return ()
@@ -41,7 +41,7 @@ def result_reads(source: str, handler: str, operation: str) -> tuple[str, ...]:
     return tuple(f"line {line}: {text[line - 1].strip()}" for line in lines)
 
 
-def _of_handler(reading: Reading, handler: Declared, operation: str) -> Iterator[Node]:
+def _of_handler(reading: ScriptReading, handler: Declared, operation: str) -> Iterator[Node]:
     for step, function in handler.steps.items():
         if step is Step.NEXT:
             for pattern in parameters(function)[_OUTCOME_AT:][:1]:
@@ -52,7 +52,7 @@ def _of_handler(reading: Reading, handler: Declared, operation: str) -> Iterator
                     yield from _of_value(reading, call.node)
 
 
-def _of_outcome(reading: Reading, pattern: Node) -> Iterator[Node]:
+def _of_outcome(reading: ScriptReading, pattern: Node) -> Iterator[Node]:
     """Reads of `.result` of what a pattern stands for: a name of the whole outcome, or its parts."""
     for name, pattern_ in _members(pattern):
         if name == "result":
@@ -65,7 +65,7 @@ def _of_outcome(reading: Reading, pattern: Node) -> Iterator[Node]:
         yield from _of_mention(reading, mention)
 
 
-def _of_mention(reading: Reading, mention: Node) -> Iterator[Node]:
+def _of_mention(reading: ScriptReading, mention: Node) -> Iterator[Node]:
     """What one mention of the whole outcome reads of it."""
     parent = mention.parent
     assert parent is not None
@@ -81,7 +81,7 @@ def _of_mention(reading: Reading, mention: Node) -> Iterator[Node]:
         yield mention
 
 
-def _of_value(reading: Reading, node: Node) -> Iterator[Node]:
+def _of_value(reading: ScriptReading, node: Node) -> Iterator[Node]:
     """Where a result that stands here is read: in the names that it is given, or in place."""
     while node.parent is not None and node.parent.kind in _WRAPPED:
         node = node.parent
@@ -94,7 +94,7 @@ def _of_value(reading: Reading, node: Node) -> Iterator[Node]:
         yield node
 
 
-def _of_names(reading: Reading, pattern: Node) -> Iterator[Node]:
+def _of_names(reading: ScriptReading, pattern: Node) -> Iterator[Node]:
     for name in bound_names(pattern):
         binding = reading.scopes.binding(name)
         yield from binding.references if binding is not None else ()

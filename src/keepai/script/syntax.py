@@ -10,7 +10,7 @@ import re
 from bisect import bisect
 from typing import TYPE_CHECKING
 
-from .findings import At, Report, quote
+from .findings import At, FindingReport, quote
 from .tree import Node, enclosing_function, place, raw_nodes, walk
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _FOREIGN = {
 }
 
 
-def check_syntax(tree: tree_sitter.Tree, source: bytes, report: Report) -> None:
+def check_syntax(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -> None:
     """Report what the parser could not read."""
     if not tree.root_node.has_error:
         return
@@ -48,7 +48,7 @@ def check_syntax(tree: tree_sitter.Tree, source: bytes, report: Report) -> None:
                 _unexpected(node, source, report)
 
 
-def check_dialect(root: Node, report: Report) -> None:
+def check_dialect(root: Node, report: FindingReport) -> None:
     """Report what the parser takes for JavaScript and the sandbox does not."""
     for node in walk(root):
         if node.kind in _FOREIGN:
@@ -58,14 +58,14 @@ def check_dialect(root: Node, report: Report) -> None:
             _check_await(node, report)
 
 
-def _check_await(node: Node, report: Report) -> None:
+def _check_await(node: Node, report: FindingReport) -> None:
     function = enclosing_function(node)
     if function is not None and "async" not in function.tokens:
         report.add("await-outside-async", node, "`await` stands in a function that is not async.",
                    "Write `async` before that function.")
 
 
-def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: Report) -> bool:
+def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -> bool:
     """Report the first bracket that does not fit, or the innermost one that stays open."""
     open_brackets: list[tuple[str, tree_sitter.Node]] = []
     for cursor, _ in raw_nodes(tree):
@@ -93,7 +93,7 @@ def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: Report) -> bool:
     return bool(open_brackets)
 
 
-def _unexpected(node: tree_sitter.Node, source: bytes, report: Report) -> None:
+def _unexpected(node: tree_sitter.Node, source: bytes, report: FindingReport) -> None:
     if node.is_missing:
         report.add("syntax", _at(node, source), f"`{node.type}` is missing here.", f"Write `{node.type}`.")
         return

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .calls import Call
+from .calls import CallSite
 from .declaration import Declaration, Declared, Topics
 from .findings import listed, quote, suggest
-from .graph import find_cycles
-from .reading import Reading
+from .script_reading import ScriptReading
+from .topic_graph import find_cycles
 from .tree import Node
 
 
-def check_topics(reading: Reading, declaration: Declaration) -> None:
+def check_topics(reading: ScriptReading, declaration: Declaration) -> None:
     """Report what the declarations of the handlers say wrong about topics."""
     for handler in declaration.handlers:
         for topics in (handler.subscribe, handler.publishes):
@@ -24,7 +24,7 @@ def check_topics(reading: Reading, declaration: Declaration) -> None:
     _one_each(reading, "two-subscribers", "subscribes to", ((h, h.subscribe) for h in handlers))
 
 
-def undeclared(reading: Reading, topics: Topics | None, name: str, node: Node) -> bool:
+def undeclared(reading: ScriptReading, topics: Topics | None, name: str, node: Node) -> bool:
     """Whether a topic is not declared, with a finding if so."""
     if topics is None or name in topics:
         return False
@@ -33,7 +33,7 @@ def undeclared(reading: Reading, topics: Topics | None, name: str, node: Node) -
     return True
 
 
-def literal_topics(reading: Reading, argument: Node) -> list[tuple[str, Node]]:
+def literal_topics(reading: ScriptReading, argument: Node) -> list[tuple[str, Node]]:
     """The topics named by an argument, as far as they can be read."""
     resolved = reading.literals.resolve(argument)
     if resolved.kind == "array":
@@ -42,7 +42,7 @@ def literal_topics(reading: Reading, argument: Node) -> list[tuple[str, Node]]:
     return [] if text is None else [(text, argument)]
 
 
-def _one_each(reading: Reading, code: str, verb: str, uses: Iterable[tuple[Declared, Topics | None]]) -> None:
+def _one_each(reading: ScriptReading, code: str, verb: str, uses: Iterable[tuple[Declared, Topics | None]]) -> None:
     first: dict[str, Declared] = {}
     for handler, topics in uses:
         for name, node in (topics or {}).items():
@@ -52,7 +52,7 @@ def _one_each(reading: Reading, code: str, verb: str, uses: Iterable[tuple[Decla
                             "Give each of the two a topic of its own.")
 
 
-def check_cycles(reading: Reading, declaration: Declaration, calls: Iterable[Call]) -> None:
+def check_cycles(reading: ScriptReading, declaration: Declaration, calls: Iterable[CallSite]) -> None:
     """Report circles of topics. A handler that does not say what it publishes is judged by its calls."""
     called: dict[str, dict[str, Node]] = {}
     for call in calls:

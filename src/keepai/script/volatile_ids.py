@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ..model.operations import Kind, Step, Surface
-from .calls import Call, Followed
+from .calls import CallSite, FollowedStep
 from .prepare_rules import returned
-from .reading import Reading
 from .scope import Binding
+from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments
 
 _HOPS_MAX = 12  # how many variables and functions lie between a source and the id
@@ -37,7 +37,7 @@ _KEEPS = frozenset({
 _FIX = "Make it from the id of the outside object. For one thing a day, the day will do: `toISOString().slice(0, 10)`."
 
 
-def check_volatile_ids(reading: Reading, every: Iterable[Followed], surface: Surface | None) -> None:
+def check_volatile_ids(reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None) -> None:
     """Warn of time and chance in the ids of items, inputs and events, in subkeys and in identity params."""
     calls = [call for followed in every for call in followed.calls]
     sources = _Sources(reading, {call.node for call in calls})
@@ -50,7 +50,7 @@ def check_volatile_ids(reading: Reading, every: Iterable[Followed], surface: Sur
                             "may be done twice.", _FIX)
 
 
-def _ids(reading: Reading, call: Call, surface: Surface | None) -> Iterator[tuple[str, Node]]:
+def _ids(reading: ScriptReading, call: CallSite, surface: Surface | None) -> Iterator[tuple[str, Node]]:
     """Every value that a call is told to know something by, in words."""
     if call.name == "withItem" and call.step is Step.ROUTINE and call.args:
         yield "The id of the item", call.args[0]
@@ -69,7 +69,7 @@ def _ids(reading: Reading, call: Call, surface: Surface | None) -> Iterator[tupl
         yield from _members(reading, call.args[0], {"subkey": "The `subkey`"})
 
 
-def _members(reading: Reading, node: Node, wanted: dict[str, str]) -> Iterator[tuple[str, Node]]:
+def _members(reading: ScriptReading, node: Node, wanted: dict[str, str]) -> Iterator[tuple[str, Node]]:
     resolved = reading.literals.resolve(node)
     if resolved.kind == "object":
         for entry in reading.literals.entries(resolved):
@@ -80,7 +80,7 @@ def _members(reading: Reading, node: Node, wanted: dict[str, str]) -> Iterator[t
 class _Sources:
     """Finds what a value is made from."""
 
-    def __init__(self, reading: Reading, calls: set[Node]) -> None:
+    def __init__(self, reading: ScriptReading, calls: set[Node]) -> None:
         self._reading = reading
         self._calls = calls
         self._known: dict[Node, str | None] = {}

@@ -13,7 +13,7 @@ from typing import Any
 from ..app import Keep
 from ..connectors.base import Connector
 from ..engine.deploy import Grants
-from ..model import points
+from ..model import crash_points
 from ..model.codec import Json
 from ..model.errors import ConfigError, KeepError
 from ..model.operations import Kind
@@ -92,14 +92,14 @@ class _Life:
         try:
             deployed = await keep.deploy(self._source, grants=self._grants(keep))
             await keep.run_now(deployed.workflow_id)  # a case is about what its handlers do, not when
-            points.listen(self._scripted.reach)
+            crash_points.listen(self._scripted.reach)
             for _ in range(ROUNDS_MAX):
                 keep = await self._until_idle(keep)
                 if not await self._pass_time(keep):
                     break
             return await self._judged(keep, deployed.workflow_id)
         finally:
-            points.listen(None)
+            crash_points.listen(None)
             await keep.close()
             loop.set_exception_handler(told)
 

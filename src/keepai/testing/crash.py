@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn
 
-from ..model import points
+from ..model import crash_points
 
 VARIABLE = "KEEP_CRASH_AT"  #: `name` or `name:nth`
 
@@ -32,13 +32,13 @@ class CrashAt:
         self.reached: list[str] = []
 
     def __enter__(self) -> CrashAt:
-        points.listen(self._at)
+        crash_points.listen(self._at)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None,
     ) -> None:
-        points.listen(None)
+        crash_points.listen(None)
 
     def _at(self, name: str) -> None:
         if not self.crashed:
@@ -50,7 +50,7 @@ class CrashAt:
 
 def kill_self_at(name: str, nth: int = 1) -> None:
     """From now on the nth arrival at the point `name` kills this process with SIGKILL."""
-    points.listen(_killer(name, nth))
+    crash_points.listen(_killer(name, nth))
 
 
 def install_from_env() -> None:

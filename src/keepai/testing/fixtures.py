@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
-from ..connectors.shapes import Misfit, Shape
+from ..connectors.type_checks import Misfit, Shape
 from ..model.codec import Json
 from ..model.errors import BadValue, ConfigError
 from ..script.duration import BadDuration, parse_duration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..connectors.base import Call, Verdict, mutation
 from ..connectors.kit.blocking import in_thread
-from ..connectors.kit.spreadsheet import AppendRow, Written
+from ..connectors.kit.spreadsheet import AppendRow, WrittenRow
 from ..connectors.local.sheets import LocalSheets
 from ..model.errors import OutcomeUnknown
 
@@ -20,7 +20,7 @@ class ForgetfulSheets(LocalSheets):
         self._losing = True
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
-    async def append_row(self, params: AppendRow, call: Call) -> Written:  # type: ignore[override]
+    async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:  # type: ignore[override]
         """Add a row at the end."""
         written = await in_thread(lambda: self._append(params, call))
         if self._losing:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
-from ..connectors.shapes import Misfit
+from ..connectors.type_checks import Misfit
 from ..model.codec import Json
 from ..model.errors import (
     BadValue,

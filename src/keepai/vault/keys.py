@@ -27,7 +27,7 @@ NOWHERE = (
 
 
 @dataclass(frozen=True)
-class Places:
+class KeyPlaces:
     """Where this process may look for a key, or put a new one."""
 
     key_file: Path | None = None
@@ -35,7 +35,7 @@ class Places:
     ask: Callable[[str, bool], str] | None = None  # asks a person for the passphrase, unseen; a new one twice
 
 
-def home_for(places: Places, wanted: Home | None = None) -> Home:
+def home_for(places: KeyPlaces, wanted: Home | None = None) -> Home:
     """Where a new key shall stand; a `VaultClosed` says what to do if nowhere."""
     if wanted is not None:
         return wanted
@@ -50,7 +50,7 @@ def home_for(places: Places, wanted: Home | None = None) -> Home:
     raise VaultClosed(NOWHERE)
 
 
-def make(home: Home, vault: str, places: Places) -> tuple[dict[str, Any], bytes]:
+def make(home: Home, vault: str, places: KeyPlaces) -> tuple[dict[str, Any], bytes]:
     """A new master key in its place, and the entry by which it is found again."""
     name = new_name()
     if home == "passphrase":
@@ -65,7 +65,7 @@ def make(home: Home, vault: str, places: Places) -> tuple[dict[str, Any], bytes]
     return {"id": name, "home": home}, key
 
 
-def find(entry: Mapping[str, Any], vault: str, places: Places) -> bytes:
+def find(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> bytes:
     """The master key that a vault's entry names; raises `VaultClosed`, or `Unsealable` for an entry that is none."""
     home, name = entry.get("home"), str(entry.get("id"))
     if home == "passphrase":
@@ -89,7 +89,7 @@ def find(entry: Mapping[str, Any], vault: str, places: Places) -> bytes:
     return key
 
 
-def forget(entry: Mapping[str, Any], vault: str, places: Places) -> None:
+def forget(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> None:
     """Take a key away that opens nothing any more."""
     if entry.get("home") == "file" and places.key_file is not None and places.key_file.exists():
         with file.locked(places.key_file):
@@ -99,7 +99,7 @@ def forget(entry: Mapping[str, Any], vault: str, places: Places) -> None:
         _use_keyring("delete_password", f"{vault}.{entry.get('id')}")
 
 
-def _passphrase(places: Places, question: str, *, new: bool = False) -> str:
+def _passphrase(places: KeyPlaces, question: str, *, new: bool = False) -> str:
     given = places.passphrase or (places.ask(question, new) if places.ask else "")
     if not given:
         raise VaultClosed(
@@ -112,7 +112,7 @@ def _passphrase(places: Places, question: str, *, new: bool = False) -> str:
 # -- the key file: one line for each key, `id key` ---------------------------------------------------
 
 
-def _key_file(places: Places) -> Path:
+def _key_file(places: KeyPlaces) -> Path:
     if places.key_file is None:
         raise VaultClosed(
             "The key of the secrets is in a file, and nobody said in which. Name it with key_file in [keep] of "

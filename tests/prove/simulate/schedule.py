@@ -31,7 +31,7 @@ from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model import clock as clocks
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.model.errors import LedgerUnusable, Refused
 from keepai.script.manifest import Manifest
 from keepai.testing import Crashed
@@ -374,12 +374,12 @@ def patched(world: World) -> Iterator[None]:
         (host, "WATCH_S", 1e9),
         *world.memory.patches(),
     ]
-    points.listen(world.at_point)
+    crash_points.listen(world.at_point)
     try:
         with replaced(patches):
             yield
     finally:
-        points.listen(None)
+        crash_points.listen(None)
 
 
 _check = deploy.check

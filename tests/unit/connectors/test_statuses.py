@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from keepai import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
-from keepai.connectors.egress import Answer
+from keepai.connectors.egress import Response
 from keepai.connectors.google import google_errors as google
 from keepai.connectors.http import statuses
 from keepai.model.errors import ConnectorError
@@ -24,7 +24,7 @@ GOOGLE: dict[int, type[ConnectorError]] = {
 
 def meaning(method: str, status: int) -> type[ConnectorError] | None:
     try:
-        statuses.check_applied(method, "example.com", Answer(status, {}, b""))
+        statuses.check_applied(method, "example.com", Response(status, {}, b""))
     except ConnectorError as error:
         return type(error)
     return None
@@ -48,7 +48,7 @@ def test_a_status_that_proves_nothing_is_unknown(status: int) -> None:
 def test_of_google_too_a_reason_makes_no_proof_of_what_is_left_out(reason: str | None) -> None:
     body = b"{}" if reason is None else b'{"error": {"errors": [{"reason": "%s"}]}}' % reason.encode()
     for status in range(300, 600):
-        found = type(google.problem("Gmail", Answer(status, {"content-type": "application/json"}, body)))
+        found = type(google.problem("Gmail", Response(status, {"content-type": "application/json"}, body)))
         assert (found is OutcomeUnknown) == (status not in GOOGLE), status
         if reason is None:
             assert found is GOOGLE.get(status, OutcomeUnknown), status

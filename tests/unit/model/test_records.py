@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from keepai.model import points, records
+from keepai.model import crash_points, records
 from keepai.model.records import Error, Gap, Run
 from keepai.model.states import Phase, Reason, Status
 
@@ -54,11 +54,11 @@ def test_inner_records_are_shown_whole() -> None:
 
 def test_points_are_told_to_whoever_listens_and_to_nobody_else() -> None:
     heard: list[str] = []
-    points.reach("unheard")
-    points.listen(heard.append)
+    crash_points.reach("unheard")
+    crash_points.listen(heard.append)
     try:
-        points.reach("one")
+        crash_points.reach("one")
     finally:
-        points.listen(None)
-    points.reach("unheard")
+        crash_points.listen(None)
+    crash_points.reach("unheard")
     assert heard == ["one"]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from keepai.script.check import Checked, check
 from keepai.script.findings import CODES
-from keepai.script.graph import as_mermaid, graph
+from keepai.script.topic_graph import as_mermaid, graph
 from tests.unit.script.samples import CLEAN, EXAMPLES, SURFACE, example
 
 WHOLE = [*(example(path.name) for path in sorted(EXAMPLES.glob("*.js"))), CLEAN]

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from keepai.script.check import check
-from keepai.script.graph import Edge, Vertex, as_mermaid, find_cycles, graph
 from keepai.script.manifest import Handler, HandlerKind, Manifest
+from keepai.script.topic_graph import Edge, Vertex, as_mermaid, find_cycles, graph
 from tests.unit.script.samples import SURFACE, example
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from keepai.model.operations import Surface
 from keepai.script.check import check
-from keepai.script.graph import Vertex, as_mermaid, graph
 from keepai.script.manifest import Handler, HandlerKind, Manifest, Schedule, from_text
+from keepai.script.topic_graph import Vertex, as_mermaid, graph
 from tests.unit.script.samples import CLEAN, EXAMPLES, SURFACE, example
 
 

@@ -10,9 +10,9 @@ left; from then on everything but a whole answer is `OutcomeUnknown`. Statuses a
 names a path, a query, a header or a credential.
 """
 
-from .client import Answer, Client
+from .client import Client, Response
 from .dns import reachable
 from .networks import Network, forbidden
 from .url_rules import Rules
 
-__all__ = ["Answer", "Client", "Network", "Rules", "forbidden", "reachable"]
+__all__ = ["Client", "Network", "Response", "Rules", "forbidden", "reachable"]

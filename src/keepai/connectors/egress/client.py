@@ -38,7 +38,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A whole answer; header names are in small letters."""
 
     status: int
@@ -81,7 +81,7 @@ class Client:
     async def get(
         self, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
         credentials: Mapping[str, str] = _NO_HEADERS,
-    ) -> Answer:
+    ) -> Response:
         """Read. Redirects are followed, each checked anew; `credentials` never leave the first origin."""
         home, here = origin_of(self.rules.check(url)), url
         for _ in range(self.rules.redirects_max + 1):
@@ -96,7 +96,7 @@ class Client:
     async def send(
         self, method: str, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
         credentials: Mapping[str, str] = _NO_HEADERS, json: object = None, content: bytes | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Make one request with a side effect; redirects are answers like others."""
         body, kind = content, {}
         if body is None and json is not None:
@@ -106,13 +106,13 @@ class Client:
 
     async def _once(
         self, method: str, url: URL, call: Call, headers: Mapping[str, str], content: bytes | None,
-    ) -> Answer:
+    ) -> Response:
         import httpcore2
 
-        from .connection import Wire, reason
+        from .checked_connection import CheckedConnection, reason
 
         seconds = min(self.rules.seconds_max, call.remaining_s)
-        wire = Wire(self.rules, self._resolve, seconds)
+        wire = CheckedConnection(self.rules, self._resolve, seconds)
         if seconds <= 0:
             raise Transient(f"The call's time was over before anything was sent to {host_of(url)}.")
         try:
@@ -127,12 +127,12 @@ class Client:
         except (httpcore2.NetworkError, httpcore2.ProtocolError, OSError) as error:
             raise wire.trouble(f"{host_of(url)}: {reason(error)}", error) from None
 
-    async def _answer(self, url: URL, response: httpcore2.Response) -> Answer:
+    async def _answer(self, url: URL, response: httpcore2.Response) -> Response:
         headers = _headers(response.headers)
         coding = headers.get("content-encoding", "identity").strip().lower()
         assert isinstance(response.stream, AsyncIterable)
         content = await _limited(response.stream, coding, self.rules.bytes_max, f"The answer of {host_of(url)}")
-        return Answer(response.status, headers, content, str(url))
+        return Response(response.status, headers, content, str(url))
 
 
 _JSON = {"Content-Type": "application/json"}

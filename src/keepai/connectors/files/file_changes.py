@@ -13,28 +13,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...model import points
+from ...model import crash_points
 from ...model.codec import Json
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from ..kit.blocking import check_deadline
 from ..kit.disk import nothing_happened, told, write_all
 from ..values import Call, Verdict
 from . import paths
-from .journal import Journal, Plan, draft_name
+from .journal import ChangePlan, Journal, draft_name
 
 FILE_MAX = 64 << 20
 CHANGED = "{path} is there, but has been changed since, by Keep or by somebody else. Look at it."
 
 
 @dataclass
-class Progress:
+class ChangeProgress:
     """How far a change has come: once it is planned, no error says that nothing happened."""
 
     planned: bool = False
 
 
 @contextmanager
-def honest(progress: Progress) -> Iterator[None]:
+def translated_disk_errors(progress: ChangeProgress) -> Iterator[None]:
     """Around a whole change: an error of the disk is definite before the plan, and says nothing after it."""
     try:
         yield
@@ -46,13 +46,13 @@ def honest(progress: Progress) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Work:
+class FolderChange:
     """One change of one folder, while its journal is locked."""
 
     root: Path
     journal: Journal
     call: Call
-    progress: Progress = field(default_factory=Progress)
+    progress: ChangeProgress = field(default_factory=ChangeProgress)
 
     # -- changes -----------------------------------------------------------------------------------
 
@@ -62,7 +62,8 @@ class Work:
             before = paths.contents(folder, name, FILE_MAX)
             _check(path, before, absent=absent, hash=hash)
             draft = self._draft(folder, data, before[0].mode if before else 0o666)
-            plan = Plan("put", path, draft.inode, len(data), paths.digest(data), draft_name(self.call.idempotency_key))
+            draft_path = draft_name(self.call.idempotency_key)
+            plan = ChangePlan("put", path, draft.inode, len(data), paths.digest(data), draft_path)
             self._begin(plan)
             self._put(folder, name, alone=absent)
         return self._done(plan)
@@ -77,7 +78,7 @@ class Work:
             file, old = before
             if len(old) + len(data) > FILE_MAX:
                 raise PreconditionFailed(f"{path} would be larger than {FILE_MAX >> 20} MiB. Begin a new one.")
-            plan = Plan("append", path, file.inode, len(old) + len(data), paths.digest(old + data),
+            plan = ChangePlan("append", path, file.inode, len(old) + len(data), paths.digest(old + data),
                         prefix_size=len(old), prefix_hash=paths.digest(old))
             self._begin(plan)
             self._grow(folder, name, plan, data)
@@ -94,14 +95,14 @@ class Work:
             if os.fstat(source).st_dev != os.fstat(folder).st_dev:
                 raise PreconditionFailed(f"{old_path} and {path} are on different disks.")
             file, data = before
-            plan = Plan("move", path, file.inode, len(data), paths.digest(data), old_path)
+            plan = ChangePlan("move", path, file.inode, len(data), paths.digest(data), old_path)
             self._begin(plan)
             self._link(old_name, name, source, folder)
-            points.reach("files.visible")
+            crash_points.reach("files.visible")
             os.fsync(folder)
             os.unlink(old_name, dir_fd=source)
             os.fsync(source)
-            points.reach("files.synced")
+            crash_points.reach("files.synced")
         return self._done(plan)
 
     # -- looking afterwards ------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class Work:
             self._settle(plan, verdict)
         return verdict
 
-    def _settle(self, plan: Plan, verdict: Verdict) -> None:
+    def _settle(self, plan: ChangePlan, verdict: Verdict) -> None:
         """Put the verdict on disk, and only then clear away what it was made from."""
         with self._place(plan.path) as (folder, _):
             if verdict.status == "applied":
@@ -129,14 +130,14 @@ class Work:
             if plan.operation == "put":
                 self._discard(folder, plan.old_path)
 
-    def _judged(self, plan: Plan, addition: bytes) -> Verdict:
+    def _judged(self, plan: ChangePlan, addition: bytes) -> Verdict:
         judge = {"put": self._judge_put, "append": self._judge_append, "move": self._judge_move}[plan.operation]
         try:
             return judge(plan, addition)
         except (FileNotFoundError, PreconditionFailed) as error:
             return Verdict.unknown(f"{CHANGED.format(path=plan.path)} ({error})")
 
-    def _judge_put(self, plan: Plan, addition: bytes) -> Verdict:
+    def _judge_put(self, plan: ChangePlan, addition: bytes) -> Verdict:
         with self._place(plan.path) as (folder, name):
             draft = paths.seen(folder, plan.old_path)
             there = paths.contents(folder, name, FILE_MAX, names_max=2)
@@ -148,7 +149,7 @@ class Work:
                 return Verdict.applied(_result(plan))
         return Verdict.unknown(CHANGED.format(path=plan.path))
 
-    def _judge_append(self, plan: Plan, addition: bytes) -> Verdict:
+    def _judge_append(self, plan: ChangePlan, addition: bytes) -> Verdict:
         with self._place(plan.path) as (folder, name):
             there = paths.contents(folder, name, FILE_MAX + (1 << 20))
             if there is None or paths.digest(there[1][: plan.prefix_size]) != plan.prefix_hash:
@@ -162,7 +163,7 @@ class Work:
                 _cut(folder, name, plan.prefix_size)
             return Verdict.failed()
 
-    def _judge_move(self, plan: Plan, addition: bytes) -> Verdict:
+    def _judge_move(self, plan: ChangePlan, addition: bytes) -> Verdict:
         with self._place(plan.old_path) as (source, old_name):
             old = paths.seen(source, old_name)
             with self._place(plan.path, make=True) as (folder, name):
@@ -188,7 +189,7 @@ class Work:
         """The bytes on disk, under a hidden name."""
         name = draft_name(self.call.idempotency_key)
         self._discard(folder, name)  # of a process that died before it had a plan
-        points.reach("files.before_write")
+        crash_points.reach("files.before_write")
         descriptor = paths.create(folder, name, mode)
         try:
             write_all(descriptor, data)
@@ -198,16 +199,16 @@ class Work:
             raise
         finally:
             os.close(descriptor)
-        points.reach("files.drafted")
+        crash_points.reach("files.drafted")
         made = paths.seen(folder, name)
         assert made is not None
         return made
 
-    def _begin(self, plan: Plan) -> None:
+    def _begin(self, plan: ChangePlan) -> None:
         check_deadline(self.call)
         self.journal.begin(self.call.idempotency_key, plan)
         self.progress.planned = True
-        points.reach("files.planned")
+        crash_points.reach("files.planned")
 
     def _put(self, folder: int, name: str, *, alone: bool) -> None:
         """Let the draft have its name; `alone`: only if nothing has it."""
@@ -216,10 +217,10 @@ class Work:
             self._link(draft, name, folder, folder)
         else:
             os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-        points.reach("files.visible")
+        crash_points.reach("files.visible")
         self._discard(folder, draft)
         os.fsync(folder)
-        points.reach("files.synced")
+        crash_points.reach("files.synced")
 
     def _link(self, old: str, new: str, source: int, folder: int) -> None:
         try:
@@ -231,7 +232,7 @@ class Work:
             kind = PreconditionFailed if isinstance(error, FileExistsError) else PermissionDenied
             raise kind(f"{new} could not be given its name, and nothing was changed: {error.strerror}.") from None
 
-    def _grow(self, folder: int, name: str, plan: Plan, data: bytes) -> None:
+    def _grow(self, folder: int, name: str, plan: ChangePlan, data: bytes) -> None:
         descriptor = paths.append_to(folder, name)
         try:
             now = os.fstat(descriptor)
@@ -239,16 +240,16 @@ class Work:
                 self.journal.drop(self.call.idempotency_key)
                 raise Transient(f"{plan.path} was changed by somebody else at the same moment; nothing was written.")
             write_all(descriptor, data)
-            points.reach("files.visible")
+            crash_points.reach("files.visible")
             os.fsync(descriptor)
-            points.reach("files.synced")
+            crash_points.reach("files.synced")
         finally:
             os.close(descriptor)
 
-    def _done(self, plan: Plan) -> Json:
+    def _done(self, plan: ChangePlan) -> Json:
         """Everything is there; without its receipt it can still be recognised by its plan."""
         self.journal.end(self.call.idempotency_key, _result(plan))
-        points.reach("files.receipted")
+        crash_points.reach("files.receipted")
         return _result(plan)
 
     def _discard(self, folder: int, name: str) -> None:
@@ -256,7 +257,7 @@ class Work:
             os.unlink(name, dir_fd=folder)
 
 
-def known(work: Work, addition: bytes) -> Json:
+def earlier_result(work: FolderChange, addition: bytes) -> Json:
     """The result of the same change, if it was made before; None if it was not, and may be made now."""
     verdict = work.found(addition)
     if verdict.status == "unknown":
@@ -273,7 +274,7 @@ def _check(path: str, before: tuple[paths.File, bytes] | None, *, absent: bool, 
         raise PreconditionFailed(f"{path} is {'not as expected' if before else 'not there'}: ifHash is {hash[:80]}.")
 
 
-def _result(plan: Plan) -> Json:
+def _result(plan: ChangePlan) -> Json:
     return {"path": plan.path, "size": plan.size, "hash": plan.hash}
 
 

@@ -22,10 +22,10 @@ from ...model.visible import described
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import nothing_happened
-from ..kit.paging import checked_limit
+from ..kit.page_limits import checked_limit
 from ..kit.params import FilePath
 from . import paths
-from .file_changes import Progress, Work, honest, known
+from .file_changes import ChangeProgress, FolderChange, earlier_result, translated_disk_errors
 from .journal import Busy, journal
 
 LIMIT_DEFAULT = 1_000
@@ -36,7 +36,7 @@ FOR_EVER_S = 10 * 365 * 86_400.0
 Encoding = Literal["text", "base64"]
 
 
-class List(TypedDict):
+class ListFiles(TypedDict):
     """Which folder; without one, the whole folder's first level."""
 
     folder: NotRequired[str | None]
@@ -44,7 +44,7 @@ class List(TypedDict):
     after: NotRequired[str | None]  # a `lastCursor`
 
 
-class Listed(TypedDict):
+class FileEntry(TypedDict):
     """A file or a folder."""
 
     path: str
@@ -53,14 +53,14 @@ class Listed(TypedDict):
     modified: str
 
 
-class Read(TypedDict):
+class ReadFile(TypedDict):
     """Which file, and how its bytes are wanted."""
 
     path: FilePath
     encoding: NotRequired[Encoding | None]
 
 
-class Whole(TypedDict):
+class FileContent(TypedDict):
     """A file with all that it holds."""
 
     path: str
@@ -70,7 +70,7 @@ class Whole(TypedDict):
     hash: str
 
 
-class Write(TypedDict):
+class WriteFile(TypedDict):
     """What a file shall hold; `ifAbsent` and `ifHash` say what must be true before."""
 
     path: FilePath
@@ -80,7 +80,7 @@ class Write(TypedDict):
     ifHash: NotRequired[str | None]
 
 
-class Append(TypedDict):
+class AppendFile(TypedDict):
     """What is added to the end of a file."""
 
     path: FilePath
@@ -89,10 +89,10 @@ class Append(TypedDict):
     ifHash: NotRequired[str | None]
 
 
-Move = TypedDict("Move", {"from": FilePath, "to": FilePath, "ifHash": NotRequired[str | None]})
+MoveFile = TypedDict("MoveFile", {"from": FilePath, "to": FilePath, "ifHash": NotRequired[str | None]})
 
 
-class Changed(TypedDict):
+class ChangedFile(TypedDict):
     """The file as it is after the change."""
 
     path: str
@@ -126,7 +126,7 @@ class Files(Connector):
         await in_thread(look)
 
     @read
-    async def list(self, params: List, call: Call) -> Page[Listed]:
+    async def list(self, params: ListFiles, call: Call) -> Page[FileEntry]:
         """Files and folders by name, without links and devices; `more` says whether some follow.
 
         `unreadable` counts names that are no text.
@@ -134,24 +134,24 @@ class Files(Connector):
         return await in_thread(lambda: self._list(params))
 
     @read(by_id=True)
-    async def read(self, params: Read, call: Call) -> Whole | None:
+    async def read(self, params: ReadFile, call: Call) -> FileContent | None:
         """One file, or null if it is not there."""
         return await in_thread(lambda: self._read(params))
 
     @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
-    async def write(self, params: Write, call: Call) -> Changed:
+    async def write(self, params: WriteFile, call: Call) -> ChangedFile:
         """Give a file its content, whole or not at all; folders on the way are made."""
         data, absent, hash = _bytes(params), bool(params.get("ifAbsent")), params.get("ifHash")
         return await self._once(
             params["path"], call, b"", lambda work: work.write(params["path"], data, absent=absent, hash=hash))
 
     @write.reconcile
-    async def find_written(self, params: Write, call: Call) -> Verdict:
+    async def find_written(self, params: WriteFile, call: Call) -> Verdict:
         """Ask the journal and the folder."""
         return await self._found(call, b"")
 
     @write.preview
-    def say_write(self, params: Write) -> str:
+    def say_write(self, params: WriteFile) -> str:
         """The whole content."""
         conditions = ", only if it is not there" if params.get("ifAbsent") else ""
         conditions += f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
@@ -163,7 +163,7 @@ class Files(Connector):
         return _compared(old, new)
 
     @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
-    async def append(self, params: Append, call: Call) -> Changed:
+    async def append(self, params: AppendFile, call: Call) -> ChangedFile:
         """Add to the end of a file; one that is not there is made."""
         data, hash = _bytes(params), params.get("ifHash")
         if not data:
@@ -172,12 +172,12 @@ class Files(Connector):
             params["path"], call, data, lambda work: work.append(params["path"], data, hash=hash))
 
     @append.reconcile
-    async def find_appended(self, params: Append, call: Call) -> Verdict:
+    async def find_appended(self, params: AppendFile, call: Call) -> Verdict:
         """Ask the journal and the folder."""
         return await self._found(call, _bytes(params))
 
     @append.preview
-    def say_append(self, params: Append) -> str:
+    def say_append(self, params: AppendFile) -> str:
         """The whole addition."""
         condition = f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
         return f"Append {_sized(params)} to {params['path']}{condition}:\n{params['content']}"
@@ -188,7 +188,7 @@ class Files(Connector):
         return _compared(old, new)
 
     @mutation(identity=("from", "to"), target="to", settle=0, key_window=FOR_EVER_S)
-    async def move(self, params: Move, call: Call) -> Changed:
+    async def move(self, params: MoveFile, call: Call) -> ChangedFile:
         """Give a file another name, which must be free."""
         paths.parts_of(params["from"])
         return await self._once(
@@ -196,50 +196,52 @@ class Files(Connector):
             lambda work: work.move(params["from"], params["to"], hash=params.get("ifHash")))
 
     @move.reconcile
-    async def find_moved(self, params: Move, call: Call) -> Verdict:
+    async def find_moved(self, params: MoveFile, call: Call) -> Verdict:
         """Ask the journal and the folder."""
         return await self._found(call, b"")
 
     @move.preview
-    def say_move(self, params: Move) -> str:
+    def say_move(self, params: MoveFile) -> str:
         """From where to where."""
         return described("Move a file", cast("dict[str, Json]", dict(params)))
 
     # -- parts -------------------------------------------------------------------------------------
 
-    async def _once(self, path: str, call: Call, addition: bytes, change: Callable[[Work], Json]) -> Changed:
+    async def _once(
+        self, path: str, call: Call, addition: bytes, change: Callable[[FolderChange], Json],
+    ) -> ChangedFile:
         """Make a change, unless the journal knows that it was made."""
         paths.parts_of(path)
 
         def make() -> Json:
-            progress = Progress()
-            with honest(progress), journal(self.path) as locked:
-                work = Work(self.path, locked, call, progress)
-                earlier = known(work, addition)
+            progress = ChangeProgress()
+            with translated_disk_errors(progress), journal(self.path) as locked:
+                work = FolderChange(self.path, locked, call, progress)
+                earlier = earlier_result(work, addition)
                 if earlier is not None:
                     return earlier
                 check_deadline(call)
                 return change(work)
-        return cast(Changed, await in_thread(make))
+        return cast(ChangedFile, await in_thread(make))
 
     async def _found(self, call: Call, addition: bytes) -> Verdict:
         def look() -> Verdict:
             try:
                 os.scandir(self.path).close()  # a folder that is gone says nothing
                 with journal(self.path, wait=False) as locked:
-                    return Work(self.path, locked, call).found(addition)
+                    return FolderChange(self.path, locked, call).found(addition)
             except (OSError, ConnectorError, Busy):
                 return Verdict.retry(after=1)
         return await in_thread(look)
 
-    def _list(self, params: List) -> Page[Listed]:
+    def _list(self, params: ListFiles) -> Page[FileEntry]:
         limit = checked_limit(params.get("limit") or None, LIMIT_DEFAULT, LIMIT_MAX)
         after, inside = params.get("after") or "", params.get("folder")
         parts = paths.parts_of(inside) if inside else ()
         with nothing_happened("The folder cannot be read"), paths.opened(self.path, parts) as folder:
             names = os.listdir(folder)
             sound = sorted(name for name in names if _is_text(name) and not paths.is_own(name) and name > after)
-            found: list[Listed] = []
+            found: list[FileEntry] = []
             last = after
             for name in sound:
                 if len(found) == limit:
@@ -250,7 +252,7 @@ class Files(Connector):
             found, lastCursor=last, more=bool(sound) and last != sound[-1],
             unreadable=sum(not _is_text(name) for name in names))
 
-    def _read(self, params: Read) -> Whole | None:
+    def _read(self, params: ReadFile) -> FileContent | None:
         path, encoding = params["path"], params.get("encoding") or "text"
         *above, name = paths.parts_of(path)
         with nothing_happened("The file cannot be read"):
@@ -267,7 +269,7 @@ class Files(Connector):
                 "size": len(data), "hash": paths.digest(data)}
 
 
-def _entry(folder: int, path: str, name: str) -> list[Listed]:
+def _entry(folder: int, path: str, name: str) -> list[FileEntry]:
     """What the list says of a name; nothing if it went away meanwhile, or is no file and no folder."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)

@@ -26,7 +26,7 @@ class Busy(Exception):
 
 
 @dataclass(frozen=True)
-class Plan:
+class ChangePlan:
     """A change before it happens, with what is needed to recognise it afterwards."""
 
     operation: str  # "put": a draft takes a name; "append"; "move"
@@ -50,15 +50,15 @@ class Journal:
         data = self._read(f"{_name(key)}.done")
         return stored(data) if data is not None else None
 
-    def plan(self, key: str) -> Plan | None:
+    def plan(self, key: str) -> ChangePlan | None:
         """What was about to be done; None if it was not begun."""
         data = self._read(f"{_name(key)}.plan")
         if data is None:
             return None
         fields: Any = stored(data)
-        return Plan(**fields)
+        return ChangePlan(**fields)
 
-    def begin(self, key: str, plan: Plan) -> None:
+    def begin(self, key: str, plan: ChangePlan) -> None:
         """Put a plan on disk."""
         self._write(f"{_name(key)}.plan", asdict(plan))
 

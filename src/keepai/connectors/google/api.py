@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from ...model.errors import ConfigError, OutcomeUnknown, Transient
 from ..base import Connector
-from ..egress import Answer, Client, Rules
+from ..egress import Client, Response, Rules
 from ..values import Call
 from .access import Access
 from .google_errors import problem, problem_of_read
@@ -78,14 +78,14 @@ class Google(Connector):
     async def _answer(
         self, method: str, path: str, call: Call, json: object, query: Query = _NONE,
         headers: Mapping[str, str] = MappingProxyType({}),
-    ) -> Answer:
+    ) -> Response:
         """Change something; the answer as it came, unless it is about access alone."""
         url = self._url(path, query)
         return await self._with_token(call, lambda credentials: self._client.send(
             method, url, call, json=json, headers=headers, credentials=credentials,
         ))
 
-    async def _asked(self, path: str, call: Call, query: Query) -> Answer:
+    async def _asked(self, path: str, call: Call, query: Query) -> Response:
         url = self._url(path, query)
         try:
             return await self._with_token(
@@ -94,7 +94,7 @@ class Google(Connector):
         except OutcomeUnknown as error:
             raise Transient(f"{self.title} could not be asked: {error.message}") from None
 
-    async def _with_token(self, call: Call, ask: Callable[[Mapping[str, str]], Awaitable[Answer]]) -> Answer:
+    async def _with_token(self, call: Call, ask: Callable[[Mapping[str, str]], Awaitable[Response]]) -> Response:
         token = await self._access.token(call)
         answer = await ask({"Authorization": f"Bearer {token}"})
         if answer.status != 401:
@@ -116,7 +116,7 @@ def part(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E") if text.strip(".") == "" else quote(text, safe="")
 
 
-def result(what: str, answer: Answer) -> Any:
+def result(what: str, answer: Response) -> Any:
     """What a change was answered with; an answer that makes no sense leaves its outcome unknown."""
     try:
         said = answer.json()
@@ -127,7 +127,7 @@ def result(what: str, answer: Answer) -> Any:
     return said
 
 
-def _read(what: str, answer: Answer) -> Any:
+def _read(what: str, answer: Response) -> Any:
     if not answer.ok:
         raise problem_of_read(what, answer)
     try:

@@ -14,12 +14,12 @@ from ...model.clock import Clock, SystemClock, iso, parse_iso
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected, Transient
 from ..base import Call, Page, Verdict, mutation, read
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.paging import checked_limit
+from ..kit.page_limits import checked_limit
 from ..kit.params import Addresses
 from ..kit.readable import readable
 from .api import RENEWED_AT, Google, part, result
 from .calendar_events import (
-    Event,
+    CalendarEvent,
     changed_ms,
     event_id,
     fields,
@@ -28,7 +28,7 @@ from .calendar_events import (
     updates,
     version,
 )
-from .google_cursor import Passed
+from .google_cursor import GoogleCursor
 from .google_errors import problem
 from .google_sign_in import SIGNED_IN_AT
 
@@ -41,7 +41,7 @@ SETTLE_S = 30
 KEY_WINDOW_S = 86_400
 
 
-class List(TypedDict):
+class ListEvents(TypedDict):
     """Which events: those between two moments, by their start; or after a cursor, those that changed since."""
 
     calendar: NotRequired[str | None]
@@ -52,14 +52,14 @@ class List(TypedDict):
     limit: NotRequired[int | None]
 
 
-class Get(TypedDict):
+class GetEvent(TypedDict):
     """Which event."""
 
     id: str
     calendar: NotRequired[str | None]
 
 
-class Create(TypedDict):
+class CreateEvent(TypedDict):
     """An event to create; `notify` sends invitations."""
 
     title: str
@@ -73,7 +73,7 @@ class Create(TypedDict):
     notify: NotRequired[bool | None]
 
 
-class Update(TypedDict):
+class UpdateEvent(TypedDict):
     """What to change about an event; `notify` tells those who are invited."""
 
     id: str
@@ -123,14 +123,14 @@ class Calendar(Google):
         await self._get(self._events({}), Call(), {"maxResults": 1, "fields": "updated"})
 
     @read
-    async def list_(self, params: List, call: Call) -> Page[Event]:
+    async def list_(self, params: ListEvents, call: Call) -> Page[CalendarEvent]:
         """Events from now on, by their start; or after a cursor, those that changed since, also cancelled ones.
 
         `lastCursor` is where to go on, `more` whether `limit` left some out.
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         if params.get("after"):
-            return await self._changed(params, Passed.read(str(params["after"])), limit, call)
+            return await self._changed(params, GoogleCursor.read(str(params["after"])), limit, call)
         start, end = params.get("start") or iso(self._clock.now_ms()), params.get("end")
         query = {
             "singleEvents": True, "orderBy": "startTime", "timeMin": _moment(start), "q": params.get("query"),
@@ -139,16 +139,16 @@ class Calendar(Google):
         found, at, cut = await self._list(params, query, limit, call)
         calendar = self._of(params)
         read = readable(found, lambda each: shown(each, calendar), call, "the event")
-        return Page(read, lastCursor=Passed(at).cursor, more=cut)
+        return Page(read, lastCursor=GoogleCursor(at).cursor, more=cut)
 
     @read(by_id=True)
-    async def get(self, params: Get, call: Call) -> Event | None:
+    async def get(self, params: GetEvent, call: Call) -> CalendarEvent | None:
         """One event, or null if there is none; one that was deleted is `cancelled`."""
         found = await self._find(self._event(params), call)
         return shown(found, self._of(params)) if found is not None else None
 
     @mutation(identity=("calendar", "title", "start"), target="title", settle=SETTLE_S, key_window=KEY_WINDOW_S)
-    async def create(self, params: Create, call: Call) -> Event:
+    async def create(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """Create an event."""
         body = {"id": event_id(call.idempotency_key), **fields(params)}
         answer = await self._answer("POST", self._events(params), call, body, _telling(params))
@@ -159,13 +159,13 @@ class Calendar(Google):
         return shown(result(self.title, answer), self._of(params))
 
     @create.reconcile
-    async def find_created(self, params: Create, call: Call) -> Verdict:
+    async def find_created(self, params: CreateEvent, call: Call) -> Verdict:
         """Look for the event with the id that is made from the key."""
         found = await self._created(params, call)
         return Verdict.applied(shown(found, self._of(params))) if found is not None else Verdict.failed()
 
     @mutation(identity=("calendar", "id"), target="id", settle=SETTLE_S)
-    async def update(self, params: Update, call: Call) -> Event:
+    async def update(self, params: UpdateEvent, call: Call) -> CalendarEvent:
         """Change an event."""
         change, mark = fields(params), key_digest(call.idempotency_key)
         if not change:
@@ -186,7 +186,7 @@ class Calendar(Google):
         return shown(result(self.title, answer), self._of(params))
 
     @update.reconcile
-    async def find_updated(self, params: Update, call: Call) -> Verdict:
+    async def find_updated(self, params: UpdateEvent, call: Call) -> Verdict:
         """Look for the key among the updates that the event remembers."""
         event = await self._find(self._event(params), call)
         if event is None:
@@ -198,16 +198,16 @@ class Calendar(Google):
         return Verdict.failed()
 
     @create.preview
-    def say_create(self, params: Create) -> str:
+    def say_create(self, params: CreateEvent) -> str:
         """The whole event."""
         return f"{self.name}.create in {self._of(params)} of {self.account}\n{_said(params)}"
 
     @update.preview
-    def say_update(self, params: Update) -> str:
+    def say_update(self, params: UpdateEvent) -> str:
         """Which event, and what changes."""
         return f"{self.name}.update of {params['id']} in {self._of(params)} of {self.account}\n{_said(params)}"
 
-    async def _there_already(self, params: Create, call: Call) -> Event:
+    async def _there_already(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """The event that an earlier send made."""
         try:
             found = await self._created(params, call)
@@ -217,10 +217,10 @@ class Calendar(Google):
             raise OutcomeUnknown("Google Calendar says that the event is there already, and does not show it.")
         return shown(found, self._of(params))
 
-    async def _created(self, params: Create, call: Call) -> Any | None:
+    async def _created(self, params: CreateEvent, call: Call) -> Any | None:
         return await self._find(f"{self._events(params)}/{event_id(call.idempotency_key)}", call)
 
-    async def _changed(self, params: List, passed: Passed, limit: int, call: Call) -> Page[Event]:
+    async def _changed(self, params: ListEvents, passed: GoogleCursor, limit: int, call: Call) -> Page[CalendarEvent]:
         query = {"orderBy": "updated", "updatedMin": iso(passed.from_ms), "showDeleted": True, "q": params.get("query")}
         found, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:

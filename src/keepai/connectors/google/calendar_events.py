@@ -19,7 +19,7 @@ MARK = "keepUpdates"
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-class Event(TypedDict):
+class CalendarEvent(TypedDict):
     """An event; `start` and `end` are days if it is for whole days, otherwise moments."""
 
     id: str
@@ -52,7 +52,7 @@ def remembering(marks: Sequence[str]) -> dict[str, Any]:
     return {"extendedProperties": {"private": {MARK: ",".join(marks[-UPDATES_MAX:])}}}
 
 
-def shown(event: Mapping[str, Any], calendar: str) -> Event:
+def shown(event: Mapping[str, Any], calendar: str) -> CalendarEvent:
     """An event for scripts."""
     return {
         "id": str(event["id"]), "calendar": calendar, "title": _text(event, "summary"),

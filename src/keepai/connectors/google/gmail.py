@@ -19,7 +19,7 @@ from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
 from ..kit.mail_writer import Letter, is_message_id, letter_of, previewed
 from ..kit.mailbox import GetMail, LabelledMail, OutgoingMail, SearchMail, SendMail, SentMail
-from ..kit.paging import checked_limit
+from ..kit.page_limits import checked_limit
 from ..kit.params import AddressList
 from ..kit.readable import readable
 from ..kit.texts import compare_texts
@@ -37,7 +37,7 @@ from .gmail_messages import (
     whole,
     write,
 )
-from .google_cursor import AGAIN_MS, Passed
+from .google_cursor import AGAIN_MS, GoogleCursor
 from .google_sign_in import SIGNED_IN_AT
 
 LIMIT_DEFAULT = 50
@@ -130,7 +130,7 @@ class Gmail(Google):
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         query, after = params.get("query") or "", params.get("after")
-        passed = Passed.read(after) if after else None
+        passed = GoogleCursor.read(after) if after else None
         if passed is None:
             ids, cut = await self._ids({"q": query or None}, limit, call)
         else:
@@ -264,7 +264,9 @@ class Gmail(Google):
 
     # -- reading --
 
-    async def _page(self, ids: list[str], limit: int, cut: bool, passed: Passed | None, call: Call) -> Page[FoundGmail]:
+    async def _page(
+        self, ids: list[str], limit: int, cut: bool, passed: GoogleCursor | None, call: Call,
+    ) -> Page[FoundGmail]:
         seen = passed.seen if passed else {}
         fresh = [id for id in reversed(ids) if id not in seen]
         messages = await self._several(fresh[:limit], call)
@@ -273,10 +275,10 @@ class Gmail(Google):
             key=lambda each: (each[0], each[1]["id"]),
         )
         came = {mail["id"]: ms for ms, mail in read}
-        before = passed or Passed(min(came.values(), default=0) if cut else 0)
+        before = passed or GoogleCursor(min(came.values(), default=0) if cut else 0)
         # What cannot be read counts as seen, or a page of such messages would come again and again.
         unread = {id: before.from_ms for each in messages if (id := str(each.get("id"))) not in came}
-        now = before.with_({**unread, **came}) if passed or came else Passed(self._clock.now_ms() - AGAIN_MS)
+        now = before.with_({**unread, **came}) if passed or came else GoogleCursor(self._clock.now_ms() - AGAIN_MS)
         shown = [mail for ms, mail in read if passed is None or not passed.has(mail["id"], ms)]
         return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
 

@@ -19,7 +19,7 @@ from ..kit.html_text import text_of_html
 from ..kit.mail_parser import BODY_MAX, CPU_S, HEADER_MAX, READ_MAX, sender_of
 from ..kit.mail_writer import Letter, written
 from ..kit.mailbox import FoundMail, FullMail
-from ..kit.parser_process import INSIDE_MAX, Outside
+from ..kit.parser_process import INSIDE_MAX, ParserProcess
 from ..kit.texts import clean
 
 KEY_HEADER = "X-Keep-Key"
@@ -59,7 +59,7 @@ def whole(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGmail:
     if len(data) <= INSIDE_MAX:
         text = text_of(data.encode(), kind)
     else:
-        with Outside(f"{__name__}:text_of", CPU_S) as outside:
+        with ParserProcess(f"{__name__}:text_of", CPU_S) as outside:
             said = outside.read(data[:DATA_MAX].encode(), kind)
         text = str(said[0]) if said else None
         if text is None:

@@ -17,14 +17,14 @@ SEEN_MAX = 200
 
 
 @dataclass(frozen=True)
-class Passed:
+class GoogleCursor:
     """All before `from_ms` was passed; of the rest, what is in `seen` (id → when it came)."""
 
     from_ms: int
     seen: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, cursor: str) -> Passed:
+    def read(cls, cursor: str) -> GoogleCursor:
         """A cursor, as `lastCursor` gave it."""
         try:
             said = json.loads(cursor)
@@ -41,7 +41,7 @@ class Passed:
         """Whether a message was passed."""
         return id in self.seen or came_ms < self.from_ms
 
-    def with_(self, fresh: Mapping[str, int]) -> Passed:
+    def with_(self, fresh: Mapping[str, int]) -> GoogleCursor:
         """After these, too; they were the oldest that were left."""
         every = {**self.seen, **fresh}
         newest = max(every.values(), default=self.from_ms)
@@ -50,4 +50,4 @@ class Passed:
         if len(kept) > SEEN_MAX:
             kept = kept[-SEEN_MAX:]
             start = max(start, kept[0][0])
-        return Passed(start, {id: ms for ms, id in kept})
+        return GoogleCursor(start, {id: ms for ms, id in kept})

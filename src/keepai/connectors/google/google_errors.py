@@ -23,7 +23,7 @@ from ...model.errors import (
     Rejected,
     Transient,
 )
-from ..egress import Answer
+from ..egress import Response
 
 #: Status → what it means for a request that would have changed something. It proves that nothing happened.
 REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
@@ -72,7 +72,7 @@ _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
 })
 
 
-def problem(what: str, answer: Answer) -> ConnectorError:
+def problem(what: str, answer: Response) -> ConnectorError:
     """The error that an answer means for a request that would have changed something."""
     reason = reason_of(answer)
     kind = REFUSED.get(answer.status, OutcomeUnknown)
@@ -83,7 +83,7 @@ def problem(what: str, answer: Answer) -> ConnectorError:
     return Transient(told, retry_after=answer.retry_after()) if kind is Transient else kind(told)
 
 
-def problem_of_read(what: str, answer: Answer) -> ConnectorError:
+def problem_of_read(what: str, answer: Response) -> ConnectorError:
     """The error that an answer means for a question: who can help."""
     found = problem(what, answer)
     if isinstance(found, OutcomeUnknown):
@@ -91,7 +91,7 @@ def problem_of_read(what: str, answer: Answer) -> ConnectorError:
     return found
 
 
-def reason_of(answer: Answer) -> str:
+def reason_of(answer: Response) -> str:
     """The first reason that is in the table; empty without one."""
     try:
         error = _object(_object(answer.json()).get("error"))

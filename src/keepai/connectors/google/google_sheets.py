@@ -14,9 +14,9 @@ from typing import Any, TypedDict
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
 from ..base import Call, Page, Verdict, mutation, read
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
+from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
 from .api import Google, part
-from .sheet_rows import Row, cells, marked, rows, with_id
+from .sheet_rows import SheetRow, cells, marked, rows, with_id
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
@@ -58,13 +58,13 @@ class Sheets(Google):
         await self._access.check()
 
     @read
-    async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
+    async def get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
         """Rows from the top; `total` says how many there are, `more` whether some follow these."""
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         present = await self._rows(params, call)
-        found: list[Shown] = []
+        found: list[ShownRow] = []
         size = 0
         for row in present[offset : offset + limit]:
             found.append(_shown(row))
@@ -74,13 +74,13 @@ class Sheets(Google):
         return Page(found, total=len(present), more=offset + len(found) < len(present))
 
     @read(by_id=True)
-    async def get_row(self, params: GetRow, call: Call) -> Shown | None:
+    async def get_row(self, params: GetRow, call: Call) -> ShownRow | None:
         """One row, or null if it is gone."""
         found = with_id(await self._rows(params, call), params["rowId"])
         return _shown(found[0]) if found else None
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=SETTLE_S)
-    async def append_row(self, params: AppendRow, call: Call) -> Written:
+    async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:
         """Add a row after the last one that has anything in it."""
         id = key_digest(call.idempotency_key)
         spelled = cells(params["values"])
@@ -99,7 +99,7 @@ class Sheets(Google):
         return Verdict.applied({"rowId": found[0].id, "row": found[0].number}) if found else Verdict.failed()
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=SETTLE_S)
-    async def update_row(self, params: UpdateRow, call: Call) -> Written:
+    async def update_row(self, params: UpdateRow, call: Call) -> WrittenRow:
         """Replace the values of a row; its id stays."""
         mark = key_digest(call.idempotency_key)
         sheet = await self._sheet(params, call)
@@ -137,7 +137,7 @@ class Sheets(Google):
         place = f"{_place(params)}, row {params['rowId']}"
         return f"{self.name}.updateRow as {self.account}\n{place}\n{_cells_said(params['values'])}"
 
-    async def _sheet(self, where: Where, call: Call) -> Sheet:
+    async def _sheet(self, where: SheetPlace, call: Call) -> Sheet:
         fields = "sheets.properties(sheetId,title,gridProperties.columnCount)"
         said = await self._get(_path(where), call, {"fields": fields})
         every = [each["properties"] for each in said.get("sheets") or ()]
@@ -148,15 +148,15 @@ class Sheets(Google):
         columns = int((found.get("gridProperties") or {}).get("columnCount") or 0)
         return {"sheetId": int(found.get("sheetId") or 0), "title": str(found["title"]), "columns": columns}
 
-    async def _rows(self, where: Where, call: Call) -> list[Row]:
+    async def _rows(self, where: SheetPlace, call: Call) -> list[SheetRow]:
         return await self._grid(where, await self._sheet(where, call), _ROWS, call)
 
-    async def _grid(self, where: Where, sheet: Sheet, fields: str, call: Call) -> list[Row]:
+    async def _grid(self, where: SheetPlace, sheet: Sheet, fields: str, call: Call) -> list[SheetRow]:
         place = f"{_quoted(sheet)}!A:A" if fields == _NOTES else _quoted(sheet)
         said = await self._get(_path(where), call, {"ranges": place, "fields": f"sheets.data({fields})"})
         return rows([grid for each in said.get("sheets") or () for grid in each.get("data") or ()])
 
-    async def _write(self, where: Where, sheet: Sheet, requests: list[Any], call: Call) -> list[Row]:
+    async def _write(self, where: SheetPlace, sheet: Sheet, requests: list[Any], call: Call) -> list[SheetRow]:
         """Make all changes or none, and give the marks as they stand then."""
         body = {
             "requests": requests, "includeSpreadsheetInResponse": True, "responseIncludeGridData": True,
@@ -168,7 +168,7 @@ class Sheets(Google):
         return rows([grid for each in every for grid in each.get("data") or ()])
 
 
-def _path(where: Where) -> str:
+def _path(where: SheetPlace) -> str:
     if not _ID.fullmatch(where["spreadsheetId"]):
         raise Rejected("spreadsheetId is the long part of the spreadsheet's address, between /d/ and /edit.")
     return f"spreadsheets/{part(where['spreadsheetId'])}"
@@ -186,7 +186,7 @@ def _wider(sheet: Sheet, width: int) -> list[Any]:
     return [{"appendDimension": {"sheetId": sheet["sheetId"], "dimension": "COLUMNS", "length": lacking}}]
 
 
-def _put(sheet: Sheet, row: Row, spelled: list[dict[str, Any]], fields: str) -> Any:
+def _put(sheet: Sheet, row: SheetRow, spelled: list[dict[str, Any]], fields: str) -> Any:
     place = {
         "sheetId": sheet["sheetId"], "startRowIndex": row.number - 1, "endRowIndex": row.number,
         "startColumnIndex": 0, "endColumnIndex": len(spelled),
@@ -194,7 +194,7 @@ def _put(sheet: Sheet, row: Row, spelled: list[dict[str, Any]], fields: str) -> 
     return {"updateCells": {"range": place, "rows": [{"values": spelled}], "fields": fields}}
 
 
-def _only(found: list[Row], id: str) -> Row:
+def _only(found: list[SheetRow], id: str) -> SheetRow:
     if not found:
         raise PreconditionFailed(f"There is no row {id[:60]!r} any more.")
     if len(found) > 1:
@@ -202,7 +202,7 @@ def _only(found: list[Row], id: str) -> Row:
     return found[0]
 
 
-def _written(present: list[Row], id: str) -> Written:
+def _written(present: list[SheetRow], id: str) -> WrittenRow:
     found = with_id(present, id)
     if len(found) != 1:
         raise OutcomeUnknown(
@@ -212,11 +212,11 @@ def _written(present: list[Row], id: str) -> Written:
     return {"rowId": id, "row": found[0].number}
 
 
-def _shown(row: Row) -> Shown:
+def _shown(row: SheetRow) -> ShownRow:
     return {"rowId": row.id, "row": row.number, "values": list(row.values)}
 
 
-def _place(where: Where) -> str:
+def _place(where: SheetPlace) -> str:
     return f"spreadsheet {where['spreadsheetId']}, sheet {where.get('sheet') or '(the first)'}"
 
 

@@ -25,7 +25,7 @@ CELLS_MAX = 1_024
 
 
 @dataclass(frozen=True)
-class Row:
+class SheetRow:
     """One row as it stands; `number` counts from 1."""
 
     id: str
@@ -36,7 +36,7 @@ class Row:
 
 
 
-def rows(data: Sequence[Mapping[str, Any]]) -> list[Row]:
+def rows(data: Sequence[Mapping[str, Any]]) -> list[SheetRow]:
     """The rows of `GridData` that have anything in them."""
     seen: Counter[str] = Counter()
     found = []
@@ -50,7 +50,7 @@ def rows(data: Sequence[Mapping[str, Any]]) -> list[Row]:
     return found
 
 
-def with_id(present: Iterable[Row], id: str) -> list[Row]:
+def with_id(present: Iterable[SheetRow], id: str) -> list[SheetRow]:
     """Every row that carries this id: one, unless people copied it or it is gone."""
     return [row for row in present if row.id == id]
 
@@ -71,13 +71,13 @@ def marked(id: str, updates: Sequence[str] = (), note: str = "") -> str:
     return f"{note}\n{mark}" if note else mark
 
 
-def _row(number: int, values: tuple[str, ...], note: str, seen: Counter[str]) -> Row:
+def _row(number: int, values: tuple[str, ...], note: str, seen: Counter[str]) -> SheetRow:
     mark = ROW_MARK.search(note)
     if mark is not None:
-        return Row(mark[1], number, values, updates_in(mark), note)
+        return SheetRow(mark[1], number, values, updates_in(mark), note)
     content = json.dumps(values)
     seen[content] += 1
-    return Row("p" + key_digest(f"{seen[content]}:{content}"), number, values, (), note)
+    return SheetRow("p" + key_digest(f"{seen[content]}:{content}"), number, values, (), note)
 
 
 def _trimmed(values: Iterable[str]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from ...model.codec import Json
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Transient
-from ..egress import Answer, Client
+from ..egress import Client, Response
 from ..values import Call
 
 TOKEN, REFRESH = "access_token", "refresh_token"
@@ -51,7 +51,7 @@ class Tokens:
         return found
 
 
-def _said(answer: Answer) -> Mapping[str, Json]:
+def _said(answer: Response) -> Mapping[str, Json]:
     try:
         said = answer.json()
     except (ValueError, RecursionError):
@@ -59,7 +59,7 @@ def _said(answer: Answer) -> Mapping[str, Json]:
     return said if isinstance(said, dict) else {}
 
 
-def _problem(answer: Answer, word: Json, failed: str, refused: Mapping[str, str]) -> ConnectorError:
+def _problem(answer: Response, word: Json, failed: str, refused: Mapping[str, str]) -> ConnectorError:
     if isinstance(word, str) and word in refused and answer.status in (400, 401, 403):
         return PermissionDenied(f"{failed} ({word}): {refused[word]}")
     if answer.status in (400, 401, 403):

@@ -22,7 +22,7 @@ from ...model.codec import Json
 from ...model.errors import ConfigError, OutcomeUnknown, Rejected, Transient
 from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
-from ..egress import Answer, Client, Rules
+from ..egress import Client, Response, Rules
 from ..kit.params import Url, normal_url
 from .lookup import Lookup, at, parse_lookups
 from .statuses import check_applied, is_found
@@ -36,27 +36,27 @@ _OWN = frozenset({"host", "content-length", "transfer-encoding", "connection", "
 Plain = str | int | float | bool
 
 
-class Get(TypedDict):
+class HttpGet(TypedDict):
     """What to read."""
 
     url: Url
     query: NotRequired[dict[str, Plain]]
 
 
-class List(Get):
+class HttpList(HttpGet):
     """What to read, and where in the answer the list and the address of the next part stand (`data.items`)."""
 
     items: NotRequired[str]
     next: NotRequired[str]
 
 
-class Send(Get):
+class HttpSend(HttpGet):
     """What to send."""
 
     body: NotRequired[Any]
 
 
-class Got(TypedDict):
+class HttpResult(TypedDict):
     """An answer: its body as JSON, or as text if it is none."""
 
     status: int
@@ -124,13 +124,13 @@ class Http(Connector):
             is_found(_host(prefix), answer)
 
     @read(by_id=True)
-    async def get(self, params: Get, call: Call) -> Got | None:
+    async def get(self, params: HttpGet, call: Call) -> HttpResult | None:
         """Read a URL; null if nothing is there (404, 410)."""
         answer = await self._get(_url(params), call)
         return _got(answer) if is_found(_host(params["url"]), answer) else None
 
     @read
-    async def list_(self, params: List, call: Call) -> Page[Any]:
+    async def list_(self, params: HttpList, call: Call) -> Page[Any]:
         """Read a URL whose answer has a list; `next` is the URL of the next part, or null."""
         answer = await self._get(_url(params), call)
         if not is_found(_host(params["url"]), answer):
@@ -145,69 +145,69 @@ class Http(Connector):
         return Page(found, next=_next(answer, body, params.get("next")))
 
     @mutation(identity=("url", "query"), target="url")
-    async def post(self, params: Send, call: Call) -> Got:
+    async def post(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a POST."""
         return await self._send("POST", params, call)
 
     @mutation(identity=("url", "query"), target="url")
-    async def put(self, params: Send, call: Call) -> Got:
+    async def put(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PUT."""
         return await self._send("PUT", params, call)
 
     @mutation(identity=("url", "query"), target="url")
-    async def patch(self, params: Send, call: Call) -> Got:
+    async def patch(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a PATCH."""
         return await self._send("PATCH", params, call)
 
     @mutation(identity=("url", "query"), target="url")
-    async def delete(self, params: Send, call: Call) -> Got:
+    async def delete(self, params: HttpSend, call: Call) -> HttpResult:
         """Send a DELETE."""
         return await self._send("DELETE", params, call)
 
     @post.reconcile
-    async def find_post(self, params: Send, call: Call) -> Verdict:
+    async def find_post(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
         return await self._look("POST", params, call)
 
     @put.reconcile
-    async def find_put(self, params: Send, call: Call) -> Verdict:
+    async def find_put(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
         return await self._look("PUT", params, call)
 
     @patch.reconcile
-    async def find_patch(self, params: Send, call: Call) -> Verdict:
+    async def find_patch(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
         return await self._look("PATCH", params, call)
 
     @delete.reconcile
-    async def find_delete(self, params: Send, call: Call) -> Verdict:
+    async def find_delete(self, params: HttpSend, call: Call) -> Verdict:
         """Look it up by the owner's rule."""
         return await self._look("DELETE", params, call)
 
     @post.preview
-    def say_post(self, params: Send) -> str:
+    def say_post(self, params: HttpSend) -> str:
         """The request in full."""
         return _said("POST", params)
 
     @put.preview
-    def say_put(self, params: Send) -> str:
+    def say_put(self, params: HttpSend) -> str:
         """The request in full."""
         return _said("PUT", params)
 
     @patch.preview
-    def say_patch(self, params: Send) -> str:
+    def say_patch(self, params: HttpSend) -> str:
         """The request in full."""
         return _said("PATCH", params)
 
     @delete.preview
-    def say_delete(self, params: Send) -> str:
+    def say_delete(self, params: HttpSend) -> str:
         """The request in full."""
         return _said("DELETE", params)
 
-    async def _get(self, url: str, call: Call) -> Answer:
+    async def _get(self, url: str, call: Call) -> Response:
         return await self.client.get(url, call, headers=self._headers, credentials=self._credentials())
 
-    async def _send(self, method: str, params: Send, call: Call) -> Got:
+    async def _send(self, method: str, params: HttpSend, call: Call) -> HttpResult:
         answer = await self.client.send(
             method, _url(params), call, headers={**self._headers, self._key_header: call.idempotency_key},
             credentials=self._credentials(), content=_content(params),
@@ -215,7 +215,7 @@ class Http(Connector):
         check_applied(method, _host(params["url"]), answer)
         return _got(answer)
 
-    async def _look(self, method: str, params: Send, call: Call) -> Verdict:
+    async def _look(self, method: str, params: HttpSend, call: Call) -> Verdict:
         rule = self._rule(method, params["url"])
         url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
         if rule is None or url is None:
@@ -245,7 +245,7 @@ def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     return {"Accept": "application/json", "Content-Type": "application/json", **headers}
 
 
-def _url(params: Get) -> str:
+def _url(params: HttpGet) -> str:
     """The URL with its query."""
     query = params.get("query")
     if not query:
@@ -254,17 +254,17 @@ def _url(params: Get) -> str:
     return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(spelled)}"
 
 
-def _content(params: Send) -> bytes | None:
+def _content(params: HttpSend) -> bytes | None:
     body = params.get("body")
     return json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
 
 
-def _said(method: str, params: Send) -> str:
+def _said(method: str, params: HttpSend) -> str:
     body = json.dumps(params["body"], ensure_ascii=False, indent=2) if "body" in params else ""
     return f"{method} {_url(params)}" + (f"\n{body}" if body else "")
 
 
-def _got(answer: Answer) -> Got:
+def _got(answer: Response) -> HttpResult:
     if not answer.content:
         return {"status": answer.status, "body": None}
     if not _JSON_TYPE.match(answer.headers.get("content-type", "")):
@@ -275,7 +275,7 @@ def _got(answer: Answer) -> Got:
         raise OutcomeUnknown("The answer says that it is JSON, and is none.") from None
 
 
-def _next(answer: Answer, body: Json, path: str | None) -> str | None:
+def _next(answer: Response, body: Json, path: str | None) -> str | None:
     """The URL of the next part: where the script says that it stands, or as the header `Link` has it."""
     try:
         found = at(body, path) if path else None

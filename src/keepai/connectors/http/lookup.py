@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from ...model.codec import Json
 from ...model.errors import ConfigError, Rejected
-from ..egress import Answer, Rules
+from ..egress import Response, Rules
 from ..values import Verdict
 
 _PLACE = re.compile(r"\{([A-Za-z0-9_.]+)\}")
@@ -54,7 +54,7 @@ class Lookup:
             return None
         return _PLACE.sub(lambda found: quote(str(values[found[1]]), safe=""), self.url)
 
-    def verdict(self, answer: Answer, key: str) -> Verdict:
+    def verdict(self, answer: Response, key: str) -> Verdict:
         """What an answer says about the request with this key."""
         if answer.status in self.missing:
             return Verdict.failed()

@@ -26,7 +26,7 @@ from ...model.errors import (
     Rejected,
     Transient,
 )
-from ..egress import Answer
+from ..egress import Response
 
 APPLIED = frozenset({200, 201, 202, 203, 204, 205})
 
@@ -61,7 +61,7 @@ _READ_LATER = frozenset({408, 425, 429})
 _ABSENT = frozenset({404, 410})
 
 
-def check_applied(method: str, host: str, answer: Answer) -> None:
+def check_applied(method: str, host: str, answer: Response) -> None:
     """Return if the status says that it was done; otherwise raise what is known."""
     status = answer.status
     if status in APPLIED:
@@ -75,7 +75,7 @@ def check_applied(method: str, host: str, answer: Answer) -> None:
     raise kind(f"{told}: {_HINTS[kind]}")
 
 
-def is_found(host: str, answer: Answer) -> bool:
+def is_found(host: str, answer: Response) -> bool:
     """Whether a read has something to show; an answer that is neither that nor "it is not there" is raised."""
     status = answer.status
     if status in _ABSENT:

@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass, replace
 from email import policy
 from email.errors import HeaderParseError
 from email.header import decode_header
-from email.message import Message as Raw
+from email.message import Message
 from email.parser import BytesParser
 from email.utils import parseaddr, parsedate_to_datetime
 from typing import Any, cast
 
 from ...model.clock import iso
 from .html_text import text_of_html
-from .parser_process import INSIDE_MAX, Outside
+from .parser_process import INSIDE_MAX, ParserProcess
 from .texts import clean
 
 READ_MAX = 1 << 20  #: bytes of a file that are looked at
@@ -33,7 +33,7 @@ _NOT_IN_NAMES = str.maketrans("", "", '"\\<>')
 
 
 @dataclass(frozen=True)
-class Mail:
+class ParsedMail:
     """A message as people know it."""
 
     id: str
@@ -55,18 +55,18 @@ class Mail:
         return " ".join(self.body[: SNIPPET_MAX * 4].split())[:SNIPPET_MAX]
 
 
-def reader() -> Outside:
+def reader() -> ParserProcess:
     """Where large mails are read; used in `with`."""
-    return Outside(f"{__name__}:fields", CPU_S)
+    return ParserProcess(f"{__name__}:fields", CPU_S)
 
 
-def read(data: bytes, id: str, received_ms: int, outside: Outside, skip: Callable[[str], None]) -> Mail:
+def read(data: bytes, id: str, received_ms: int, outside: ParserProcess, skip: Callable[[str], None]) -> ParsedMail:
     """The message in these bytes. Of a large one that takes too much to read, its headers alone; `skip` tells so."""
     if len(data) <= INSIDE_MAX:
         return parse(data, id, received_ms)
     said = outside.read(data[: READ_MAX + 1], id, received_ms)
     if said is not None:
-        return Mail(**cast("dict[str, Any]", said[0]))
+        return ParsedMail(**cast("dict[str, Any]", said[0]))
     skip(f"the text of the message {id[:80]} (it takes more than {outside.limits})")
     head = re.split(rb"\r?\n\r?\n", data[:INSIDE_MAX], maxsplit=1)[0]
     return replace(parse(head, id, received_ms), body="", truncated=True)
@@ -77,11 +77,11 @@ def fields(data: bytes, id: str, received_ms: int) -> dict[str, object]:
     return asdict(parse(data, id, received_ms))
 
 
-def parse(data: bytes, id: str, received_ms: int) -> Mail:
+def parse(data: bytes, id: str, received_ms: int) -> ParsedMail:
     """The message in these bytes, cut to the limits."""
     raw, text = _parsed(data[:READ_MAX])
     body = clean(text)
-    return Mail(
+    return ParsedMail(
         id=id,
         sender=sender_of(_raw_header(raw, "From")) or header(raw, "From") or "(no sender)",
         to=header(raw, "To"),
@@ -100,7 +100,7 @@ class _ShortHeaders(policy.Compat32):
         return name, value[: HEADER_MAX * 8]
 
 
-def _parsed(data: bytes) -> tuple[Raw, str]:
+def _parsed(data: bytes) -> tuple[Message, str]:
     parser = BytesParser(policy=_ShortHeaders())
     try:
         raw = parser.parsebytes(data)
@@ -109,12 +109,12 @@ def _parsed(data: bytes) -> tuple[Raw, str]:
         return parser.parsebytes(data, headersonly=True), ""
 
 
-def header(raw: Raw, name: str) -> str:
+def header(raw: Message, name: str) -> str:
     """One header as text on one line; empty when it is missing."""
     return " ".join(clean(decoded(_raw_header(raw, name))).split())[:HEADER_MAX]
 
 
-def _raw_header(raw: Raw, name: str) -> str:
+def _raw_header(raw: Message, name: str) -> str:
     return next((str(value) for key, value in raw.raw_items() if key.lower() == name.lower()), "")
 
 
@@ -165,7 +165,7 @@ def _date_ms(text: str, otherwise: int) -> int:
     return moment if 0 <= moment < 4_102_444_800_000 else otherwise  # 1970 to 2100
 
 
-def _body(raw: Raw) -> str:
+def _body(raw: Message) -> str:
     parts = [part for part in raw.walk() if not part.is_multipart()]
     texts = [part for part in parts if part.get_content_maintype() == "text" and not _attached(part)]
     for part in texts:
@@ -174,11 +174,11 @@ def _body(raw: Raw) -> str:
     return text_of_html(_content(texts[0])) if texts else ""
 
 
-def _attached(part: Raw) -> bool:
+def _attached(part: Message) -> bool:
     return str(part.get("Content-Disposition", "")).strip().lower().startswith("attachment")
 
 
-def _content(part: Raw) -> str:
+def _content(part: Message) -> str:
     payload = part.get_payload(decode=True)
     data = payload if isinstance(payload, bytes) else b""
     try:

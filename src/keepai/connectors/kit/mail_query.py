@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable
 
 from ...model.errors import Rejected
-from .mail_parser import Mail
+from .mail_parser import ParsedMail
 
 SUPPORTED = 'from:…, to:…, subject:…, newer_than:<n>m|h|d|w, older_than:…, words, "quoted words"'
 _TOKEN = re.compile(r'(?:([A-Za-z_]+):)?(?:"([^"]*)"|(\S+))')
 _SPAN = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _UNIT_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NO_WORDS = frozenset({"OR", "AND", "NOT", "from:", "to:", "subject:", "newer_than:", "older_than:"})
-Test = Callable[[Mail], bool]
+Test = Callable[[ParsedMail], bool]
 
 
 def matcher(query: str | None, now_ms: int) -> Test:

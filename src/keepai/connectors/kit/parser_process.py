@@ -29,7 +29,7 @@ _START_S = 20.0
 _READY = b"ready\n"
 
 
-class Outside:
+class ParserProcess:
     """A function, `module:name`, that is run in a process of its own; used in `with`.
 
     Its first argument is bytes, the others and what it returns are JSON.
@@ -40,7 +40,7 @@ class Outside:
         self._command = [sys.executable, "-I", "-m", __name__, function, str(cpu_s)]
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Outside:
+    def __enter__(self) -> ParserProcess:
         return self
 
     def __exit__(self, *_error: object) -> None:

@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"[+-][0-9][0-9 ().,/-]*")
 
 
 @dataclass(frozen=True)
-class Row:
+class CsvRow:
     """One record, and where its text stands in the file."""
 
     id: str
@@ -52,7 +52,7 @@ class Row:
 
 
 
-def rows(text: str, skip: Callable[[str], None] | None = None) -> list[Row]:
+def rows(text: str, skip: Callable[[str], None] | None = None) -> list[CsvRow]:
     """The records of a file, without empty lines. One that cannot be read is an error; with `skip` it is left out."""
     seen: Counter[str] = Counter()
     found, start = [], 0
@@ -63,7 +63,7 @@ def rows(text: str, skip: Callable[[str], None] | None = None) -> list[Row]:
     return found
 
 
-def joint(present: Sequence[Row], addition: str, id: str) -> str:
+def joint(present: Sequence[CsvRow], addition: str, id: str) -> str:
     """What must stand between the last row and an addition so that it is read as a row of its own.
 
     A last line without its end (people's, or a torn one) gets one; a torn cell is closed first.
@@ -113,14 +113,14 @@ def _records(text: str, skip: Callable[[str], None] | None = None) -> Iterator[t
             start += 1
 
 
-def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> Row:
+def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> CsvRow:
     shown = [clean(cell) for cell in cells]
     for at in reversed(range(len(shown))):  # the rightmost is ours: what a script gave stands left of it
         mark = ROW_MARK.fullmatch(shown[at])
         if mark is not None:
-            return Row(mark[1], tuple(shown[:at]), updates_in(mark), tuple(shown[at + 1 :]), start, source)
+            return CsvRow(mark[1], tuple(shown[:at]), updates_in(mark), tuple(shown[at + 1 :]), start, source)
     own = tuple(cell for cell in shown if cell != COLUMN)
-    return Row(_content_id(own, seen), own, (), (), start, source)
+    return CsvRow(_content_id(own, seen), own, (), (), start, source)
 
 
 def _content_id(cells: tuple[str, ...], seen: Counter[str]) -> str:

@@ -15,15 +15,15 @@ from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
-from ...model import points
+from ...model import crash_points
 from ...model.clock import Clock, SystemClock
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit import addresses, mail_parser, mail_query, mail_writer
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import may_have_happened, nothing_happened, sync_folder, write_new
 from ..kit.mailbox import FoundMail, FullMail, GetMail, SearchMail, SendMail, SentMail
-from ..kit.paging import PAGE_BYTES, checked_limit, size_of
-from ..kit.parser_process import Outside
+from ..kit.page_limits import PAGE_BYTES, checked_limit, size_of
+from ..kit.parser_process import ParserProcess
 from . import maildir
 
 LIMIT_DEFAULT = 1_000
@@ -137,9 +137,9 @@ class LocalMail(Connector):
             if name in maildir.entries(folder):
                 return {"id": name}
             draft = folder / "tmp" / f"{name}.{os.getpid()}.{os.urandom(6).hex()}"
-            points.reach("local.mail.before_write")
+            crash_points.reach("local.mail.before_write")
             write_new(draft, data)
-        points.reach("local.mail.written")
+        crash_points.reach("local.mail.written")
         try:
             check_deadline(call)
             self._publish(draft, folder / "cur" / f"{name}:2,S")
@@ -153,9 +153,9 @@ class LocalMail(Connector):
                 os.link(draft, final)
             except FileExistsError:
                 pass  # another send of the same thing was first
-            points.reach("local.mail.linked")
+            crash_points.reach("local.mail.linked")
             sync_folder(final.parent)
-        points.reach("local.mail.synced")
+        crash_points.reach("local.mail.synced")
 
     def _sent(self, key: str) -> str | None:
         """The id of the sent message with that key: by its name, or by its header if it was renamed."""
@@ -201,7 +201,7 @@ def _marker(key: str) -> str:
     return key if re.fullmatch(r"[!-~]{1,60}", key) else _unique(key)
 
 
-def _head(entry: maildir.Entry) -> bytes:
+def _head(entry: maildir.MaildirFile) -> bytes:
     try:
         with entry.path.open("rb") as file:
             return file.read(16_384).replace(b"\r\n", b"\n").partition(b"\n\n")[0]
@@ -209,7 +209,7 @@ def _head(entry: maildir.Entry) -> bytes:
         return b""
 
 
-def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> mail_parser.Mail | None:
+def _readable(entry: maildir.MaildirFile | None, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail | None:
     """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
     if entry is None:
         return None
@@ -220,19 +220,19 @@ def _readable(entry: maildir.Entry | None, outside: Outside, call: Call) -> mail
         return _read(again, outside, call) if again else None
 
 
-def _read(entry: maildir.Entry, outside: Outside, call: Call) -> mail_parser.Mail:
+def _read(entry: maildir.MaildirFile, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail:
     """The message in a file; only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
         data = file.read(mail_parser.READ_MAX + 1)
     return mail_parser.read(data, entry.id, entry.mtime_ns // 1_000_000, outside, call.skip)
 
 
-def _found(mail: mail_parser.Mail) -> FoundMail:
+def _found(mail: mail_parser.ParsedMail) -> FoundMail:
     return {
         "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
         "date": mail.date, "snippet": mail.snippet,
     }
 
 
-def _whole(mail: mail_parser.Mail) -> FullMail:
+def _whole(mail: mail_parser.ParsedMail) -> FullMail:
     return {**_found(mail), "body": mail.body, "truncated": mail.truncated}

@@ -27,7 +27,7 @@ _CURSOR = re.compile(r"0|([1-9][0-9]{0,11})-([0-9a-f]{16})")
 
 
 @dataclass(frozen=True)
-class Entry:
+class MaildirFile:
     """One message file."""
 
     id: str
@@ -42,16 +42,16 @@ def message_id(name: str) -> str:
     return unique if plain and not unique.startswith("x-") else "x-" + os.fsencode(unique).hex()
 
 
-def entries(folder: Path) -> dict[str, Entry]:
+def entries(folder: Path) -> dict[str, MaildirFile]:
     """The messages in `new` and `cur` by id; whatever else lies there is passed over."""
-    found: dict[str, Entry] = {}
+    found: dict[str, MaildirFile] = {}
     for part in ("new", "cur"):  # in this order: a reader moves messages from `new` to `cur`
         for entry in _files(folder / part):
             found[entry.id] = entry
     return found
 
 
-def find(folder: Path, id: str) -> Entry | None:
+def find(folder: Path, id: str) -> MaildirFile | None:
     """The message of that id. The id is compared, never used as a path."""
     return entries(folder).get(id)
 
@@ -70,7 +70,7 @@ def position(after: str | None, ids: Sequence[str]) -> int:
     return count if count <= len(ids) and (count == 0 or _chain(ids[:count]) == match[2]) else 0
 
 
-def index(folder: Path, present: dict[str, Entry]) -> list[str]:
+def index(folder: Path, present: dict[str, MaildirFile]) -> list[str]:
     """Every id in the order of its first sight; those of `present` that are new are added."""
     with locked(folder / "keep-index") as descriptor:
         data = _read(descriptor)
@@ -85,7 +85,7 @@ def index(folder: Path, present: dict[str, Entry]) -> list[str]:
         return ids + fresh
 
 
-def _in_order(present: dict[str, Entry], known: set[str]) -> list[str]:
+def _in_order(present: dict[str, MaildirFile], known: set[str]) -> list[str]:
     fresh = [entry for id, entry in present.items() if id not in known]
     return [entry.id for entry in sorted(fresh, key=lambda e: (e.mtime_ns, e.id))]
 
@@ -98,7 +98,7 @@ def _read(descriptor: int) -> bytes:
     return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
-def _files(folder: Path) -> Iterator[Entry]:
+def _files(folder: Path) -> Iterator[MaildirFile]:
     with os.scandir(folder) as listing:
         for item in listing:
             if item.name.startswith("."):
@@ -108,4 +108,4 @@ def _files(folder: Path) -> Iterator[Entry]:
             except FileNotFoundError:
                 continue  # moved while we looked; the next look finds it
             if stat.S_ISREG(status.st_mode):
-                yield Entry(message_id(item.name), folder / item.name, status.st_mtime_ns)
+                yield MaildirFile(message_id(item.name), folder / item.name, status.st_mtime_ns)

@@ -16,16 +16,16 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from ...model import points
+from ...model import crash_points
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.paging import PAGE_BYTES, size_of
-from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, Shown, UpdateRow, Where, Written
+from ..kit.page_limits import PAGE_BYTES, size_of
+from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
 from . import csv_table
-from .csv_table import Row
+from .csv_table import CsvRow
 
 FILE_MAX = 64 << 20
 LIMIT_DEFAULT = 1_000
@@ -62,21 +62,21 @@ class LocalSheets(Connector):
         await asyncio.to_thread(look)
 
     @read
-    async def get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
+    async def get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
         """Rows from the top; `total` says how many there are, `more` whether some follow these."""
         return await asyncio.to_thread(self._get_rows, params, call)
 
     @read(by_id=True)
-    async def get_row(self, params: GetRow, call: Call) -> Shown | None:
+    async def get_row(self, params: GetRow, call: Call) -> ShownRow | None:
         """One row, or null if it is gone."""
-        def look() -> Shown | None:
+        def look() -> ShownRow | None:
             with nothing_happened("The sheet cannot be read"):
                 found = _find(csv_table.rows(self._text(params)), params["rowId"])
                 return _shown(*found) if found else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
-    async def append_row(self, params: AppendRow, call: Call) -> Written:
+    async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:
         """Add a row at the end."""
         return await in_thread(lambda: self._append(params, call))
 
@@ -89,7 +89,7 @@ class LocalSheets(Connector):
         return await asyncio.to_thread(_or_retry, look)
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=0)
-    async def update_row(self, params: UpdateRow, call: Call) -> Written:
+    async def update_row(self, params: UpdateRow, call: Call) -> WrittenRow:
         """Replace the values of a row; its id stays."""
         return await in_thread(lambda: self._update(params, call))
 
@@ -109,13 +109,13 @@ class LocalSheets(Connector):
     def _lock(self) -> Path:
         return self.path / ".keep.lock"
 
-    def _get_rows(self, params: GetRows, call: Call) -> Page[Shown]:
+    def _get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
             present = csv_table.rows(self._text(params), call.skip)
-        found: list[Shown] = []
+        found: list[ShownRow] = []
         size = 0
         for number, row in enumerate(present[offset : offset + limit], offset + 1):
             found.append(_shown(number, row))
@@ -124,7 +124,7 @@ class LocalSheets(Connector):
                 break
         return Page(found, total=len(present), more=offset + len(found) < len(present))
 
-    def _append(self, params: AppendRow, call: Call) -> Written:
+    def _append(self, params: AppendRow, call: Call) -> WrittenRow:
         id = key_digest(call.idempotency_key)
         with nothing_happened("The row was not written"), locked(self._lock):
             text = self._text(params)
@@ -135,9 +135,9 @@ class LocalSheets(Connector):
             line = csv_table.line(_checked(params["values"]), id, like=text)
             data = _encoded(csv_table.joint(present, line, id) + line)
             check_deadline(call)
-            points.reach("local.sheets.before_write")
+            crash_points.reach("local.sheets.before_write")
             self._add(self._file(params), data)
-        points.reach("local.sheets.synced")
+        crash_points.reach("local.sheets.synced")
         return {"rowId": id, "row": len(present) + 1}
 
     def _add(self, path: Path, data: bytes) -> None:
@@ -145,13 +145,13 @@ class LocalSheets(Connector):
         try:
             with may_have_happened("The row may have been written"):
                 _append_whole(descriptor, data)
-                points.reach("local.sheets.written")
+                crash_points.reach("local.sheets.written")
                 os.fsync(descriptor)
                 sync_folder(path.parent)
         finally:
             os.close(descriptor)
 
-    def _update(self, params: UpdateRow, call: Call) -> Written:
+    def _update(self, params: UpdateRow, call: Call) -> WrittenRow:
         mark = key_digest(call.idempotency_key)
         with nothing_happened("The row was not updated"), locked(self._lock):
             text = self._text(params)
@@ -170,22 +170,22 @@ class LocalSheets(Connector):
     def _replace(self, path: Path, data: bytes) -> None:
         draft = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.tmp")
         draft.unlink(missing_ok=True)  # of a process that died; the lock says that nobody uses it
-        points.reach("local.sheets.before_write")
+        crash_points.reach("local.sheets.before_write")
         write_new(draft, data, mode=path.stat().st_mode & 0o777)
-        points.reach("local.sheets.drafted")
+        crash_points.reach("local.sheets.drafted")
         with may_have_happened("The row may have been updated"):
             os.replace(draft, path)
-            points.reach("local.sheets.written")
+            crash_points.reach("local.sheets.written")
             sync_folder(path.parent)
-        points.reach("local.sheets.synced")
+        crash_points.reach("local.sheets.synced")
 
-    def _file(self, where: Where) -> Path:
+    def _file(self, where: SheetPlace) -> Path:
         name, sheet = where["spreadsheetId"], where.get("sheet")
         if not name or sheet == "":
             raise Rejected("spreadsheetId and sheet must not be empty.")
         return self.path / (safe_name(name) + (f"+{safe_name(sheet)}" if sheet else "") + ".csv")
 
-    def _text(self, where: Where) -> str:
+    def _text(self, where: SheetPlace) -> str:
         """The whole file; empty if there is none yet. Bytes that are no UTF-8 survive a rewrite."""
         os.scandir(self.path).close()  # a folder that is gone is an error, not an empty workbook
         try:
@@ -198,7 +198,7 @@ class LocalSheets(Connector):
             raise PreconditionFailed(f"The sheet is larger than {FILE_MAX >> 20} MiB. Begin a new one.")
         return data.decode("utf-8", "surrogateescape")
 
-    def _settled(self, where: Where) -> str:
+    def _settled(self, where: SheetPlace) -> str:
         """The file while nobody writes it."""
         with locked(self._lock):
             return self._text(where)
@@ -232,11 +232,11 @@ def _or_retry(look: Callable[[], Verdict]) -> Verdict:
         return Verdict.retry()
 
 
-def _with(text: str, old: Row, new: str) -> str:
+def _with(text: str, old: CsvRow, new: str) -> str:
     return text[: old.start] + new + text[old.start + len(old.text) :]
 
 
-def _find(present: list[Row], id: str) -> tuple[int, Row] | None:
+def _find(present: list[CsvRow], id: str) -> tuple[int, CsvRow] | None:
     return next(((n, row) for n, row in enumerate(present, 1) if row.id == id), None)
 
 
@@ -250,9 +250,9 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _shown(number: int, row: Row) -> Shown:
+def _shown(number: int, row: CsvRow) -> ShownRow:
     return {"rowId": row.id, "row": number, "values": row.values}
 
 
-def _written(number: int, row: Row) -> Written:
+def _written(number: int, row: CsvRow) -> WrittenRow:
     return {"rowId": row.id, "row": number}

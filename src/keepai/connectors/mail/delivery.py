@@ -43,14 +43,14 @@ from dataclasses import dataclass
 from email import policy
 from email.parser import BytesHeaderParser
 
-from ...model import points
+from ...model import crash_points
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Transient
 from ..kit.blocking import in_thread
 from ..values import Call, Verdict
 from .folders import Folders, Open
-from .imap import Box, Raw
-from .server_errors import Lost, nothing_happened
-from .smtp import Submission
+from .imap import FetchedMail, ImapMailbox
+from .server_errors import ConnectionLost, nothing_happened
+from .smtp import SmtpSubmission
 
 SETTLE_S = 60.0
 ANSWER_S_MAX = 600.0  # RFC 5321, 4.5.3.2.6: so long may the answer to the end take
@@ -62,7 +62,7 @@ _SENT, _RECORD = "<keep.", "<keep-record."
 
 
 @dataclass(frozen=True)
-class Draft:
+class PreparedMail:
     """A message that is ready to be sent."""
 
     message_id: str
@@ -83,7 +83,9 @@ def message_id(key: str, address: str) -> str:
     return f"{_SENT}{hashlib.sha256(key.encode()).hexdigest()[:40]}@{address.rpartition('@')[2]}>"
 
 
-async def deliver(draft: Draft, open_box: Open, folders: Folders, submission: Submission, call: Call) -> None:
+async def deliver(
+    draft: PreparedMail, open_box: Open, folders: Folders, submission: SmtpSubmission, call: Call,
+) -> None:
     """Send it, in the order that this module tells; if it was sent before, do nothing."""
     ready = await in_thread(lambda: _ready(open_box, folders, draft))
     if ready is None:
@@ -92,22 +94,24 @@ async def deliver(draft: Draft, open_box: Open, folders: Folders, submission: Su
     try:
         await submission.begin()
         await submission.offer(draft.sender, draft.recipients, draft.data)
-        points.reach("mail.offered")
+        crash_points.reach("mail.offered")
         await _hand_over(draft, box, known, submission, call)
-        points.reach("mail.accepted")
+        crash_points.reach("mail.accepted")
         await in_thread(lambda: _file(box, known, draft, call))
-        points.reach("mail.filed")
+        crash_points.reach("mail.filed")
     finally:
         submission.drop()
         await in_thread(box.close)
 
 
-async def _hand_over(draft: Draft, box: Box, folders: Folders, submission: Submission, call: Call) -> None:
+async def _hand_over(
+    draft: PreparedMail, box: ImapMailbox, folders: Folders, submission: SmtpSubmission, call: Call,
+) -> None:
     """Steps 2 and 3. Whatever ends them before the end of the message is sent takes the record along."""
     sent_end = False
     try:
         await in_thread(lambda: _record(box, folders, draft))
-        points.reach("mail.recorded")
+        crash_points.reach("mail.recorded")
         if call.remaining_s <= 0:
             raise Transient("The call's time was over before the message was complete; it was not sent.")
         submission.require()
@@ -131,7 +135,7 @@ def look(open_box: Open, folders: Folders, id: str) -> Verdict:
             box.close()
 
 
-def _verdict(box: Box, folders: Folders, id: str) -> Verdict:
+def _verdict(box: ImapMailbox, folders: Folders, id: str) -> Verdict:
     # The record first: it goes away only after the message is in the sent folder, so one of the two is seen.
     records = [raw for raw in _records(box, folders, readonly=True) if _id_of(raw) == _record_id(id)]
     if _was_sent(box, folders, id) or any(TAKEN in raw.flags for raw in records):
@@ -146,7 +150,7 @@ def _verdict(box: Box, folders: Folders, id: str) -> Verdict:
     )
 
 
-def _ready(open_box: Open, folders: Folders, draft: Draft) -> tuple[Box, Folders] | None:
+def _ready(open_box: Open, folders: Folders, draft: PreparedMail) -> tuple[ImapMailbox, Folders] | None:
     """An open mailbox without an older record of this message; None if the message was sent before."""
     with nothing_happened("The mailbox cannot be used, so nothing was sent"):
         box = open_box()
@@ -162,7 +166,7 @@ def _ready(open_box: Open, folders: Folders, draft: Draft) -> tuple[Box, Folders
         return None
 
 
-def _sweep(box: Box, folders: Folders, draft: Draft) -> None:
+def _sweep(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
     """Delete records that say nothing any more: of what is in the sent folder, and of an older try of this message.
 
     Whoever asks for that try again has learnt, or decided, that the older one was not sent.
@@ -175,21 +179,21 @@ def _sweep(box: Box, folders: Folders, draft: Draft) -> None:
             box.remove(raw.uid)
 
 
-def _record(box: Box, folders: Folders, draft: Draft) -> None:
+def _record(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
     with nothing_happened("The mailbox failed before the message was complete, so it was not sent"):
         box.append(folders.outbox, draft.record, ["\\Seen", "\\Draft"])
 
 
-def _unrecord(box: Box, folders: Folders, draft: Draft, call: Call) -> None:
+def _unrecord(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Call) -> None:
     try:
         for raw in _records(box, folders, readonly=False):
             if _id_of(raw) == _record_id(draft.message_id):
                 box.remove(raw.uid)
-    except (ConnectorError, Lost) as error:
+    except (ConnectorError, ConnectionLost) as error:
         call.log(f"The record of a message that was not sent is left in {folders.outbox!r}: {error}")
 
 
-def _file(box: Box, folders: Folders, draft: Draft, call: Call) -> None:
+def _file(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Call) -> None:
     """Step 4, after the message was taken: nothing that fails here changes that."""
     try:
         if not folders.server_copies:
@@ -202,11 +206,11 @@ def _file(box: Box, folders: Folders, draft: Draft, call: Call) -> None:
                 box.remove(raw.uid)
             else:
                 box.mark(raw.uid, [TAKEN], on=True)
-    except (ConnectorError, Lost) as error:
+    except (ConnectorError, ConnectionLost) as error:
         call.log(f"The message was sent, but its copy could not be filed: {error}")
 
 
-def _was_sent(box: Box, folders: Folders, id: str) -> bool:
+def _was_sent(box: ImapMailbox, folders: Folders, id: str) -> bool:
     for folder in folders.of_sent:
         box.open(folder)
         found = box.fetch_heads(box.find(f'HEADER Message-ID "{id}"')[:10], HEAD_BYTES)
@@ -215,7 +219,7 @@ def _was_sent(box: Box, folders: Folders, id: str) -> bool:
     return False
 
 
-def _records(box: Box, folders: Folders, *, readonly: bool) -> list[Raw]:
+def _records(box: ImapMailbox, folders: Folders, *, readonly: bool) -> list[FetchedMail]:
     """Every record; they are few, so they are read instead of searched: an index may lag."""
     box.open(folders.outbox, readonly=readonly)
     uids = box.find("ALL")
@@ -227,7 +231,7 @@ def _records(box: Box, folders: Folders, *, readonly: bool) -> list[Raw]:
     return box.fetch_heads(uids, HEAD_BYTES)
 
 
-def _id_of(raw: Raw) -> str:
+def _id_of(raw: FetchedMail) -> str:
     return str(BytesHeaderParser(policy=policy.compat32).parsebytes(raw.data).get("Message-ID", "")).strip()
 
 

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypedDict
 
-from ...model import points
+from ...model import crash_points
 from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, Rejected
 from ..kit.mailbox import LabelledMail
 from ..values import Verdict
-from .imap import Box, Raw
+from .imap import FetchedMail, ImapMailbox
 from .messages import HEAD_BYTES, locate
-from .server_errors import Lost
+from .server_errors import ConnectionLost
 
 #: An IMAP server that reads a command from a connection which has ended does so at once, or not at all.
 SETTLE_S = 10.0
@@ -43,23 +43,23 @@ def flags(labels: Sequence[str] | None) -> list[str]:
     return [_SYSTEM.get(label, label) for label in labels or []]
 
 
-def label(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> LabelledMail:
+def label(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[str]) -> LabelledMail:
     """Set and clear labels of one message."""
     kept = box.open(folder, readonly=False).flags
     if "\\*" not in kept and not set(add) <= kept:
         raise PreconditionFailed(f"The server keeps no labels of one's own in {folder!r}.")
     uid = _one(box, folder, id).uid
     with _doubt("The labels may have been set") as done:
-        points.reach("mail.before_label")
+        crash_points.reach("mail.before_label")
         for names, on in ((add, True), (remove, False)):
             if names:
                 box.mark(uid, names, on=on)
                 done.append(names)
-        points.reach("mail.labelled")
+        crash_points.reach("mail.labelled")
         return _labelled(box.fetch_heads([uid], HEAD_BYTES), id)
 
 
-def labelled(box: Box, folder: str, id: str, add: list[str], remove: list[str]) -> Verdict:
+def labelled(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[str]) -> Verdict:
     """Whether the labels are as they were to be."""
     box.open(folder)
     found = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
@@ -70,7 +70,7 @@ def labelled(box: Box, folder: str, id: str, add: list[str], remove: list[str]) 
     return Verdict.applied(_labelled(found, id)) if right else Verdict.failed()
 
 
-def move(box: Box, source: str, target: str, id: str) -> MovedMail:
+def move(box: ImapMailbox, source: str, target: str, id: str) -> MovedMail:
     """Have one message in `target` and no longer in `source`."""
     box.open(target)
     there = locate(box, id)
@@ -79,18 +79,18 @@ def move(box: Box, source: str, target: str, id: str) -> MovedMail:
     if not here and not there:
         raise PreconditionFailed(f"The message is neither in {source!r} nor in {target!r}.")
     with _doubt("The message may have been moved") as done:
-        points.reach("mail.before_move")
+        crash_points.reach("mail.before_move")
         for number, uid in enumerate(here):
             if there or number:
                 box.remove(uid)
             else:
                 box.move(uid, target)
             done.append(uid)
-        points.reach("mail.moved")
+        crash_points.reach("mail.moved")
     return {"id": id, "folder": target}
 
 
-def moved(box: Box, source: str, target: str, id: str) -> Verdict:
+def moved(box: ImapMailbox, source: str, target: str, id: str) -> Verdict:
     """Whether the message is where it was to be."""
     box.open(source)
     if locate(box, id):
@@ -107,7 +107,7 @@ def _doubt(what: str) -> Iterator[list[object]]:
     done: list[object] = []
     try:
         yield done
-    except Lost as error:
+    except ConnectionLost as error:
         raise OutcomeUnknown(f"{what}, but then the connection was lost: {error}.") from None
     except ConnectorError as error:
         if not done:
@@ -115,7 +115,7 @@ def _doubt(what: str) -> Iterator[list[object]]:
         raise OutcomeUnknown(f"{what}, but then: {error}") from None
 
 
-def _one(box: Box, folder: str, id: str) -> Raw:
+def _one(box: ImapMailbox, folder: str, id: str) -> FetchedMail:
     found = box.fetch_heads(locate(box, id), HEAD_BYTES)
     if len(found) != 1 and not (found and id[:1] != "<"):
         many = f"{len(found)} messages with that Message-ID are" if found else "The message is not"
@@ -123,6 +123,6 @@ def _one(box: Box, folder: str, id: str) -> Raw:
     return found[0]
 
 
-def _labelled(found: Sequence[Raw], id: str) -> LabelledMail:
+def _labelled(found: Sequence[FetchedMail], id: str) -> LabelledMail:
     names = {flag: name for name, flag in _SYSTEM.items()}
     return {"id": id, "labels": sorted(names.get(f, f) for raw in found[:1] for f in raw.flags if f != "\\Recent")}

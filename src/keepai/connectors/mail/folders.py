@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ...model.errors import PreconditionFailed
-from .imap import Box
+from .imap import ImapMailbox
 from .server_errors import nothing_happened
 
-Open = Callable[[], Box]
+Open = Callable[[], ImapMailbox]
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Folders:
     outbox: str
     server_copies: bool  # the SMTP server itself puts a copy of what it takes into `sent`
 
-    def known(self, box: Box) -> Folders:
+    def known(self, box: ImapMailbox) -> Folders:
         """The same with every name filled in; a folder that is missing is an error, but the outbox is made."""
         there = box.folders()
         sent = self.sent or _marked(there, "\\Sent") or ("Sent" if "Sent" in there else "")
@@ -36,7 +36,7 @@ class Folders:
             self._make_outbox(box)
         return replace(self, sent=sent)
 
-    def _make_outbox(self, box: Box) -> None:
+    def _make_outbox(self, box: ImapMailbox) -> None:
         try:
             box.create(self.outbox)
         except PreconditionFailed:
@@ -55,7 +55,7 @@ class Folders:
 
 
 @contextmanager
-def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[Box, Folders]]:
+def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[ImapMailbox, Folders]]:
     """An open mailbox and its folders, for steps after which nothing can have happened."""
     with nothing_happened(what):
         box = open_box()

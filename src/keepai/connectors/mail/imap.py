@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
-from .server_errors import Lost, imap_refusal, said, shown
-from .servers import Server
+from .server_errors import ConnectionLost, imap_refusal, said, shown
+from .servers import MailServer
 
 _UID = re.compile(rb"\bUID (\d+)")
 _DATE = re.compile(rb'INTERNALDATE "([^"]+)"')
@@ -26,7 +26,7 @@ _BEGINS = re.compile(rb"\d+ \(")
 
 
 @dataclass(frozen=True)
-class Standing:
+class FolderStatus:
     """What a server says of a folder when it is opened."""
 
     validity: int  # while it stays the same, a UID means the same message
@@ -35,7 +35,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Raw:
+class FetchedMail:
     """One message as the server gives it."""
 
     uid: int
@@ -45,10 +45,10 @@ class Raw:
     data: bytes
 
 
-class Box:
+class ImapMailbox:
     """An open mailbox."""
 
-    def __init__(self, server: Server, user: str, password: str, timeout_s: float) -> None:
+    def __init__(self, server: MailServer, user: str, password: str, timeout_s: float) -> None:
         self._secret = password
         self._mailbox: Any = _connected(server, timeout_s)
         try:
@@ -58,25 +58,25 @@ class Box:
             self.drop()
             raise
 
-    def open(self, folder: str, *, readonly: bool = True) -> Standing:
+    def open(self, folder: str, *, readonly: bool = True) -> FolderStatus:
         """Look into a folder."""
         with self._asked(f"The folder {folder!r} cannot be opened", PreconditionFailed):
             self._mailbox.folder.set(folder, readonly)
-        return Standing(self._number("UIDVALIDITY"), self._number("UIDNEXT"), self._kept_flags())
+        return FolderStatus(self._number("UIDVALIDITY"), self._number("UIDNEXT"), self._kept_flags())
 
     def find(self, criteria: str) -> list[int]:
         """The UIDs in the open folder that fit, in order."""
         with self._asked("The search failed"):
             return sorted({int(uid) for uid in self._mailbox.uids(criteria, None)})
 
-    def fetch(self, uids: Sequence[int], bytes_max: int) -> list[Raw]:
+    def fetch(self, uids: Sequence[int], bytes_max: int) -> list[FetchedMail]:
         """Messages of the open folder, without marking them as read; those that are gone are left out."""
         if not uids:
             return []
         parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[]<0.{bytes_max}>)"
         return sorted(_messages(self._command("FETCH", ",".join(map(str, uids)), parts)), key=lambda raw: raw.uid)
 
-    def fetch_heads(self, uids: Sequence[int], bytes_max: int) -> list[Raw]:
+    def fetch_heads(self, uids: Sequence[int], bytes_max: int) -> list[FetchedMail]:
         """The same with the headers alone."""
         if not uids:
             return []
@@ -171,11 +171,11 @@ class Box:
         except UnexpectedCommandStatusError as error:
             raise imap_refusal(what, self._told(error.command_result[1]), otherwise) from None
         except imaplib.IMAP4.abort as error:
-            raise Lost(shown(str(error), self._secret)) from None
+            raise ConnectionLost(shown(str(error), self._secret)) from None
         except imaplib.IMAP4.error as error:
             raise imap_refusal(what, shown(str(error), self._secret), otherwise) from None
         except (OSError, EOFError) as error:
-            raise Lost(said(error)) from None
+            raise ConnectionLost(said(error)) from None
 
     def _told(self, data: object) -> str:
         pieces = data if isinstance(data, list | tuple) else [data]
@@ -183,7 +183,7 @@ class Box:
         return shown(" ".join(texts), self._secret)
 
 
-def _connected(server: Server, timeout_s: float) -> Any:
+def _connected(server: MailServer, timeout_s: float) -> Any:
     """A connection before the login; raises `OSError`, `ConnectorError` or `Lost`."""
     from imap_tools import MailBox, MailBoxStartTls, MailBoxUnencrypted
     from imap_tools.errors import ImapToolsError
@@ -195,7 +195,7 @@ def _connected(server: Server, timeout_s: float) -> Any:
             return MailBoxStartTls(server.host, server.port, timeout_s, ssl_context=server.context())
         return MailBoxUnencrypted(server.host, server.port, timeout_s)
     except (imaplib.IMAP4.error, ImapToolsError) as error:
-        raise Lost(shown(str(error), "")) from None
+        raise ConnectionLost(shown(str(error), "")) from None
 
 
 def _log_in(mailbox: Any, user: str, password: str) -> None:
@@ -216,7 +216,7 @@ def _wire_name(folder: str) -> str:
     return bytes(encode_folder(folder)).decode("ascii")
 
 
-def _messages(data: list[Any]) -> Iterator[Raw]:
+def _messages(data: list[Any]) -> Iterator[FetchedMail]:
     """The messages in the answer to a FETCH: literals come as pairs, what follows them as bytes."""
     for number, item in enumerate(data):
         if isinstance(item, tuple):
@@ -227,11 +227,11 @@ def _messages(data: list[Any]) -> Iterator[Raw]:
             yield _message(item, b"")  # an empty message is no literal
 
 
-def _message(about: bytes, data: bytes) -> Raw:
+def _message(about: bytes, data: bytes) -> FetchedMail:
     uid, date, flags, size = (pattern.search(about) for pattern in (_UID, _DATE, _FLAGS, _SIZE))
     if uid is None:
-        raise Lost("the server's answer has no UID")
-    return Raw(
+        raise ConnectionLost("the server's answer has no UID")
+    return FetchedMail(
         int(uid[1]), date[1].decode("ascii", "replace") if date else "",
         frozenset(flags[1].decode("utf-8", "replace").split()) if flags else frozenset(),
         int(size[1]) if size else len(data), data,

@@ -23,13 +23,13 @@ from ..kit.mail_writer import Attachment, Letter
 from ..kit.mailbox import GetMail, LabelledMail, OutgoingMail, SearchMail, SentMail
 from ..kit.params import AddressList
 from . import delivery, filing, messages
-from .delivery import Draft
+from .delivery import PreparedMail
 from .filing import MovedMail
 from .folders import Folders, reaching
-from .imap import Box
+from .imap import ImapMailbox
 from .messages import FoundImapMail, FullImapMail
-from .servers import Server, step_s
-from .smtp import Submission
+from .servers import MailServer, step_s
+from .smtp import SmtpSubmission
 
 T = TypeVar("T")
 SENT_COPY = ("keep", "server")
@@ -101,8 +101,8 @@ class Mail(Connector):
         sent_copy: str = "keep", name: str | None = None, clock: Clock | None = None,
     ) -> None:
         super().__init__(name=name)
-        self._imap = Server("imap", imap_host, imap_port, imap_security, certificates)
-        self._smtp = Server("smtp", smtp_host, smtp_port, smtp_security, certificates)
+        self._imap = MailServer("imap", imap_host, imap_port, imap_security, certificates)
+        self._smtp = MailServer("smtp", smtp_host, smtp_port, smtp_security, certificates)
         self._folders = Folders(inbox, sent, all_mail, outbox, sent_copy == "server")
         wrong = [*self._imap.problems(), *self._smtp.problems(), *_folder_problems(self._folders)]
         if sent_copy not in SENT_COPY:
@@ -132,21 +132,21 @@ class Mail(Connector):
         `lastCursor` is never null. A page that was cut short has `more: true`; searching after its
         `lastCursor` goes on without a gap.
         """
-        def look(box: Box, folders: Folders) -> Page[FoundImapMail]:
+        def look(box: ImapMailbox, folders: Folders) -> Page[FoundImapMail]:
             return messages.search(box, folders.inbox, params, self._clock.now_ms(), call)
         return await self._reading(look, call, "The mailbox cannot be read")
 
     @read(by_id=True)
     async def get(self, params: GetMail, call: Call) -> FullImapMail | None:
         """One message with its text, or null if it is gone."""
-        def look(box: Box, folders: Folders) -> FullImapMail | None:
+        def look(box: ImapMailbox, folders: Folders) -> FullImapMail | None:
             return messages.get(box, folders.readable, params["id"], call)
         return await self._reading(look, call, "The message cannot be read")
 
     @read(by_id=True)
     async def thread(self, params: GetMail, call: Call) -> Page[FullImapMail]:
         """The conversation that a message belongs to, received and sent, oldest first."""
-        def look(box: Box, folders: Folders) -> Page[FullImapMail]:
+        def look(box: ImapMailbox, folders: Folders) -> Page[FullImapMail]:
             return messages.thread(box, folders.readable, params["id"], call)
         return await self._reading(look, call, "The conversation cannot be read")
 
@@ -177,7 +177,7 @@ class Mail(Connector):
     @mutation(identity=("id",), target="id", settle=delivery.SETTLE_S)
     async def reply(self, params: ImapReply, call: Call) -> SentMail:
         """Answer a message: the answer belongs to the same conversation."""
-        def look(box: Box, folders: Folders) -> tuple[str, list[str]]:
+        def look(box: ImapMailbox, folders: Folders) -> tuple[str, list[str]]:
             headers = messages.headers_of(box, folders.readable, params["id"])
             if headers is None:
                 raise PreconditionFailed("The message that is to be answered is gone.")
@@ -231,23 +231,23 @@ class Mail(Connector):
 
     # -- how -----------------------------------------------------------------------------------
 
-    def _box(self, call: Call) -> Box:
-        return Box(self._imap, self._user, self.secret("password"), step_s(call.remaining_s))
+    def _box(self, call: Call) -> ImapMailbox:
+        return ImapMailbox(self._imap, self._user, self.secret("password"), step_s(call.remaining_s))
 
-    def _submission(self, call: Call) -> Submission:
-        return Submission(self._smtp, self._user, self.secret("password"), step_s(call.remaining_s))
+    def _submission(self, call: Call) -> SmtpSubmission:
+        return SmtpSubmission(self._smtp, self._user, self.secret("password"), step_s(call.remaining_s))
 
-    async def _reading(self, look: Callable[[Box, Folders], T], call: Call, what: str) -> T:
+    async def _reading(self, look: Callable[[ImapMailbox, Folders], T], call: Call, what: str) -> T:
         def work() -> T:
             with reaching(lambda: self._box(call), self._folders, what) as (box, folders):
                 return look(box, folders)
         return await in_thread(work)
 
-    async def _acting(self, act: Callable[[Box, Folders], T], call: Call) -> T:
+    async def _acting(self, act: Callable[[ImapMailbox, Folders], T], call: Call) -> T:
         check_deadline(call)
         return await self._reading(act, call, "The mailbox cannot be used, so nothing was changed")
 
-    async def _seeing(self, look: Callable[[Box, Folders], Verdict], call: Call) -> Verdict:
+    async def _seeing(self, look: Callable[[ImapMailbox, Folders], Verdict], call: Call) -> Verdict:
         try:
             return await self._reading(look, call, "The mailbox cannot be read")
         except ConnectorError:
@@ -264,7 +264,7 @@ class Mail(Connector):
         check_deadline(call)
         id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
         data = mail_writer.written(letter, id, formatdate(self._clock.now_ms() / 1000))
-        draft = Draft(id, self._sender.mailbox, letter.recipients, data)
+        draft = PreparedMail(id, self._sender.mailbox, letter.recipients, data)
         await delivery.deliver(draft, lambda: self._box(call), self._folders, self._submission(call), call)
         return {"id": id}
 

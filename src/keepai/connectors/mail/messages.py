@@ -22,12 +22,12 @@ from email.parser import BytesHeaderParser
 from ...model.errors import Rejected
 from ..kit import mail_parser, mail_query
 from ..kit.mailbox import FoundMail, FullMail, SearchMail
-from ..kit.paging import PAGE_BYTES, checked_limit, size_of
-from ..kit.parser_process import Outside
+from ..kit.page_limits import PAGE_BYTES, checked_limit, size_of
+from ..kit.parser_process import ParserProcess
 from ..kit.readable import readable
 from ..kit.texts import clean
 from ..values import Call, Page
-from .imap import Box, Raw, Standing
+from .imap import FetchedMail, FolderStatus, ImapMailbox
 
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
@@ -61,7 +61,7 @@ class FullImapMail(FullMail):
 
 
 @dataclass(frozen=True)
-class Place:
+class UidCursor:
     """Where in the numbers of a folder a search goes on."""
 
     validity: int
@@ -71,7 +71,7 @@ class Place:
         return f"{self.validity}.{self.uid}"
 
 
-def search(box: Box, folder: str, params: SearchMail, now_ms: int, call: Call) -> Page[FoundImapMail]:
+def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call: Call) -> Page[FoundImapMail]:
     """The messages of a folder that came after a cursor, in the order of arrival."""
     fits = mail_query.matcher(params.get("query"), now_ms)
     limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
@@ -81,7 +81,7 @@ def search(box: Box, folder: str, params: SearchMail, now_ms: int, call: Call) -
     found: list[FoundImapMail] = []
     size, passed = 0, start
     with mail_parser.reader() as outside:
-        def show(raw: Raw) -> FoundImapMail | None:
+        def show(raw: FetchedMail) -> FoundImapMail | None:
             mail = _mail(raw, outside, call)
             return _found(mail, raw) if fits(mail) else None
 
@@ -90,7 +90,7 @@ def search(box: Box, folder: str, params: SearchMail, now_ms: int, call: Call) -
             for uid in batch:
                 late = passed > start and call.remaining_s < 2
                 if len(found) >= limit or size >= PAGE_BYTES or late:
-                    return Page(found, lastCursor=str(Place(standing.validity, passed)), more=True)
+                    return Page(found, lastCursor=str(UidCursor(standing.validity, passed)), more=True)
                 present = [raws[uid]] if uid in raws else []  # or it has gone since the search
                 for entry in readable(present, show, call, "the message with UID"):
                     if entry is not None:
@@ -99,10 +99,10 @@ def search(box: Box, folder: str, params: SearchMail, now_ms: int, call: Call) -
                 passed = uid
     more = bool(uids) and passed < uids[-1]
     end = passed if more else max(passed, standing.next_uid - 1)
-    return Page(found, lastCursor=str(Place(standing.validity, end)), more=more)
+    return Page(found, lastCursor=str(UidCursor(standing.validity, end)), more=more)
 
 
-def get(box: Box, folders: Sequence[str], id: str, call: Call) -> FullImapMail | None:
+def get(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> FullImapMail | None:
     """One message, wherever it is."""
     for folder in folders:
         box.open(folder)
@@ -114,7 +114,7 @@ def get(box: Box, folders: Sequence[str], id: str, call: Call) -> FullImapMail |
     return None
 
 
-def thread(box: Box, folders: Sequence[str], id: str, call: Call) -> Page[FullImapMail]:
+def thread(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> Page[FullImapMail]:
     """The conversation that a message belongs to, oldest first, each message once."""
     first = headers_of(box, folders, id)
     root = next(iter(references(first)), "") or _message_id(first)
@@ -132,7 +132,7 @@ def thread(box: Box, folders: Sequence[str], id: str, call: Call) -> Page[FullIm
     return _cut(sorted(parts.values(), key=lambda mail: mail["date"]))
 
 
-def headers_of(box: Box, folders: Sequence[str], id: str) -> Parsed | None:
+def headers_of(box: ImapMailbox, folders: Sequence[str], id: str) -> Parsed | None:
     """The headers of one message; None if it is nowhere."""
     for folder in folders:
         box.open(folder)
@@ -142,7 +142,7 @@ def headers_of(box: Box, folders: Sequence[str], id: str) -> Parsed | None:
     return None
 
 
-def locate(box: Box, id: str) -> list[int]:
+def locate(box: ImapMailbox, id: str) -> list[int]:
     """The UIDs in the open folder of a message by its id, or of all that have a Message-ID `<…>`."""
     bare = _BARE.fullmatch(id)
     if bare and _FINDABLE.fullmatch(bare[1]):
@@ -156,7 +156,7 @@ def locate(box: Box, id: str) -> list[int]:
     return [raw.uid for raw in heads if id_of(raw) == id]
 
 
-def id_of(raw: Raw) -> str:
+def id_of(raw: FetchedMail) -> str:
     """The id of a message: by its headers, never by its number."""
     head = re.split(rb"\r?\n\r?\n", raw.data[:HEAD_BYTES], maxsplit=1)[0]
     digest = hashlib.sha256(head.replace(b"\r\n", b"\n").strip(b"\r\n")).hexdigest()[:24]
@@ -196,18 +196,18 @@ def past_of(headers: Parsed) -> list[str]:
     return [*references(headers), *([own] if bare and _FINDABLE.fullmatch(bare[1]) else [])]
 
 
-def _start(after: str | None, standing: Standing) -> int:
+def _start(after: str | None, standing: FolderStatus) -> int:
     if not after:
         return 0
     match = _CURSOR.fullmatch(after)
     if match is None:
         raise Rejected(f"after must be a lastCursor that search returned, not {after[:60]!r}.")
-    place = Place(int(match[1]), int(match[2]))
+    place = UidCursor(int(match[1]), int(match[2]))
     known = place.validity == standing.validity and place.uid < max(standing.next_uid, 1)
     return place.uid if known else 0
 
 
-def _fresh(box: Box, start: int, standing: Standing, since_ms: int | None) -> list[int]:
+def _fresh(box: ImapMailbox, start: int, standing: FolderStatus, since_ms: int | None) -> list[int]:
     """The numbers after `start`. `n:*` always names the last one, too; what came since the opening waits."""
     criteria = f"UID {start + 1}:*"
     if since_ms is not None:
@@ -236,7 +236,7 @@ def _day(received: str) -> str:
     return f"{match[3]}-{_MONTHS.index(match[2]) + 1:02d}-{int(match[1]):02d}"
 
 
-def _received_ms(raw: Raw) -> int:
+def _received_ms(raw: FetchedMail) -> int:
     try:
         return int(datetime.strptime(raw.received.strip(), "%d-%b-%Y %H:%M:%S %z").timestamp() * 1000)
     except (ValueError, OverflowError):
@@ -256,11 +256,11 @@ def _message_id(headers: Parsed | None) -> str:
     return str(headers.get("Message-ID", "")).strip() if headers is not None else ""
 
 
-def _mail(raw: Raw, outside: Outside, call: Call) -> mail_parser.Mail:
+def _mail(raw: FetchedMail, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail:
     return mail_parser.read(raw.data, id_of(raw), _received_ms(raw), outside, call.skip)
 
 
-def _found(mail: mail_parser.Mail, raw: Raw) -> FoundImapMail:
+def _found(mail: mail_parser.ParsedMail, raw: FetchedMail) -> FoundImapMail:
     headers = _headers(raw.data)
     return {
         "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
@@ -269,7 +269,7 @@ def _found(mail: mail_parser.Mail, raw: Raw) -> FoundImapMail:
     }
 
 
-def _whole(raw: Raw, outside: Outside, call: Call) -> FullImapMail:
+def _whole(raw: FetchedMail, outside: ParserProcess, call: Call) -> FullImapMail:
     mail, headers = _mail(raw, outside, call), _headers(raw.data)
     return {
         **_found(mail, raw), "cc": _header(headers, "Cc"), "replyTo": _header(headers, "Reply-To"),

@@ -43,7 +43,7 @@ IMAP_REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
 _CODE = re.compile(r"\[([A-Z-]+)")
 
 
-class Lost(Exception):
+class ConnectionLost(Exception):
     """The connection ended, or no answer came in time."""
 
 
@@ -78,7 +78,7 @@ def nothing_happened(what: str) -> Iterator[None]:
             f"{what}: the server's certificate is not trusted ({error.verify_message}). Check the host in keep.toml; "
             "a server with an authority of its own needs the setting certificates."
         ) from None
-    except (OSError, Lost, EOFError) as error:
+    except (OSError, ConnectionLost, EOFError) as error:
         raise Transient(f"{what}: {said(error)}.") from None
 
 

@@ -19,7 +19,7 @@ STEP_S_MAX = 30.0  #: how long one step of a conversation may take, however much
 
 
 @dataclass(frozen=True)
-class Server:
+class MailServer:
     """One server, as the settings describe it."""
 
     kind: str  # "imap" or "smtp": how its settings begin

@@ -14,15 +14,15 @@ from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Rejected, Transient
 from .server_errors import nothing_happened, said, shown, smtp_refusal
-from .servers import Server
+from .servers import MailServer
 
 HELLO = "[127.0.0.1]"  # our own name is nobody's concern
 
 
-class Submission:
+class SmtpSubmission:
     """A connection on which one message is handed over."""
 
-    def __init__(self, server: Server, user: str, password: str, timeout_s: float) -> None:
+    def __init__(self, server: MailServer, user: str, password: str, timeout_s: float) -> None:
         import aiosmtplib
 
         self._server, self._user, self._secret = server, user, password

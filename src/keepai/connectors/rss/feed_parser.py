@@ -11,9 +11,9 @@ from typing import Any, TypedDict, cast
 
 from ...model.clock import iso
 from ...model.errors import PreconditionFailed
-from ..egress import Answer
+from ..egress import Response
 from ..kit.html_text import text_of_html
-from ..kit.parser_process import Outside
+from ..kit.parser_process import ParserProcess
 from ..kit.readable import readable
 from ..kit.texts import clean
 from ..values import Call
@@ -24,7 +24,7 @@ TEXT_MAX = 20_000
 ID_MAX = 500
 
 
-class Entry(TypedDict):
+class FeedEntry(TypedDict):
     """An entry; its text is without markup."""
 
     id: str
@@ -35,17 +35,17 @@ class Entry(TypedDict):
     text: str
 
 
-class Read(TypedDict):
+class ParsedFeed(TypedDict):
     """What was read of a feed."""
 
-    entries: list[Entry]  # oldest first, each id once
+    entries: list[FeedEntry]  # oldest first, each id once
     skipped: list[str]  # what could not be read
 
 
-async def parsed(answer: Answer, call: Call) -> list[Entry]:
+async def parsed(answer: Response, call: Call) -> list[FeedEntry]:
     """The entries of a feed, oldest first, each id once; those that cannot be read are skipped."""
     kind = answer.headers.get("content-type", "")[:200]
-    with Outside(f"{__name__}:entries_of", CPU_S) as outside:
+    with ParserProcess(f"{__name__}:entries_of", CPU_S) as outside:
         said = await asyncio.to_thread(outside.read, answer.content, kind)
     if said is None:
         raise PreconditionFailed(
@@ -54,13 +54,13 @@ async def parsed(answer: Answer, call: Call) -> list[Entry]:
         )
     if said[0] is None:
         raise PreconditionFailed("What the address gives is no feed.")
-    found = cast("Read", said[0])
+    found = cast("ParsedFeed", said[0])
     for each in found["skipped"]:
         call.skip(each)
     return found["entries"]
 
 
-def entries_of(content: bytes, content_type: str) -> Read | None:
+def entries_of(content: bytes, content_type: str) -> ParsedFeed | None:
     """What stands in a feed; None if it is none."""
     import feedparser  # type: ignore[import-untyped]
 
@@ -69,7 +69,7 @@ def entries_of(content: bytes, content_type: str) -> Read | None:
     if not feed.get("version"):
         return None
     skipped: list[str] = []
-    found: dict[str, Entry] = {}
+    found: dict[str, FeedEntry] = {}
     for entry in readable(feed.entries[:SEEN_MAX], _entry, Call(skip=skipped.append), "the entry"):
         found.setdefault(entry["id"], entry)
     dated = all(each["date"] for each in found.values())
@@ -78,7 +78,7 @@ def entries_of(content: bytes, content_type: str) -> Read | None:
     return {"entries": ordered, "skipped": skipped}
 
 
-def _entry(each: Mapping[str, Any]) -> Entry:
+def _entry(each: Mapping[str, Any]) -> FeedEntry:
     content = next((str(part.get("value", "")) for part in each.get("content") or ()), str(each.get("summary", "")))
     title, link = _line(each.get("title")), _line(each.get("link"))
     moment = each.get("published_parsed") or each.get("updated_parsed")

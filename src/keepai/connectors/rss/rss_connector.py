@@ -15,10 +15,10 @@ from typing import NotRequired, TypedDict
 
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected, Transient
 from ..base import Call, Connector, Page, read
-from ..egress import Answer, Client, Rules
-from ..kit.paging import checked_limit
+from ..egress import Client, Response, Rules
+from ..kit.page_limits import checked_limit
 from ..kit.params import normal_url
-from .feed_parser import SEEN_MAX, Entry, parsed
+from .feed_parser import SEEN_MAX, FeedEntry, parsed
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 500
@@ -26,7 +26,7 @@ FEED_MAX = 4 << 20
 _ACCEPT = "application/atom+xml, application/rss+xml, application/xml;q=0.9, text/xml;q=0.8, */*;q=0.1"
 
 
-class Entries(TypedDict):
+class ListEntries(TypedDict):
     """Which entries."""
 
     after: NotRequired[str | None]  # a `lastCursor`
@@ -54,16 +54,16 @@ class Rss(Connector):
     async def check(self) -> None:
         """See that the feed is one."""
         call = Call()
-        await parsed(await self._ask(Cursor(), call), call)
+        await parsed(await self._ask(FeedCursor(), call), call)
 
     @read
-    async def entries(self, params: Entries, call: Call) -> Page[Entry]:
+    async def entries(self, params: ListEntries, call: Call) -> Page[FeedEntry]:
         """Entries that are new since a cursor, oldest first; without one, all that the feed has.
 
         `lastCursor` is where to go on, `more` whether `limit` left some out.
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
-        cursor = Cursor.read(params.get("after"))
+        cursor = FeedCursor.read(params.get("after"))
         answer = await self._ask(cursor, call)
         if answer.status == 304:
             return Page([], lastCursor=cursor.text, more=False)
@@ -72,7 +72,7 @@ class Rss(Connector):
         shown, more = fresh[:limit], len(fresh) > limit
         return Page(shown, lastCursor=_after(cursor, found, shown, None if more else answer).text, more=more)
 
-    async def _ask(self, cursor: Cursor, call: Call) -> Answer:
+    async def _ask(self, cursor: FeedCursor, call: Call) -> Response:
         headers = {"Accept": _ACCEPT}
         headers |= {"If-None-Match": cursor.etag} if cursor.etag else {}
         headers |= {"If-Modified-Since": cursor.modified} if cursor.modified else {}
@@ -91,7 +91,7 @@ class Rss(Connector):
 
 
 @dataclass(frozen=True)
-class Cursor:
+class FeedCursor:
     """What the feed said last time, and marks of the entries that were shown."""
 
     etag: str = ""
@@ -99,7 +99,7 @@ class Cursor:
     seen: tuple[str, ...] = ()
 
     @classmethod
-    def read(cls, text: str | None) -> Cursor:
+    def read(cls, text: str | None) -> FeedCursor:
         """A cursor, as `lastCursor` gave it."""
         if text is None:
             return cls()
@@ -116,7 +116,7 @@ class Cursor:
         return json.dumps(said, separators=(",", ":"))
 
 
-def _after(cursor: Cursor, found: list[Entry], shown: list[Entry], answer: Answer | None) -> Cursor:
+def _after(cursor: FeedCursor, found: list[FeedEntry], shown: list[FeedEntry], answer: Response | None) -> FeedCursor:
     """Where to go on. Only once all was shown (`answer`) may the feed say that nothing is new.
 
     Of what was seen before, what the feed still has is kept for sure: it would be new again otherwise.
@@ -126,11 +126,11 @@ def _after(cursor: Cursor, found: list[Entry], shown: list[Entry], answer: Answe
     kept = [each for each in cursor.seen if each in present] + [_mark(each["id"]) for each in shown]
     seen = tuple((former + kept)[-max(SEEN_MAX, len(kept)):])
     if answer is None:
-        return Cursor(seen=seen)
-    return Cursor(_header(answer, "etag"), _header(answer, "last-modified"), seen)
+        return FeedCursor(seen=seen)
+    return FeedCursor(_header(answer, "etag"), _header(answer, "last-modified"), seen)
 
 
-def _header(answer: Answer, name: str) -> str:
+def _header(answer: Response, name: str) -> str:
     said = answer.headers.get(name, "")
     return said if len(said) <= 500 and said.isascii() and said.isprintable() else ""
 

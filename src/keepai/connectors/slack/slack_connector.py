@@ -18,7 +18,7 @@ from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected, Transi
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..egress import Client, Rules
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.paging import checked_limit
+from ..kit.page_limits import checked_limit
 from ..kit.readable import readable
 from ..kit.texts import clean, compare_texts
 from .slack_errors import done, told
@@ -38,7 +38,7 @@ _TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class History(TypedDict):
+class ReadChannel(TypedDict):
     """Which messages: of a channel, or of a thread in it."""
 
     channel: str
@@ -47,7 +47,7 @@ class History(TypedDict):
     limit: NotRequired[int | None]
 
 
-class Post(TypedDict):
+class PostMessage(TypedDict):
     """A message to post; with `thread`, as an answer to the message with that id."""
 
     channel: str
@@ -56,7 +56,7 @@ class Post(TypedDict):
     markup: NotRequired[bool | None]  # whether the text has links and mentions in Slack's own spelling
 
 
-class Update(TypedDict):
+class UpdateMessage(TypedDict):
     """Another text for a message that this app posted; in a thread, `thread` is the id of its first message."""
 
     channel: str
@@ -66,7 +66,7 @@ class Update(TypedDict):
     markup: NotRequired[bool | None]
 
 
-class Message(TypedDict):
+class SlackMessage(TypedDict):
     """A message; its text is as Slack spells it."""
 
     id: str
@@ -78,7 +78,7 @@ class Message(TypedDict):
     bot: bool
 
 
-class Posted(TypedDict):
+class PostedMessage(TypedDict):
     """The message: its id is unique in its channel."""
 
     id: str
@@ -113,7 +113,7 @@ class Slack(Connector):
         await self._ask("auth.test", Call(), {})
 
     @read
-    async def history(self, params: History, call: Call) -> Page[Message]:
+    async def history(self, params: ReadChannel, call: Call) -> Page[SlackMessage]:
         """Messages, oldest first: after a cursor, or without one the newest.
 
         `lastCursor` is where to go on, `more` whether `limit` left some out that are newer.
@@ -133,7 +133,7 @@ class Slack(Connector):
         return Page(shown, lastCursor=last, more=len(fresh) > limit and bool(after))
 
     @mutation(identity=("channel", "thread"), target="channel", settle=SETTLE_S)
-    async def post(self, params: Post, call: Call) -> Posted:
+    async def post(self, params: PostMessage, call: Call) -> PostedMessage:
         """Post a message."""
         body = {"channel": self._channel(params), **_text(params), "unfurl_links": False, "unfurl_media": False}
         thread = _ts(params.get("thread"), "thread")
@@ -142,7 +142,7 @@ class Slack(Connector):
         return _posted(await self._send("chat.postMessage", body, call))
 
     @post.reconcile
-    async def find_post(self, params: Post, call: Call) -> Verdict:
+    async def find_post(self, params: PostMessage, call: Call) -> Verdict:
         """Look for the key in the metadata of the messages since."""
         channel, mark = self._channel(params), key_digest(call.idempotency_key)
         oldest = f"{max(0, call.since_ms // 1000 - EARLY_S)}.000000" if call.since_ms is not None else None
@@ -154,7 +154,7 @@ class Slack(Connector):
         return Verdict.unknown("There are too many messages since, to look through.") if cut else Verdict.failed()
 
     @mutation(identity=("channel", "id"), target="id", settle=SETTLE_S)
-    async def update(self, params: Update, call: Call) -> Posted:
+    async def update(self, params: UpdateMessage, call: Call) -> PostedMessage:
         """Replace the text of a message that this app posted."""
         channel, mark = self._channel(params), key_digest(call.idempotency_key)
         message = await self._message(channel, params, call)
@@ -168,7 +168,7 @@ class Slack(Connector):
         return _posted(await self._send("chat.update", body, call))
 
     @update.reconcile
-    async def find_update(self, params: Update, call: Call) -> Verdict:
+    async def find_update(self, params: UpdateMessage, call: Call) -> Verdict:
         """Look for the key among the updates that the message remembers."""
         channel = self._channel(params)
         message = await self._message(channel, params, call)
@@ -192,14 +192,14 @@ class Slack(Connector):
         return compare_texts(old, new)
 
     @post.preview
-    def say_post(self, params: Post) -> str:
+    def say_post(self, params: PostMessage) -> str:
         """Where, and the whole text."""
         where = f"{params['channel']}, thread {params['thread']}" if params.get("thread") else params["channel"]
         markup = " (with links and mentions)" if params.get("markup") else ""
         return f"{self.name}.post to {where} of {self.account}{markup}\n\n{params['text']}"
 
     @update.preview
-    def say_update(self, params: Update) -> str:
+    def say_update(self, params: UpdateMessage) -> str:
         """Which message, and its new text."""
         markup = " (with links and mentions)" if params.get("markup") else ""
         place = f"{params['id']} in {params['channel']} of {self.account}"
@@ -214,7 +214,7 @@ class Slack(Connector):
             )
         return id
 
-    async def _message(self, channel: str, params: Update, call: Call) -> dict[str, Any] | None:
+    async def _message(self, channel: str, params: UpdateMessage, call: Call) -> dict[str, Any] | None:
         id, thread = _ts(params["id"], "id"), _ts(params.get("thread"), "thread")
         query = {"channel": channel, "oldest": id, "latest": id, "inclusive": "true", "limit": "1"}
         method = "conversations.replies" if thread else "conversations.history"
@@ -278,11 +278,11 @@ def _marks(message: Mapping[str, Any]) -> tuple[str, list[str]]:
 
 
 
-def _posted(said: Mapping[str, Any]) -> Posted:
+def _posted(said: Mapping[str, Any]) -> PostedMessage:
     return {"id": str(said["ts"]), "channel": str(said["channel"])}
 
 
-def _shown(message: Mapping[str, Any], channel: str) -> Message:
+def _shown(message: Mapping[str, Any], channel: str) -> SlackMessage:
     thread, (seconds, parts) = message.get("thread_ts"), _moment(message)
     return {
         "id": str(message["ts"]), "channel": channel, "user": str(message.get("user") or message.get("bot_id") or ""),

@@ -19,7 +19,7 @@ from ...model.errors import (
     Rejected,
     Transient,
 )
-from ..egress import Answer
+from ..egress import Response
 
 
 def _all(kind: type[ConnectorError], words: Iterable[str]) -> dict[str, type[ConnectorError]]:
@@ -65,7 +65,7 @@ _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
 })
 
 
-def done(answer: Answer) -> dict[str, Any]:
+def done(answer: Response) -> dict[str, Any]:
     """What a call that changes something was answered with, or what is known instead."""
     said = _said(answer)
     if answer.status == 200 and said.get("ok") is True:
@@ -73,7 +73,7 @@ def done(answer: Answer) -> dict[str, Any]:
     raise _problem(answer, said)
 
 
-def told(answer: Answer) -> dict[str, Any]:
+def told(answer: Response) -> dict[str, Any]:
     """What a question was answered with; what is not known is worth asking again."""
     try:
         return done(answer)
@@ -81,7 +81,7 @@ def told(answer: Answer) -> dict[str, Any]:
         raise Transient(f"Slack answered {answer.status} to a question, and not what was asked.") from None
 
 
-def _problem(answer: Answer, said: Mapping[str, Any]) -> ConnectorError:
+def _problem(answer: Response, said: Mapping[str, Any]) -> ConnectorError:
     if answer.status == 429:
         return Transient("Slack answered 429. Not now.", retry_after=answer.retry_after())
     word = said.get("error")
@@ -92,7 +92,7 @@ def _problem(answer: Answer, said: Mapping[str, Any]) -> ConnectorError:
     return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
 
 
-def _said(answer: Answer) -> dict[str, Any]:
+def _said(answer: Response) -> dict[str, Any]:
     try:
         said = answer.json()
     except (ValueError, RecursionError):

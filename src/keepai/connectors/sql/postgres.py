@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ...model import points
+from ...model import crash_points
 from ...model.codec import INTEGER_MAX, Json, encode, shown
 from ...model.errors import (
     ConnectorError,
@@ -170,9 +170,9 @@ class PostgresDatabase:
                 await self._begin(connection, _CHANGE, call)
                 result = await _driven_or_undone(steps, connection)
                 check_deadline(call)
-                points.reach("sql.before_commit")
+                crash_points.reach("sql.before_commit")
             await _commit(connection)
-            points.reach("sql.committed")
+            crash_points.reach("sql.committed")
             return result
         finally:
             connection.pgconn.finish()

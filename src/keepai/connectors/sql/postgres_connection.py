@@ -97,7 +97,7 @@ async def connect(url: str, password: str | None, seconds: int) -> psycopg.Async
 def _connection_class() -> type[psycopg.AsyncConnection[Any]]:
     import psycopg
 
-    class Connection(psycopg.AsyncConnection[Any]):
+    class IsolatedConnection(psycopg.AsyncConnection[Any]):
         """Begins to connect while libpq sees no variable of its own. libpq reads them in its first step only."""
 
         @classmethod
@@ -113,7 +113,7 @@ def _connection_class() -> type[psycopg.AsyncConnection[Any]]:
                     vars(end.value)["began_without_variables"] = True
                     return end.value
 
-    return Connection
+    return IsolatedConnection
 
 
 @contextmanager

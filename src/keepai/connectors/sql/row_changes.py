@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from ...model.codec import Json, stored
 from ...model.errors import PreconditionFailed, Rejected
-from ..kit.paging import PAGE_BYTES, size_of
+from ..kit.page_limits import PAGE_BYTES, size_of
 from ..values import Page, Verdict
 from . import statements
 from .catalog import Column, Dialect, Row, Steps, Table, look_up
-from .statements import Order, Writer
+from .statements import SortColumn, StatementWriter
 
 T = TypeVar("T")
 Values = Mapping[str, Json]
@@ -30,7 +30,7 @@ NO_TRACE = (
 
 
 @dataclass(frozen=True)
-class Rules:
+class TableSettings:
     """What keep.toml says about a database."""
 
     dialect: Dialect
@@ -38,16 +38,16 @@ class Rules:
     marker: str = ""  # the column that holds the key of an insert
     receipts: bool = False  # whether the table of receipts may be made and written
 
-    def table(self, name: str) -> Steps[Writer]:
+    def table(self, name: str) -> Steps[StatementWriter]:
         """The writer of statements for a table."""
-        return Writer(self.dialect, (yield from look_up(self.dialect, name, self.tables)))
+        return StatementWriter(self.dialect, (yield from look_up(self.dialect, name, self.tables)))
 
 
 # Reading
 
 
 @dataclass(frozen=True)
-class Wish:
+class RowQuery:
     """Which rows a script asks for."""
 
     table: str
@@ -58,17 +58,17 @@ class Wish:
     after: str | None
 
 
-def query(rules: Rules, wish: Wish) -> Steps[Page[dict[str, Json]]]:
+def query(rules: TableSettings, row_query: RowQuery) -> Steps[Page[dict[str, Json]]]:
     """Rows up to a number and a size, and where the next ones begin."""
-    write = yield from rules.table(wish.table)
-    shown = write.table.chosen(wish.columns if wish.columns is not None else write.table.columns)
-    order = write.order(wish.order)
+    write = yield from rules.table(row_query.table)
+    shown = write.table.chosen(row_query.columns if row_query.columns is not None else write.table.columns)
+    order = write.order(row_query.order)
     asked = list({each.name: each for each in [*shown, *(o.column for o in order)]}.values())
     found: list[dict[str, Json]] = []
-    size, cursor, more = 0, wish.after, True
-    while more and len(found) < wish.limit and size < PAGE_BYTES:
-        count = min(CHUNK, wish.limit - len(found)) if write.table.primary else wish.limit
-        rows = yield from _chunk(write, wish, asked, order, cursor, count)
+    size, cursor, more = 0, row_query.after, True
+    while more and len(found) < row_query.limit and size < PAGE_BYTES:
+        count = min(CHUNK, row_query.limit - len(found)) if write.table.primary else row_query.limit
+        rows = yield from _chunk(write, row_query, asked, order, cursor, count)
         more = len(rows) > count
         for row in rows[:count]:
             found.append({each.name: row[each.name] for each in shown})
@@ -83,18 +83,19 @@ def query(rules: Rules, wish: Wish) -> Steps[Page[dict[str, Json]]]:
 
 
 def _chunk(
-    write: Writer, wish: Wish, asked: list[Column], order: list[Order], cursor: str | None, count: int,
+    write: StatementWriter, row_query: RowQuery, asked: list[Column], order: list[SortColumn], cursor: str | None,
+    count: int,
 ) -> Steps[list[dict[str, Json]]]:
-    where = write.conditions(wish.where)
+    where = write.conditions(row_query.where)
     if cursor is not None:
         if not write.table.primary:
-            raise Rejected(f"{wish.table} has no primary key, so that nothing can be asked for after a cursor.")
+            raise Rejected(f"{row_query.table} has no primary key, so that nothing can be asked for after a cursor.")
         where.append(write.after(order, cursor))
     rows = yield write.query(asked, where, order, count + 1)
     return [_shown(write, asked, row) for row in rows]
 
 
-def get(rules: Rules, table: str, key: Values) -> Steps[dict[str, Json] | None]:
+def get(rules: TableSettings, table: str, key: Values) -> Steps[dict[str, Json] | None]:
     """The row that has a key, or None."""
     write = yield from rules.table(table)
     write.table.check_key(key)
@@ -106,7 +107,7 @@ def get(rules: Rules, table: str, key: Values) -> Steps[dict[str, Json] | None]:
 # Changing
 
 
-def once(rules: Rules, key: str, change: Steps[Json]) -> Steps[Json]:
+def once(rules: TableSettings, key: str, change: Steps[Json]) -> Steps[Json]:
     """A change that is known by its idempotency key. With receipts, the second one finds the first one's result."""
     first = rules.dialect.begin_change(key)
     if first is not None:
@@ -123,7 +124,7 @@ def once(rules: Rules, key: str, change: Steps[Json]) -> Steps[Json]:
     return result
 
 
-def insert(rules: Rules, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Json]:
+def insert(rules: TableSettings, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Json]:
     """A new row. One that is there already is refused, unless it can only be this one."""
     write = yield from rules.table(table)
     row = _checked(rules, write.table, key, values)
@@ -141,7 +142,7 @@ def insert(rules: Rules, table: str, key: Values, values: Values, idempotency_ke
     raise PreconditionFailed(f"{table} has a row already where this one would go: {_listed(key or values)}.")
 
 
-def update(rules: Rules, table: str, key: Values, values: Values, expect: Values) -> Steps[Json]:
+def update(rules: TableSettings, table: str, key: Values, values: Values, expect: Values) -> Steps[Json]:
     """New values for one row, if it is as expected."""
     write = yield from rules.table(table)
     write.table.check_key(key)
@@ -157,7 +158,7 @@ def update(rules: Rules, table: str, key: Values, values: Values, expect: Values
     raise PreconditionFailed(f"{table} has no row with {_listed(key)}.")
 
 
-def upsert(rules: Rules, table: str, key: Values, values: Values) -> Steps[Json]:
+def upsert(rules: TableSettings, table: str, key: Values, values: Values) -> Steps[Json]:
     """A row with these values, new or not."""
     write = yield from rules.table(table)
     write.table.check_key(key)
@@ -171,7 +172,7 @@ def upsert(rules: Rules, table: str, key: Values, values: Values) -> Steps[Json]
 # Looking afterwards
 
 
-def find_insert(rules: Rules, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Verdict]:
+def find_insert(rules: TableSettings, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Verdict]:
     """What became of an insert."""
     known = yield from _known(rules, idempotency_key)
     if known is not None and known.status != "failed":
@@ -193,14 +194,14 @@ def find_insert(rules: Rules, table: str, key: Values, values: Values, idempoten
     return Verdict.applied(_result(write, key, there.cells))
 
 
-def find_change(rules: Rules, idempotency_key: str) -> Steps[Verdict]:
+def find_change(rules: TableSettings, idempotency_key: str) -> Steps[Verdict]:
     """What became of an update or an upsert: only a receipt can tell, and without receipts nobody asks."""
     known = yield from _known(rules, idempotency_key)
     assert known is not None
     return known
 
 
-def _known(rules: Rules, key: str) -> Steps[Verdict | None]:
+def _known(rules: TableSettings, key: str) -> Steps[Verdict | None]:
     """What the server and the receipts say; None if they cannot say anything."""
     asked = rules.dialect.under_way(key)
     if asked is not None and int(str((yield asked)[0][0])):
@@ -221,7 +222,7 @@ class Equal:
     cells: Row
 
 
-def _receipt(rules: Rules, key: str) -> Steps[list[Row] | None]:
+def _receipt(rules: TableSettings, key: str) -> Steps[list[Row] | None]:
     """The receipt of a key; None if there is no table of receipts."""
     there = yield rules.dialect.has_receipts()
     if not int(str(there[0][0])):
@@ -229,7 +230,7 @@ def _receipt(rules: Rules, key: str) -> Steps[list[Row] | None]:
     return (yield statements.receipt(rules.dialect, key))
 
 
-def _marked(rules: Rules, write: Writer, key: str) -> Steps[Json]:
+def _marked(rules: TableSettings, write: StatementWriter, key: str) -> Steps[Json]:
     """The result of the insert that wrote this marker; None if there is none."""
     if (rules.marker,) not in write.table.keys:
         raise PreconditionFailed(
@@ -239,7 +240,7 @@ def _marked(rules: Rules, write: Writer, key: str) -> Steps[Json]:
     return _result(write, {}, rows[0]) if rows else None
 
 
-def _equal(write: Writer, row: Values) -> Steps[Equal | str | None]:
+def _equal(write: StatementWriter, row: Values) -> Steps[Equal | str | None]:
     """The row with the unique key of `row`, if it holds the same; else why nobody can tell; None if none is there."""
     names = write.table.covered(row)
     if not names:
@@ -252,7 +253,7 @@ def _equal(write: Writer, row: Values) -> Steps[Equal | str | None]:
     return f"{write.table.name} has a row with {_listed({n: row[n] for n in names})}, but with other content."
 
 
-def _checked(rules: Rules, table: Table, key: Values, values: Values) -> dict[str, Json]:
+def _checked(rules: TableSettings, table: Table, key: Values, values: Values) -> dict[str, Json]:
     """Key and values as one row; refuses what a script must not set."""
     if key:
         table.check_key(key)
@@ -264,14 +265,14 @@ def _checked(rules: Rules, table: Table, key: Values, values: Values) -> dict[st
     return {**key, **values}
 
 
-def _result(write: Writer, key: Values, cells: Row) -> Json:
+def _result(write: StatementWriter, key: Values, cells: Row) -> Json:
     """What a change returns: the primary key of its row; without one, the key that was given."""
     if not write.table.primary:
         return {"key": dict(key)}
     return {"key": _shown(write, write.table.chosen(write.table.primary), cells)}
 
 
-def _shown(write: Writer, columns: list[Column], cells: Row) -> dict[str, Json]:
+def _shown(write: StatementWriter, columns: list[Column], cells: Row) -> dict[str, Json]:
     return {each.name: write.dialect.read(each, cell) for each, cell in zip(columns, cells, strict=True)}
 
 
@@ -279,7 +280,7 @@ def _listed(values: Values) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())[:300]
 
 
-def run_check(rules: Rules) -> Steps[None]:
+def run_check(rules: TableSettings) -> Steps[None]:
     """See that every table is there, and what Keep needs in it."""
     for name in rules.tables:
         write = yield from rules.table(name)

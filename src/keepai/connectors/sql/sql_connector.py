@@ -22,11 +22,11 @@ from ...model.errors import ConfigError, ConnectorError, PermissionDenied
 from ...model.operations import Kind
 from ...model.visible import described
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
-from ..kit.paging import checked_limit
+from ..kit.page_limits import checked_limit
 from . import postgres_connection, row_changes
 from .catalog import Steps
 from .postgres import PostgresDatabase
-from .row_changes import Rules, Wish
+from .row_changes import RowQuery, TableSettings
 from .sqlite import SqliteDatabase
 from .statements import RECEIPTS
 
@@ -37,7 +37,7 @@ TIMEOUT_S_MAX = 600
 FOR_EVER_S = 10 * 365 * 86_400.0
 
 
-class Query(TypedDict):
+class QueryRows(TypedDict):
     """Which rows; `where` maps a column to a value or to operators: `{ total: { ">": 10 } }`."""
 
     table: str
@@ -48,14 +48,14 @@ class Query(TypedDict):
     after: NotRequired[str | None]  # a `lastCursor`
 
 
-class Get(TypedDict):
+class GetTableRow(TypedDict):
     """Which row: the columns of a unique key with their values."""
 
     table: str
     key: dict[str, Any]
 
 
-class Insert(TypedDict):
+class InsertRow(TypedDict):
     """A new row: its unique key, unless the database makes it, and its other values."""
 
     table: str
@@ -63,7 +63,7 @@ class Insert(TypedDict):
     values: dict[str, Any]
 
 
-class Update(TypedDict):
+class UpdateTableRow(TypedDict):
     """New values for the row with a key, if `expect` still holds."""
 
     table: str
@@ -72,7 +72,7 @@ class Update(TypedDict):
     expect: NotRequired[dict[str, Any] | None]
 
 
-class Upsert(TypedDict):
+class UpsertRow(TypedDict):
     """A row with a key and values, whether or not it is there already."""
 
     table: str
@@ -80,7 +80,7 @@ class Upsert(TypedDict):
     values: dict[str, Any]
 
 
-class Changed(TypedDict):
+class ChangedRow(TypedDict):
     """The row that was changed: its primary key."""
 
     key: dict[str, Any]
@@ -126,7 +126,7 @@ class Sql(Connector):
             self.account = str(self.path)
             self.secrets = MappingProxyType({})  # type: ignore[misc]
             self._database = SqliteDatabase(self.path, timeout)
-        self._rules = Rules(self._database.dialect, tuple(tables), marker, receipts)
+        self._rules = TableSettings(self._database.dialect, tuple(tables), marker, receipts)
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
@@ -147,36 +147,36 @@ class Sql(Connector):
         await self._database.read(row_changes.run_check(self._rules), Call())
 
     @read
-    async def query(self, params: Query, call: Call) -> Page[dict[str, Any]]:
+    async def query(self, params: QueryRows, call: Call) -> Page[dict[str, Any]]:
         """Rows in order; `more` says whether some follow, `lastCursor` where they begin."""
         limit = checked_limit(params.get("limit") or None, LIMIT_DEFAULT, LIMIT_MAX)
-        wish = Wish(
+        wish = RowQuery(
             params["table"], params.get("columns"), params.get("where") or {}, params.get("order") or [], limit,
             params.get("after"),
         )
         return await self._database.read(row_changes.query(self._rules, wish), call)
 
     @read(by_id=True)
-    async def get(self, params: Get, call: Call) -> dict[str, Any] | None:
+    async def get(self, params: GetTableRow, call: Call) -> dict[str, Any] | None:
         """One row, or null if it is not there."""
         return await self._database.read(row_changes.get(self._rules, params["table"], params["key"]), call)
 
     @mutation(identity=("table", "key"), target="table", settle=0)
-    async def insert(self, params: Insert, call: Call) -> Changed:
+    async def insert(self, params: InsertRow, call: Call) -> ChangedRow:
         """Add a row."""
         key, values = params.get("key") or {}, params["values"]
         steps = row_changes.insert(self._rules, params["table"], key, values, call.idempotency_key)
         return await self._once(steps, call)
 
     @insert.reconcile
-    async def find_inserted(self, params: Insert, call: Call) -> Verdict:
+    async def find_inserted(self, params: InsertRow, call: Call) -> Verdict:
         """Look for the receipt, the marker or the unique key."""
         key, values = params.get("key") or {}, params["values"]
         return await self._found(
             row_changes.find_insert(self._rules, params["table"], key, values, call.idempotency_key), call)
 
     @insert.preview
-    def say_insert(self, params: Insert) -> str:
+    def say_insert(self, params: InsertRow) -> str:
         """What will be inserted."""
         return described(f"Insert into {params['table']}", {**(params.get("key") or {}), **params["values"]})
 
@@ -186,19 +186,19 @@ class Sql(Connector):
         return _compared(old, new)
 
     @mutation(identity=("table", "key"), target="table", settle=0)
-    async def update(self, params: Update, call: Call) -> Changed:
+    async def update(self, params: UpdateTableRow, call: Call) -> ChangedRow:
         """Change one row."""
         steps = row_changes.update(
             self._rules, params["table"], params["key"], params["values"], params.get("expect") or {})
         return await self._once(steps, call)
 
     @update.reconcile
-    async def find_updated(self, params: Update, call: Call) -> Verdict:
+    async def find_updated(self, params: UpdateTableRow, call: Call) -> Verdict:
         """Look for the receipt."""
         return await self._found(row_changes.find_change(self._rules, call.idempotency_key), call)
 
     @update.preview
-    def say_update(self, params: Update) -> str:
+    def say_update(self, params: UpdateTableRow) -> str:
         """What will be changed."""
         said = described(f"Update {params['table']} where {_keyed(params['key'])}", params["values"])
         return f"{said} (only if {_keyed(params['expect'] or {})})" if params.get("expect") else said
@@ -209,17 +209,17 @@ class Sql(Connector):
         return _compared(old, new)
 
     @mutation(identity=("table", "key"), target="table", settle=0)
-    async def upsert(self, params: Upsert, call: Call) -> Changed:
+    async def upsert(self, params: UpsertRow, call: Call) -> ChangedRow:
         """Add a row, or change the one that has its key."""
         return await self._once(row_changes.upsert(self._rules, params["table"], params["key"], params["values"]), call)
 
     @upsert.reconcile
-    async def find_upserted(self, params: Upsert, call: Call) -> Verdict:
+    async def find_upserted(self, params: UpsertRow, call: Call) -> Verdict:
         """Look for the receipt."""
         return await self._found(row_changes.find_change(self._rules, call.idempotency_key), call)
 
     @upsert.preview
-    def say_upsert(self, params: Upsert) -> str:
+    def say_upsert(self, params: UpsertRow) -> str:
         """What will be there."""
         return described(f"Insert or update {params['table']} where {_keyed(params['key'])}", params["values"])
 
@@ -228,9 +228,9 @@ class Sql(Connector):
         """Whether two upserts say the same."""
         return _compared(old, new)
 
-    async def _once(self, change: Steps[Json], call: Call) -> Changed:
+    async def _once(self, change: Steps[Json], call: Call) -> ChangedRow:
         steps = row_changes.once(self._rules, call.idempotency_key, change)
-        return cast(Changed, await self._database.change(steps, call))
+        return cast(ChangedRow, await self._database.change(steps, call))
 
     async def _found(self, steps: Steps[Verdict], call: Call) -> Verdict:
         """A verdict; a database that cannot be asked is asked again."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from ...model import points
+from ...model import crash_points
 from ...model.codec import INTEGER_MAX, Json, encode
 from ...model.errors import (
     ConnectorError,
@@ -149,9 +149,9 @@ class SqliteDatabase:
                 result = _driven(steps, db)
                 db.set_progress_handler(None)
                 check_deadline(call)
-                points.reach("sql.before_commit")
+                crash_points.reach("sql.before_commit")
             _commit(db)
-            points.reach("sql.committed")
+            crash_points.reach("sql.committed")
         return result
 
     def _open(self, call: Call, *, write: bool) -> apsw.Connection:

@@ -23,7 +23,7 @@ OPERATORS = (*_COMPARISONS, "in", "like")
 
 
 @dataclass(frozen=True)
-class Order:
+class SortColumn:
     """One column that rows are sorted by."""
 
     column: Column
@@ -31,14 +31,14 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Part:
+class SqlFragment:
     """A piece of a statement with its values."""
 
     text: str
     values: tuple[object, ...] = ()
 
 
-class Writer:
+class StatementWriter:
     """Writes the statements of one table."""
 
     def __init__(self, dialect: Dialect, table: Table) -> None:
@@ -48,14 +48,16 @@ class Writer:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def query(self, columns: Sequence[Column], where: Sequence[Part], order: Sequence[Order], limit: int) -> Statement:
+    def query(
+        self, columns: Sequence[Column], where: Sequence[SqlFragment], order: Sequence[SortColumn], limit: int,
+    ) -> Statement:
         """Rows that meet all conditions; those without a value come last."""
         text = f"select {self._list(columns)} from {self.name}{self._where(where)}"
         if order:
             text += f" order by {', '.join(self._ordered(each) for each in order)}"
         return Statement(f"{text} limit {int(limit)}", self._values(where))
 
-    def conditions(self, where: Mapping[str, Json]) -> list[Part]:
+    def conditions(self, where: Mapping[str, Json]) -> list[SqlFragment]:
         """Conditions as a script gives them: a value, or an object of operators."""
         parts = []
         for name, wish in where.items():
@@ -66,24 +68,24 @@ class Writer:
             raise Rejected(f"where has {len(parts)} conditions; at most {CONDITIONS_MAX} are allowed.")
         return parts
 
-    def order(self, wished: Iterable[str]) -> list[Order]:
+    def order(self, wished: Iterable[str]) -> list[SortColumn]:
         """What rows are sorted by: the wish, then the primary key, so that no two rows are level."""
         found = {each.removeprefix("-"): each.startswith("-") for each in wished}
         for name in self.table.primary:
             found.setdefault(name, False)
-        return [Order(self.table.column(name), down) for name, down in found.items()]
+        return [SortColumn(self.table.column(name), down) for name, down in found.items()]
 
-    def after(self, order: Sequence[Order], cursor: str) -> Part:
+    def after(self, order: Sequence[SortColumn], cursor: str) -> SqlFragment:
         """Rows that come after the one that a cursor was made of."""
         passed = _opened(cursor, self.table.name, self._sorted(order))
-        ways: list[Part] = []
-        level: list[Part] = []
+        ways: list[SqlFragment] = []
+        level: list[SqlFragment] = []
         for each, value in zip(order, passed, strict=True):
             ways.append(_all([*level, self._beyond(each, value)]))
             level.append(self._equals(each.column, value))
-        return Part(f"({' or '.join(way.text for way in ways)})", self._values(ways))
+        return SqlFragment(f"({' or '.join(way.text for way in ways)})", self._values(ways))
 
-    def cursor(self, order: Sequence[Order], row: Mapping[str, Json]) -> str:
+    def cursor(self, order: Sequence[SortColumn], row: Mapping[str, Json]) -> str:
         """The cursor after a row."""
         text = encode([self.table.name, self._sorted(order), [row[each.column.name] for each in order]])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
@@ -118,52 +120,53 @@ class Writer:
 
     def compare(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:
         """The primary key of the row that has a key, and before it 1 if the row holds `values`."""
-        same = [Part(self.dialect.same(self.table.column(n)), (self._bind(n, v),)) for n, v in values.items()]
+        same = [SqlFragment(self.dialect.same(self.table.column(n)), (self._bind(n, v),)) for n, v in values.items()]
         holds, where = _all(same), self.equal(key)
         text = f"select case when {holds.text} then 1 else 0 end, {self._primary()} from {self.name}"
         return Statement(f"{text}{self._where(where)}", (*holds.values, *self._values(where)))
 
-    def equal(self, values: Mapping[str, Json]) -> list[Part]:
+    def equal(self, values: Mapping[str, Json]) -> list[SqlFragment]:
         """Conditions that columns hold exactly these values."""
         return [self._equals(self.table.column(name), value) for name, value in values.items()]
 
     # -- pieces ------------------------------------------------------------------------------------
 
-    def _condition(self, column: Column, operator: str, value: Json) -> Part:
+    def _condition(self, column: Column, operator: str, value: Json) -> SqlFragment:
         name = self.dialect.quote(column.name)
         if value is None and operator in ("=", "!="):
-            return Part(f"{name} is {'not ' if operator == '!=' else ''}null")
+            return SqlFragment(f"{name} is {'not ' if operator == '!=' else ''}null")
         if operator in _COMPARISONS and value is not None:
-            return Part(f"{name} {_COMPARISONS[operator]} {self.dialect.compared(column)}", self._one(column, value))
+            comparison = f"{name} {_COMPARISONS[operator]} {self.dialect.compared(column)}"
+            return SqlFragment(comparison, self._one(column, value))
         if operator == "in" and isinstance(value, list) and 0 < len(value) <= IN_MAX and None not in value:
             marks = ", ".join(self.dialect.compared(column) for _ in value)
-            return Part(f"{name} in ({marks})", tuple(self.dialect.bind(column, each) for each in value))
+            return SqlFragment(f"{name} in ({marks})", tuple(self.dialect.bind(column, each) for each in value))
         if operator == "like" and isinstance(value, str) and "\0" not in value:
-            return Part(f"cast({name} as text) like {self.dialect.mark} escape '\\'", (value,))
+            return SqlFragment(f"cast({name} as text) like {self.dialect.mark} escape '\\'", (value,))
         raise Rejected(
             f"where.{column.name}: {operator[:20]!r} with such a value is no condition. There are "
             f"{', '.join(OPERATORS)}; `in` takes 1 to {IN_MAX:,} values, `like` a text; null goes with = and != alone."
         )
 
-    def _beyond(self, order: Order, value: Json) -> Part:
+    def _beyond(self, order: SortColumn, value: Json) -> SqlFragment:
         """Rows after a value; those without one are the last, whatever the direction."""
         name = self.dialect.quote(order.column.name)
         if value is None:
-            return Part("1 = 0")
+            return SqlFragment("1 = 0")
         sign = "<" if order.down else ">"
         compared = f"{name} {sign} {self.dialect.compared(order.column)}"
-        return Part(f"({compared} or {name} is null)", self._one(order.column, value))
+        return SqlFragment(f"({compared} or {name} is null)", self._one(order.column, value))
 
-    def _equals(self, column: Column, value: Json) -> Part:
+    def _equals(self, column: Column, value: Json) -> SqlFragment:
         name = self.dialect.quote(column.name)
         if value is None:
-            return Part(f"{name} is null")
-        return Part(f"{name} = {self.dialect.compared(column)}", self._one(column, value))
+            return SqlFragment(f"{name} is null")
+        return SqlFragment(f"{name} = {self.dialect.compared(column)}", self._one(column, value))
 
-    def _ordered(self, order: Order) -> str:
+    def _ordered(self, order: SortColumn) -> str:
         return f"{self.dialect.quote(order.column.name)} {'desc' if order.down else 'asc'} nulls last"
 
-    def _sorted(self, order: Sequence[Order]) -> list[Json]:
+    def _sorted(self, order: Sequence[SortColumn]) -> list[Json]:
         return [f"{'-' if each.down else ''}{each.column.name}" for each in order]
 
     def _list(self, columns: Iterable[Column]) -> str:
@@ -178,10 +181,10 @@ class Writer:
     def _returning(self) -> str:
         return f" returning {self._primary()}"
 
-    def _where(self, parts: Sequence[Part]) -> str:
+    def _where(self, parts: Sequence[SqlFragment]) -> str:
         return f" where {_all(parts).text}" if parts else ""
 
-    def _values(self, parts: Iterable[Part]) -> tuple[object, ...]:
+    def _values(self, parts: Iterable[SqlFragment]) -> tuple[object, ...]:
         return tuple(value for part in parts for value in part.values)
 
     def _one(self, column: Column, value: Json) -> tuple[object]:
@@ -219,9 +222,9 @@ def keep_receipt(dialect: Dialect, key: str, result: Json) -> Statement:
     )
 
 
-def _all(parts: Sequence[Part]) -> Part:
+def _all(parts: Sequence[SqlFragment]) -> SqlFragment:
     text = " and ".join(part.text for part in parts) or "1 = 1"
-    return Part(text if len(parts) < 2 else f"({text})", tuple(v for part in parts for v in part.values))
+    return SqlFragment(text if len(parts) < 2 else f"({text})", tuple(v for part in parts for v in part.values))
 
 
 def _opened(cursor: str, table: str, order: list[Json]) -> list[Json]:

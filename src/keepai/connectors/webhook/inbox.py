@@ -22,7 +22,7 @@ from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
 from ..kit.disk import locked, nothing_happened
 from ..kit.lenient_json import parse_json
-from ..kit.paging import PAGE_BYTES, size_of
+from ..kit.page_limits import PAGE_BYTES, size_of
 from ..kit.readable import readable
 from .signature import ID, SIGNATURE, TIME, fits
 from .spool import Spool, SpoolFull, Stored
@@ -31,14 +31,14 @@ LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 ID_MAX = 200
 
 
-class Which(TypedDict):
+class ListDeliveries(TypedDict):
     """After which cursor, and how many."""
 
     after: NotRequired[str | None]
     limit: NotRequired[int | None]
 
 
-class One(TypedDict):
+class GetDelivery(TypedDict):
     """Which delivery."""
 
     cursor: str
@@ -106,7 +106,7 @@ class Inbox(Connector):
         return "its secret and folder are there, and only a delivery shows whether others can reach it"
 
     @read
-    async def list_(self, params: Which, call: Call) -> Page[Delivery]:
+    async def list_(self, params: ListDeliveries, call: Call) -> Page[Delivery]:
         """Deliveries after a cursor, oldest first; `lastCursor` is where to go on, `more` whether some follow."""
         after, limit = params.get("after") or "", params.get("limit") or LIMIT_DEFAULT
         if not 1 <= limit <= LIMIT_MAX or not (after == "" or (after.isascii() and after.isdecimal())):
@@ -114,7 +114,7 @@ class Inbox(Connector):
         return await asyncio.to_thread(self._listed, after, limit, call)
 
     @read(by_id=True)
-    async def get(self, params: One, call: Call) -> Delivery | None:
+    async def get(self, params: GetDelivery, call: Call) -> Delivery | None:
         """One delivery, or null if it is gone."""
         def look() -> Delivery | None:
             with nothing_happened("Deliveries cannot be read"):

@@ -19,14 +19,14 @@ from ..http.statuses import check_applied
 from .signature import ID, SIGNATURE, TIME, sign
 
 
-class Send(TypedDict):
+class SendEvent(TypedDict):
     """What to tell: which kind of thing happened, and what."""
 
     event: str
     data: NotRequired[Any]
 
 
-class Sent(TypedDict):
+class WebhookResult(TypedDict):
     """What the receiver said."""
 
     status: int
@@ -65,7 +65,7 @@ class Webhook(Connector):
         return "any request to a webhook means something to its receiver"
 
     @mutation(identity=("event",), target="event")
-    async def send(self, params: Send, call: Call) -> Sent:
+    async def send(self, params: SendEvent, call: Call) -> WebhookResult:
         """Send it."""
         seconds = self._clock.now_ms() // 1000
         told = {"type": params["event"], "timestamp": seconds, "data": params.get("data")}
@@ -78,6 +78,6 @@ class Webhook(Connector):
         return {"status": answer.status}
 
     @send.preview
-    def say(self, params: Send) -> str:
+    def say(self, params: SendEvent) -> str:
         """What is told, in full."""
         return f"Tell {self._host}: {params['event']}\n{json.dumps(params.get('data'), ensure_ascii=False, indent=2)}"

@@ -69,10 +69,10 @@ def _beside(path: Path) -> Path:
 
 
 def _subjects(path: Path) -> list[type[Subject]]:
-    from ...connectors.user_module import load_module
+    from ...connectors.user_module import load_user_module
     from ...testing.contract import Subject
 
-    module = load_module(path.name.removesuffix(".py"), path.parent)
+    module = load_user_module(path.name.removesuffix(".py"), path.parent)
     classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
     found = [each for each in classes if issubclass(each, Subject) and hasattr(each, "operation")]
     if not found:

@@ -64,8 +64,8 @@ def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int
 
 
 def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
-    from ...script.graph import as_mermaid
-    from ...script.graph import graph as made
+    from ...script.topic_graph import as_mermaid
+    from ...script.topic_graph import graph as made
 
     drawn = made(manifest)
     if form == "mermaid":

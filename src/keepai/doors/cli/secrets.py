@@ -14,7 +14,7 @@ from .text import count, echo, echo_json, plain, say, table
 
 if TYPE_CHECKING:
     from ...config import Settings
-    from ...vault.store import Vault
+    from ...vault.vault import Vault
 
 
 @click.group()
@@ -108,11 +108,11 @@ def rotate(session: Session, home: Any, as_json: bool) -> None:
     asked for, or taken from KEEP_NEW_PASSPHRASE; a host that was started with the old one must be started anew.
     """
     from ...config import ENV_NEW_PASSPHRASE
-    from ...vault.keys import Places
+    from ...vault.keys import KeyPlaces
 
     settings = session.settings()
     vault = _vault(settings)
-    new = Places(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, entering.asking())
+    new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, entering.asking())
     if (home or vault.home()) == "passphrase" and not new.passphrase and new.ask is None:
         raise ConfigError(f"There is no new passphrase. Put it in {ENV_NEW_PASSPHRASE}, or say this at a terminal.")
     chosen = vault.rotate(new, home)

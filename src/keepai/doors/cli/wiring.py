@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...config import Settings
     from ...connectors.base import Connector
     from ...notices.base import Channel
-    from ...vault.store import Vault
+    from ...vault.vault import Vault
 
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
@@ -58,7 +58,7 @@ def _check_apart(settings: Settings) -> None:
     """Refuse a connector whose files are Keep's own: a workflow could read the ledger, or change another's script.
 
     `keep dev` would deploy that script."""
-    from ...vault.store import path_beside
+    from ...vault.vault import path_beside
 
     own = [settings.path, path_beside(settings.path), settings.key_file, settings.file]
     if settings.file is not None:
@@ -87,11 +87,11 @@ def unlock(settings: Settings) -> str | None:
 
 def vault_of(settings: Settings) -> Vault:
     """The secrets beside the ledger of these settings."""
-    from ...vault.keys import Places
-    from ...vault.store import Vault, path_beside
+    from ...vault.keys import KeyPlaces
+    from ...vault.vault import Vault, path_beside
     from .entering import asking
 
-    return Vault(path_beside(settings.path), Places(settings.key_file, settings.passphrase, asking()))
+    return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, asking()))
 
 
 def _paths(kind: type) -> set[str]:

@@ -23,7 +23,7 @@ from typing import Any
 
 import apsw
 
-from ...model import points
+from ...model import crash_points
 from ...model.clock import Clock
 from ...model.errors import Conflict, LedgerStopped
 from ...model.states import IllegalMove
@@ -370,9 +370,9 @@ def taken_over(read: Reader, path: Path) -> LedgerStopped:
 
 
 def _reach(side: str, batch: list[Work]) -> None:
-    if points.heard():
+    if crash_points.heard():
         for work in batch:
-            points.reach(f"{side}:{work.verb.__name__}")
+            crash_points.reach(f"{side}:{work.verb.__name__}")
 
 
 def _deliver(batch: list[Work]) -> None:

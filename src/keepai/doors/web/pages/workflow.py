@@ -15,7 +15,7 @@ from ....model.operations import Kind
 from ....reading import workflow
 from ....reading.graph import svg
 from ....reading.overview import standing_of
-from ....script.graph import graph
+from ....script.topic_graph import graph
 from ...cli.graph import schedule
 from ...cli.session import Look
 from ...cli.text import kept

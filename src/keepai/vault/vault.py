@@ -18,7 +18,7 @@ from ..model.clock import Clock, SystemClock, iso
 from ..model.errors import NotFound, VaultClosed
 from . import file, keys
 from .file import Document
-from .keys import Home, Places
+from .keys import Home, KeyPlaces
 from .sealing import Unsealable, is_mark, mark, new_key, new_name, seal, unseal
 
 FORMAT = 1
@@ -32,7 +32,7 @@ def path_beside(ledger: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredSecret:
     """That there is a secret; not what it is."""
 
     connection: str
@@ -52,7 +52,7 @@ class _Opened:
 class Vault:
     """The secrets in one file; other processes may change it, and that is seen at the next look."""
 
-    def __init__(self, path: Path, places: Places, clock: Clock | None = None) -> None:
+    def __init__(self, path: Path, places: KeyPlaces, clock: Clock | None = None) -> None:
         self.path, self._places, self._clock = path, places, clock or SystemClock()
         self._lock = RLock()  # connectors may ask from threads
         self._seen: file.Print | None = None
@@ -62,7 +62,7 @@ class Vault:
 
     def view(self, connection: str) -> MutableMapping[str, str]:
         """The part that belongs to one connection."""
-        return View(self, connection)
+        return ConnectionSecrets(self, connection)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -88,12 +88,12 @@ class Vault:
             raise
         self._seen = found
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[StoredSecret]:
         """Every secret that is stored, without its value; this needs no key."""
         document = file.read(self.path) or {"connections": {}}
         try:
             return [
-                Kept(str(connection), str(secret), str(entry["set_at"]))
+                StoredSecret(str(connection), str(secret), str(entry["set_at"]))
                 for connection, part in sorted(document["connections"].items())
                 for secret, entry in sorted(part["secrets"].items())
             ]
@@ -135,7 +135,7 @@ class Vault:
                 del opened.document["connections"][connection]
         return gone
 
-    def rotate(self, places: Places, home: Home | None = None) -> Home:
+    def rotate(self, places: KeyPlaces, home: Home | None = None) -> Home:
         """Encrypt everything anew, under new keys; the old ones open nothing of the new file."""
         with self._changing(create=False) as opened:
             document = opened.document
@@ -202,7 +202,7 @@ class Vault:
         return master
 
 
-class View(MutableMapping[str, str]):
+class ConnectionSecrets(MutableMapping[str, str]):
     """One connection's secrets; each is read when it is asked for, and what is set is stored at once."""
 
     def __init__(self, vault: Vault, connection: str) -> None:
@@ -232,7 +232,7 @@ class View(MutableMapping[str, str]):
         return f"<the secrets of {self._connection}>"
 
 
-def _rekey(opened: _Opened, home: Home, places: Places) -> None:
+def _rekey(opened: _Opened, home: Home, places: KeyPlaces) -> None:
     """Give the vault a new master key."""
     vault = opened.document["vault"]
     entry, opened.master = keys.make(home, vault, places)

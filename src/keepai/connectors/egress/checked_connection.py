@@ -24,7 +24,7 @@ from .url_rules import Rules
 logging.getLogger("httpcore2").setLevel(logging.WARNING)  # its lines for debugging carry the headers of answers
 
 
-class Wire(httpcore2.AsyncNetworkBackend):
+class CheckedConnection(httpcore2.AsyncNetworkBackend):
     """Connects within the rules, and remembers whether anything was sent."""
 
     def __init__(self, rules: Rules, resolve: Resolve, seconds: float) -> None:
@@ -42,7 +42,7 @@ class Wire(httpcore2.AsyncNetworkBackend):
             share = self._seconds / (len(addresses) - number + 2) if number < len(addresses) else None
             try:
                 stream = await self._inner.connect_tcp(address, port, share, local_address, socket_options)
-                return _Watched(stream, self)
+                return _WatchedStream(stream, self)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 if number == len(addresses):
                     raise
@@ -59,10 +59,10 @@ class Wire(httpcore2.AsyncNetworkBackend):
         return Transient(f"{told}. Nothing was sent.")
 
 
-class _Watched(httpcore2.AsyncNetworkStream):
+class _WatchedStream(httpcore2.AsyncNetworkStream):
     """A stream that tells its wire when the first byte of the request may leave."""
 
-    def __init__(self, stream: httpcore2.AsyncNetworkStream, wire: Wire) -> None:
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, wire: CheckedConnection) -> None:
         self._stream, self._wire = stream, wire
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
@@ -78,7 +78,7 @@ class _Watched(httpcore2.AsyncNetworkStream):
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        return _Watched(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._wire)
+        return _WatchedStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._wire)
 
     def get_extra_info(self, info: str) -> Any:
         return self._stream.get_extra_info(info)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ..connectors.egress import Answer, Client, Rules
+from ..connectors.egress import Client, Response, Rules
 from ..connectors.values import Call
 from ..model.errors import ConfigError, ConnectorError
 from .base import Channel, Message, Undelivered, fitting
@@ -18,7 +18,7 @@ NTFY_BYTES_MAX = 3_800  #: a longer message would become a file
 _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
-class Slack(Channel):
+class SlackChannel(Channel):
     """Posts to an incoming webhook of Slack, or of anything that takes the same.
 
     networks: private networks in which the webhook may be, such as 10.1.0.0/16
@@ -79,7 +79,7 @@ def _client(channel: Channel, url: str, networks: list[str], certificates: str |
 
 async def _post(url: str, client: Client, body: object, credentials: Mapping[str, str] = MappingProxyType({})) -> None:
     try:
-        answer: Answer = await client.send("POST", url, Call(), json=body, credentials=credentials)
+        answer: Response = await client.send("POST", url, Call(), json=body, credentials=credentials)
     except ConnectorError as error:  # its words name the host, and never the rest of the address
         raise Undelivered(error.message) from None
     if not answer.ok:

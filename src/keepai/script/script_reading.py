@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from .findings import Place, Report, listed, quote, suggest
-from .literals import Entry, Literals
+from .findings import FindingReport, HasPlace, listed, quote, suggest
+from .literals import Literals, ObjectMember
 from .scope import Scopes
 from .tree import Node
 
@@ -17,15 +17,15 @@ _NO_FIXES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScriptReading:
     """What every rule works on."""
 
     root: Node
     scopes: Scopes
     literals: Literals
-    report: Report
+    report: FindingReport
 
-    def add(self, code: str, at: Place, message: str, fix: str) -> None:
+    def add(self, code: str, at: HasPlace, message: str, fix: str) -> None:
         """Note a finding."""
         self.report.add(code, at, message, fix)
 
@@ -64,9 +64,9 @@ class Reading:
                  f"Write a name of 1 to {NAME_MAX} printable characters.")
         return False
 
-    def members(self, node: Node, what: str) -> list[Entry]:
+    def members(self, node: Node, what: str) -> list[ObjectMember]:
         """The readable members of an object, the last of each key; findings for the others."""
-        last: dict[str, Entry] = {}
+        last: dict[str, ObjectMember] = {}
         for entry in self.literals.entries(node):
             if entry.key is None:
                 self.not_literal(entry.at, f"A key of {what}")
@@ -80,9 +80,9 @@ class Reading:
 
     def keyed(
         self, node: Node, what: str, known: Collection[str], fixes: Mapping[str, str] = _NO_FIXES,
-    ) -> dict[str, Entry]:
+    ) -> dict[str, ObjectMember]:
         """The members of an object whose keys are fixed; a finding for every other, with its fix in `fixes`."""
-        found: dict[str, Entry] = {}
+        found: dict[str, ObjectMember] = {}
         for entry in self.members(node, what):
             assert entry.key is not None
             if entry.key in known:
@@ -109,7 +109,7 @@ class Reading:
         return None if failed else list(found.items())
 
 
-def call_of(reading: Reading, node: Node, member: str) -> Sequence[Node] | None:
+def call_of(reading: ScriptReading, node: Node, member: str) -> Sequence[Node] | None:
     """The arguments if `node` is a call of `Keep.<member>`; else None."""
     function = node.get("function") if node.kind == "call_expression" else None
     if function is None or function.kind != "member_expression":
