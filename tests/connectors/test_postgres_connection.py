@@ -34,11 +34,11 @@ needs_server = pytest.mark.skipif(binaries() is None, reason="there is no Postgr
 #: A process that connects as a host would, and says as whom and with which settings it is there.
 CHILD = """
 import asyncio, json, os, sys
-from keepai.connectors.sql import connecting
+from keepai.connectors.sql import postgres_connection
 order = json.loads(sys.argv[1])
 own = dict(os.environ)
 async def main():
-    connection = await connecting.connect(order["url"], order["password"], 5)
+    connection = await postgres_connection.connect(order["url"], order["password"], 5)
     asked = "select current_user, current_database(), current_setting('search_path'), "
     asked += "current_setting('default_transaction_read_only'), current_setting('application_name'), inet_server_port()"
     print(json.dumps((await (await connection.execute(asked)).fetchone())))

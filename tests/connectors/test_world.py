@@ -183,7 +183,7 @@ def test_a_crash_comes_at_the_named_arrival_and_at_every_point_after_it() -> Non
 #: Does what the environment wishes, in a fork for each: how far it came, and how it ended.
 LIVES = """
 import os, sys
-from keepai.model import points
+from keepai.model import crash_points
 from keepai.testing import install_from_env
 for wish in sys.argv[1:]:
     child = os.fork()
@@ -192,8 +192,8 @@ for wish in sys.argv[1:]:
         install_from_env()
         for n in (1, 2, 3):
             os.write(1, str(n).encode())
-            points.reach("a")
-            points.reach("b")
+            crash_points.reach("a")
+            crash_points.reach("b")
         os._exit(0)
     os.write(1, f" {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}\\n".encode())
 """
