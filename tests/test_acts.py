@@ -80,7 +80,7 @@ def test_what_is_typed_for_an_act_is_a_command_with_these_arguments(name: str) -
 
 
 def test_the_command_line_offers_no_act_that_is_not_in_the_table() -> None:
-    assert set(typed.COMMANDS) == {name for name, module in COMMANDS.items() if module == "acts"}
+    assert set(typed.COMMANDS) == {name for name, module in COMMANDS.items() if module == "acts:COMMANDS"}
     assert set(typed.COMMANDS) == {act.command for act in ACTS.values() if "shown" in act.params}
 
 

@@ -50,6 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"doors"},
 }
 
+#: The modules of doors/ that open several doors in one process; every other one imports no door but its own.
+OPEN_SEVERAL_DOORS = {"doors/dev_host.py", "doors/demo_host.py"}
+
+#: What a command imports inside a function: rich is for terminals, and a pipe need not wait for it.
+RARE = {"rich.console", "rich.table", "rich.text"}
+
 #: Time, chance and ids come from model/clock.py. Name (or its beginning, with a dot at the end) → where else
 #: it may stand: a file or folder of the package → the reason.
 BANNED: dict[str, dict[str, str]] = {
@@ -71,7 +77,7 @@ BANNED: dict[str, dict[str, str]] = {
     "random.": {},
     "secrets.": {
         "connectors/sign_in.py": "what an answer to a sign-in is known by, and proven with; nothing of it is kept",
-        "doors/web/door.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
+        "doors/web/sessions.py": "tokens and sessions of the page, which nobody may guess; nothing of them is kept",
     },
     "os.urandom": {
         "runtime/javascript/step.py": "chance for steps in which it is not fixed, inside the worker",
@@ -268,6 +274,32 @@ def test_imports_go_one_way() -> None:
             if aim != part and aim not in MAY_IMPORT[part]:
                 problems.append(f"{file}:{line}: {part} may not import {target}")
     report(problems, "Imports go one way: doors → reading → engine → runtime → script → model (see MAY_IMPORT).")
+
+
+def test_no_door_imports_another() -> None:
+    doors = {file.split("/")[1] for file in package_files() if file.startswith("doors/") and file.count("/") > 1}
+    problems = []
+    for file in package_files():
+        if not file.startswith("doors/") or file in OPEN_SEVERAL_DOORS:
+            continue
+        for line, target in imports_of(file):
+            room, _, door = target.removeprefix(f"{PACKAGE}.").partition(".")
+            door = door.partition(".")[0]
+            if room == "doors" and door in doors and door != file.split("/")[1]:
+                problems.append(f"{file}:{line}: {target}")
+    report(problems, "What two doors need stands in reading/, or beside them in doors/.")
+
+
+def test_commands_import_at_the_top() -> None:
+    problems = []
+    for file in package_files():
+        if not file.startswith("doors/cli/"):
+            continue
+        for function in ast.walk(tree_of(file)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                found = [node for node in ast.walk(function) if isinstance(node, ast.Import | ast.ImportFrom)]
+                problems += [f"{file}:{node.lineno}" for node in found if ast.unparse(node).split()[1] not in RARE]
+    report(problems, "The table in doors/cli/main.py imports a command when it is used; its module imports at the top.")
 
 
 def test_the_table_of_imports_has_no_cycle() -> None:

@@ -247,6 +247,6 @@ async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path)
 
 
 def test_the_example_is_one_file() -> None:
-    from keepai.doors.cli.play import SCRIPT, example
+    from keepai.doors.demo_folder import SCRIPT, example
 
     assert example(SCRIPT) == EXAMPLE.read_text("utf-8")

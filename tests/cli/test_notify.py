@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from keepai.doors.cli.session import Session as Settled
-from keepai.doors.cli.session import open_look
 from keepai.doors.web.pages.health import _troubles
+from keepai.reading.look import open_look
 
 from .conftest import SETTINGS, Place
 
@@ -59,7 +59,8 @@ def test_a_host_killed_before_it_noted_what_it_told_leaves_one_to_be_told_again_
     assert len(told(place)) == 1
     place.type("dev", "--once", code=4)
     assert len(told(place)) == 1, "not at once: it may have arrived"
-    with open_look(Settled().settings()) as look:
+    settings = Settled().settings()
+    with open_look(settings.path, settings.policy) as look:
         [row] = look.read.all("channel_all")
     assert (row["attempts"], row["error"], row["told_at"]) == (1, None, None)
     assert 20_000 < row["retry_at"] - row["tried_at"] <= 30_000
@@ -75,7 +76,8 @@ def test_a_failing_channel_is_shown_where_people_look(place: Place) -> None:
     assert place.json("todo", code=4), "data stays data"
     [line] = [each for each in place.json("doctor", code=1) if each["name"] == "notify.log"]
     assert (line["state"], said in line["said"]) == ("fail", True)
-    with open_look(Settled().settings()) as look:
+    settings = Settled().settings()
+    with open_look(settings.path, settings.policy) as look:
         assert any(said in each.said for each in _troubles(look, None))
 
 

@@ -292,7 +292,7 @@ def test_no_browser_opens_none(world: World, monkeypatch: pytest.MonkeyPatch) ->
         seen.append(browser)
         return {"refresh_token": SECRETS["refresh_token"]}
 
-    monkeypatch.setattr(signing, "sign_in", sign_in)
+    monkeypatch.setattr("keepai.doors.cli.connect.sign_in", sign_in)
     monkeypatch.setattr("keepai.doors.cli.entering.at_terminal", lambda: True)
     monkeypatch.setattr("keepai.doors.cli.entering.unseen", lambda *_, **__: "")
     for more in (("--no-browser",), ()):

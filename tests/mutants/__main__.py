@@ -40,7 +40,7 @@ AREAS: dict[str, tuple[str, ...]] = {
     "connectors": ("connectors/*.py", "connectors/http/*.py", "connectors/sql/*.py", "connectors/mail/*.py",
                    "connectors/google/*.py", "connectors/egress/*.py"),
     "vault": ("vault/*.py",),
-    "page guard": ("doors/web/guard.py", "doors/web/door.py"),
+    "page guard": ("doors/web/guard.py", "doors/web/sessions.py"),
 }
 #: The tests that are asked: those that run in this process and say what they are about.
 TESTS = ("tests/unit", "tests/stories", "tests/ledger", "tests/vault", "tests/connectors", "tests/web/test_guard.py")

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from keepai import Keep, Policy
-from keepai.doors.cli.doctor import channels_found
-from keepai.doors.cli.session import open_look
+from keepai.doors.health_checks import check_channels
 from keepai.engine.telling import BURST
 from keepai.notices.base import Channel, Message, Undelivered
+from keepai.reading.look import open_look
 from tests.harness import Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId, body: prepared.data.payload });"
@@ -260,10 +260,9 @@ async def test_the_failure_of_a_channel_can_be_seen_and_goes_away(tmp_path: Path
 def _found(story: Told) -> list[Any]:
     from dataclasses import replace
 
-    from keepai.config import Settings
 
-    with open_look(Settings(path=story.path)) as look:
-        return channels_found(replace(look, now_ms=story.clock.now_ms()))
+    with open_look(story.path, Policy()) as look:
+        return check_channels(replace(look, now_ms=story.clock.now_ms()))
 
 
 async def test_a_channel_that_hangs_is_cut_off_and_stops_no_run(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from keepai.doors.web import tries
 from keepai.doors.web.app import app_routes
-from keepai.doors.web.door import SESSIONS_MAX, Door
 from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
 from keepai.doors.web.server import Web, bind
+from keepai.doors.web.sessions import SESSIONS_MAX, Door
 from keepai.model.errors import ConfigError
 from tests import doors
 from tests.harness import Story

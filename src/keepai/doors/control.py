@@ -25,7 +25,7 @@ from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptIn
 from .connections import Acceptor, Bounds, Progress, Streams, descriptors
 from .peers import misplaced, peer_uid, user
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # who asks a host need not load one
     from ..app import Keep
 
 BYTES_MAX = 8 << 20  #: of a request or an answer

@@ -10,16 +10,14 @@ import json
 import socket
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+from starlette.types import Receive, Scope, Send
+
+from ..config import Settings
+from ..connectors.webhook.inbox import Inbox, Receipt
 from ..model.errors import ConfigError
 from .connections import listening
-
-if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
-
-    from ..config import Settings
-    from ..connectors.webhook.inbox import Inbox, Receipt
+from .http_server import HttpServer, http_bounds
 
 PREFIX = "/hooks/"
 
@@ -41,8 +39,6 @@ class Hooks:
 
     async def __aenter__(self) -> Hooks:
         if self.inboxes:
-            from .http_server import HttpServer, http_bounds
-
             listener = _listener(self._host, self._asked_port)
             self.port = listener.getsockname()[1]
             self._server = HttpServer(App(self.inboxes), [listener], http_bounds("The webhook port", self._policy))
@@ -60,8 +56,6 @@ def inboxes(settings: Settings) -> dict[str, Inbox]:
     """The connectors that take deliveries in, by their names."""
     if not settings.connectors:
         return {}
-    from ..connectors.webhook.inbox import Inbox
-
     return {each.name: each for each in settings.connectors if isinstance(each, Inbox)}
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..model.acts import ACTS, Act
+from ..model.records import Escalation
 from .items import sent_again
-
-if TYPE_CHECKING:
-    from ..model.records import Escalation
 
 #: Kind of question → what is asked, in a few words.
 HEADINGS = {

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..model.acts import ACTS
+from ..model.records import Escalation
 from .answers import handle, offered, subject
 
-if TYPE_CHECKING:
-    from ..model.records import Escalation
 
 def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
     """Each act that answers a question now, with what a person types."""

@@ -9,6 +9,7 @@ from ..engine.scheduler import next_due_at
 from ..ledger.base import Reader, Row
 from ..model.permissions import INPUTS, Grant, from_text
 from ..model.records import Record
+from ..script.duration import UNITS_MS
 from ..script.manifest import Handler, Manifest
 from ..script.topic_graph import Graph, Vertex
 
@@ -95,6 +96,24 @@ def _timed(handler: Handler, row: Row, run: Row | None) -> Timed:
     due = next_due_at([row], None)
     run_id, status = (own["id"], own["status"]) if own is not None else (None, None)
     return Timed(handler, due, row["ran_at"], bool(row["queued"]), run_id, status)
+
+
+def schedule(handler: Handler) -> str:
+    """When a handler runs."""
+    given = handler.schedule
+    if given is None:
+        return "when events wait" if handler.kind == "consumer" else "every so often"
+    if given.interval_ms is not None:
+        return f"every {_span(given.interval_ms)}"
+    return f"{given.cron} {given.tz or 'UTC'}"
+
+
+def _span(ms: int) -> str:
+    told = ""
+    for unit, size in UNITS_MS.items():
+        number, ms = divmod(ms, size)
+        told += f"{number}{unit}" if number else ""
+    return told
 
 
 def versions(read: Reader, workflow: Row) -> list[Version]:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import click
 
+from ...ledger.base import Row
+from ...model.records import Event, Input, Item, Mutation, Output, Run
+from ...reading import lists
+from ...reading.look import Look
+from ...reading.wording import ago, count
+from ...script.manifest import from_text
 from . import names
 from .complete import WORKFLOW
 from .paging import Part, remark, with_paging
-from .session import Look, Session, with_json, with_session
-from .text import ago, cells, count, cut, echo, echo_json, line, paint, short, table, width
+from .session import Session, with_json, with_session
+from .text import cells, cut, echo, echo_json, line, paint, short, table, width
 from .watch import with_watch
 
-if TYPE_CHECKING:
-    from ...ledger.base import Row
-    from ...model.records import Event, Input, Item, Mutation, Output, Run
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
@@ -30,8 +32,6 @@ def inputs(
     session: Session, workflow: str | None, status: str | None, search: str | None, part: Part, as_json: bool,
 ) -> None:
     """What came in, and what came of each."""
-    from ...reading import lists
-
     with session.look() as look:
         row = names.workflow(look, workflow)
         found, more = part.of(
@@ -64,8 +64,6 @@ def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
 @with_session
 def outputs(session: Session, workflow: str | None, part: Part, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
-    from ...reading import lists
-
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]
         sent, more = part.of(
@@ -100,8 +98,6 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 @with_session
 def items(session: Session, workflow: str | None, status: str | None, part: Part, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
-    from ...reading import lists
-
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]
         found, more = part.of(
@@ -147,8 +143,6 @@ def _needs_you(look: Look, item: Item) -> bool:
 @with_session
 def runs(session: Session, workflow: str | None, part: Part, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
-    from ...reading import lists
-
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]
         found, more = part.of(
@@ -236,8 +230,6 @@ def _unfinished(look: Look, input: Input) -> list[tuple[str, str]]:
 
 def _takers(look: Look, workflow: Row) -> dict[str, str]:
     """Topic → the consumer that takes its events."""
-    from ...script.manifest import from_text
-
     row = look.read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
     assert row is not None, "a workflow has the version that is active"
     manifest = from_text(row["manifest"])

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...app import Keep
 from ...model.acts import ACTS, ANSWERS, Act
+from ...model.permissions import grant_of, matches_of
+from ...reading.look import Look
+from ...reading.wording import count
 from . import names
+from .ask_host import ask_host
 from .complete import WORKFLOW, Thing
-from .session import Look, Session, with_json, with_session, with_shown
-from .text import count, echo, echo_json, plain, progress, say
-
-if TYPE_CHECKING:
-    from ...app import Keep
+from .session import Session, with_json, with_session, with_shown
+from .text import echo, echo_json, plain, progress, say
 
 _SKIPS = {act.on[0]: name for name, act in ACTS.items() if act.typed == "keep skip {0}"}
 
@@ -41,7 +44,7 @@ def _made(name: str, act: Act) -> click.Command:
                 _, subject = names.thing(look, typed[argument], act.on)
                 called = subject
         params: dict[str, Any] = {next(iter(act.params)): subject, "shown": shown}
-        result = session.act(name, **params)
+        result = ask_host(session, name, **params)
         _done(as_json, name, subject, act.said.format(called, result), result)
 
     run.__doc__ = act.help
@@ -58,7 +61,7 @@ def run_now(session: Session, workflow: str, shown: int | None, as_json: bool) -
     """Queue every producer and routine of a workflow."""
     with session.look() as look:
         row = names.workflow(look, workflow)
-    queued = session.act("run_now", wf=row["id"], shown=shown)
+    queued = ask_host(session, "run_now", wf=row["id"], shown=shown)
     told = f"Queued: {', '.join(queued)}." if queued else f"{row['name']} has no producers and no routines."
     _done(as_json, "run_now", row["id"], told, queued)
 
@@ -87,14 +90,12 @@ def grant(
 
     It takes the place of what was granted before, with its limits.
     """
-    from ...model.permissions import grant_of, matches_of
-
     given = {"mode": mode, "match": matches_of(matches), "ask_when": list(ask_when), "deny_when": list(deny_when)}
     wanted = grant_of({**given, "per_run": per_run, "per_day": per_day}, capability)
     rule = wanted.to_json()
     with session.look() as look:
         row = names.workflow(look, workflow)
-    session.act("grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule, shown=shown)
+    ask_host(session, "grant", wf=row["id"], capability=capability, mode=mode if len(rule) == 1 else rule, shown=shown)
     verb = {"allow": "may use", "ask": "must ask before it uses", "deny": "may not use"}[mode]
     told = f"{row['name']} {verb} {capability}{''.join(f', {each}' for each in wanted.limits)}."
     _done(as_json, "grant", row["id"], told, {"capability": capability, **rule})
@@ -115,7 +116,7 @@ def skip(session: Session, id: str, shown: int | None, as_json: bool) -> None:
         kind, whole = names.thing(look, id, (*_SKIPS, "item"))
         if kind == "item":
             kind, whole = _of_item(look, whole)
-    result = session.act(_SKIPS[kind], id=whole, shown=shown)
+    result = ask_host(session, _SKIPS[kind], id=whole, shown=shown)
     also = f", and {count(len(result), 'event')} with it" if result else ""
     _done(as_json, _SKIPS[kind], whole, f"{whole} is skipped{also}.", result)
 
@@ -154,15 +155,13 @@ def resolve(
     with session.look() as look:
         _, whole = names.thing(look, mutation, ("mutation",))
     first = partial(_until_settled, mutation_id=whole) if answer == "did_not_happen" and not no_wait else None
-    session.act("resolve", first=first, mutation_id=whole, answer=answer, result=value, shown=shown)
+    ask_host(session, "resolve", first=first, mutation_id=whole, answer=answer, result=value, shown=shown)
     after = "what is on record stays" if answer == "seen" else "the run goes on from there"
     _done(as_json, "resolve", whole, f"{whole}: {answer.replace('_', ' ')}. Noted; {after}.")
 
 
 async def _until_settled(keep: Keep, mutation_id: str) -> None:
     """Wait until nothing of a call can arrive any more; interrupted, it leaves everything as it is."""
-    import asyncio
-
     mutation = keep.views.mutation(mutation_id)
     left = keep.host.settles_in_ms(mutation) if mutation.status.value == "indeterminate" else None
     if not left:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ...model.errors import Refused
+from ...reading.blast import Blast, moment
+from ...reading.look import Look
+from ...reading.wording import ago, count
 from . import names
 from .accounts import block, leaf, outcome, print_items
 from .complete import WORKFLOW
-from .session import Look, Session, with_json, with_session
-from .text import ago, count, echo, echo_json, plain, say, short
-
-if TYPE_CHECKING:
-    from ...reading.blast import Blast
+from .session import Session, with_json, with_session
+from .text import echo, echo_json, plain, say, short
 
 
 def _time(ctx: click.Context, option: click.Parameter, given: str | None) -> int | None:
-    from ...model.errors import Refused
-    from ...reading.blast import moment
-
     try:
         return moment(given, "it")
     except Refused as error:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import difflib
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...config import Settings
 from ...model.errors import ConfigError, ScriptInvalid
+from ...reading.wording import count
+from ...testing import cases
+from ...testing.cases import Result
+from ...testing.fixtures import Fixtures, read
 from .session import Session, with_json, with_session
 from .source import read_script, shown
-from .text import count, echo, echo_json, plain, say
-
-if TYPE_CHECKING:
-    from ...config import Settings
-    from ...testing.cases import Result
-    from ...testing.fixtures import Fixtures
+from .text import echo, echo_json, plain, say
 
 SUFFIX = ".test.toml"
 
@@ -34,8 +36,6 @@ def test(session: Session, files: Sequence[str], wanted: str, as_json: bool) -> 
     A case stands in NAME.test.toml beside NAME.js. FILE is such a file, a script, or a folder; without, it is all that
     are here. The real engine runs on a ledger of its own: nothing outside is called, and nobody waits.
     """
-    import asyncio
-
     settings = session.settings(connectors=True)
     if settings.file is None:
         raise ConfigError("There is no keep.toml here, so no connector is known. `keep init FOLDER` makes one.")
@@ -52,8 +52,6 @@ def test(session: Session, files: Sequence[str], wanted: str, as_json: bool) -> 
 
 
 def _fixtures(named: Sequence[str]) -> Iterator[Fixtures]:
-    from ...testing.fixtures import read
-
     files = [file for name in named for file in _found(Path(name))]
     if not files:
         raise ConfigError(f"There are no cases in {', '.join(named)}: no file ends in {SUFFIX}.")
@@ -73,8 +71,6 @@ def _found(path: Path) -> list[Path]:
 
 
 async def _run(settings: Settings, fixtures: list[Fixtures], wanted: str, as_json: bool) -> list[dict[str, Any]]:
-    from ...testing import cases
-
     results = []
     for each in fixtures:
         source = read_script(str(each.script))
@@ -92,8 +88,6 @@ async def _run(settings: Settings, fixtures: list[Fixtures], wanted: str, as_jso
 
 
 def _invalid(name: str, script: str, error: ScriptInvalid) -> Result:
-    from ...testing.cases import Result
-
     errors = [finding for finding in error.findings if finding.severity == "error"]
     return Result(name, False, problems=tuple(click.unstyle(shown(script, finding)) for finding in errors))
 
@@ -119,8 +113,6 @@ def _told(file: Path, result: Result) -> Iterator[str]:
 
 def _diff(wanted: Sequence[Any], found: Sequence[Any]) -> Iterator[str]:
     """Line by line, one entry each; what is the same stands between."""
-    import difflib
-
     colours = {"-": "red", "+": "green"}
     lines = difflib.ndiff([_line(each) for each in wanted], [_line(each) for each in found])
     for line in lines:

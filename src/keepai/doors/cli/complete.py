@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem, get_completion_class
 
 from ...model.errors import KeepError
+from ...reading.look import Look
 from . import names
 from .session import Session, with_json
 from .text import echo, echo_json, line
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
-    from .session import Look
-
     Kind = click.ParamType[str]
 else:
     Kind = click.ParamType  # older releases of click do not say of what
@@ -65,8 +63,6 @@ ANYTHING = Thing("workflow", *(kind for kind, *_ in names.KINDS.values()))
 
 
 def _offered(ctx: click.Context, incomplete: str, every: Any) -> list[CompletionItem]:
-    from click.shell_completion import CompletionItem
-
     told = ctx.find_root().params
     try:
         with Session(told.get("config"), told.get("db")).look() as look:
@@ -97,8 +93,6 @@ def completion(shell: str, as_json: bool) -> None:
     Put its output where your shell reads it: in bash and zsh by `eval "$(keep completion bash)"` in ~/.bashrc or
     ~/.zshrc, in fish in ~/.config/fish/completions/keep.fish.
     """
-    from click.shell_completion import get_completion_class
-
     kind = get_completion_class(shell)
     assert kind is not None, shell
     root = click.get_current_context().find_root().command

@@ -5,23 +5,27 @@ It knows no type: what to ask for is what the type's `__init__` takes and what i
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...connectors import NOT_SETTINGS, load
+from ...connectors.base import Connector
+from ...connectors.redacted import redacted, redactor_of
+from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
-from . import entering
-from .doctor import FAIL, OK, Found, connector_found
+from ..health_checks import FAIL, OK, HealthLine, check_connector
+from . import entering, tables
 from .session import Session, with_json, with_session
-from .text import echo, echo_json, plain, say
-
-if TYPE_CHECKING:
-    from ...connectors.base import Connector
-    from ...connectors.sign_in import SignIn
+from .signing import sign_in
+from .tables import toml
+from .text import did_you_mean, echo, echo_json, plain, say
+from .wiring import make, vault_of
 
 
 @click.command()
@@ -46,9 +50,6 @@ def connect(
     tried, or you say so, [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted, beside the
     ledger. A table that is there already stays as it is, and only its secrets are asked for.
     """
-    from . import tables
-    from .wiring import make, vault_of
-
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
     there = tables.connection(file, name)
@@ -84,8 +85,6 @@ def _table(
     name: str, type_name: str, folder: Path, given: Mapping[str, str], there: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """What `[connectors.NAME]` says, or shall say."""
-    from ...connectors import NOT_SETTINGS, load
-
     kind = load(type_name, folder)
     known = {n: p for n, p in inspect.signature(kind).parameters.items()
              if n not in NOT_SETTINGS and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
@@ -126,8 +125,6 @@ def _ask_for(known: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -
 
 
 def _usual(parameter: inspect.Parameter) -> str:
-    from .tables import toml
-
     return f" ({toml(parameter.default)})" if parameter.default not in (None, "") else ""
 
 
@@ -158,8 +155,6 @@ def _secrets(
     connector: Connector, sources: Mapping[str, str], stored: Mapping[str, str], offer: SignIn | None, anew: bool,
 ) -> dict[str, str]:
     """The secrets that are given now: from where the options say, and the others from the person."""
-    from .names import did_you_mean
-
     for secret in sources:
         if secret not in connector.secrets:
             known = did_you_mean(secret, connector.secrets) if connector.secrets else "It has none."
@@ -180,8 +175,6 @@ def _secrets(
 
 def _offer(connector: Connector, sources: Mapping[str, str], anew: bool) -> SignIn | None:
     """How people can sign in instead of bringing a secret; told if it was asked for and makes no sense."""
-    from ...connectors.redacted import redacted, redactor_of
-
     offer = redacted(connector, redactor_of([connector])).sign_in()
     if anew and offer is None:
         raise ConfigError("Nobody can sign in to this type with a browser. Leave --sign-in out, and give its secrets.")
@@ -192,8 +185,6 @@ def _offer(connector: Connector, sources: Mapping[str, str], anew: bool) -> Sign
 
 def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, browser: bool) -> None:
     """Put what a sign-in earns among the secrets."""
-    from .signing import sign_in
-
     missing = next((each for each in offer.needs if each not in trial), None)
     if missing:
         raise ConfigError(f"Without the {missing} nobody can sign in: type it, or give it with --secret "
@@ -202,14 +193,10 @@ def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, brow
     trial |= sign_in(offer, browser=browser)
 
 
-def _tried(connector: Connector, secrets: dict[str, str]) -> Found:
+def _tried(connector: Connector, secrets: dict[str, str]) -> HealthLine:
     """Whether the connection answers, as `doctor` would say it. What it renews by that is in `secrets` then."""
-    import asyncio
-
-    from ...connectors.redacted import redacted, redactor_of
-
     connector.entrust(secrets)
-    return asyncio.run(connector_found(redacted(connector, redactor_of([connector]))))
+    return asyncio.run(check_connector(redacted(connector, redactor_of([connector]))))
 
 
 def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
@@ -224,7 +211,7 @@ def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
     raise Refused(f"{name} does not answer: {problem} Nothing was written or stored; --unchecked does it nevertheless.")
 
 
-def _tell(done: Mapping[str, Any], found: Found, missing: list[str]) -> None:
+def _tell(done: Mapping[str, Any], found: HealthLine, missing: list[str]) -> None:
     name, file = done["name"], plain(done["file"])
     echo(f"{found.name} {'was not checked.' if found.state == FAIL else found.said.rstrip('.') + '.'}")
     if done["added"]:

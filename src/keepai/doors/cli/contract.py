@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...connectors.base import OperationSpec
+from ...connectors.user_module import load_user_module
 from ...model.errors import ConfigError, KeepError, in_words
+from ...reading.wording import count
+from ...testing.contract import Report, Subject, Trial, examine, operation_of
 from .session import with_json
-from .text import count, echo, echo_json, plain, say
-
-if TYPE_CHECKING:
-    from ...connectors.base import OperationSpec
-    from ...testing.contract import Report, Subject, Trial
+from .text import echo, echo_json, plain, say
 
 SUFFIX = "_contract.py"
 
@@ -32,8 +33,6 @@ def test_connector(files: Sequence[str], as_json: bool) -> None:
     Answers get lost, come late or make no sense, processes are killed; then what the connector said is compared with
     what happened. Exit code 3 if it said something false or did something twice.
     """
-    import asyncio
-
     results = []
     for path in _found(files):
         for subject in _subjects(path):
@@ -69,9 +68,6 @@ def _beside(path: Path) -> Path:
 
 
 def _subjects(path: Path) -> list[type[Subject]]:
-    from ...connectors.user_module import load_user_module
-    from ...testing.contract import Subject
-
     module = load_user_module(path.name.removesuffix(".py"), path.parent)
     classes = [each for each in vars(module).values() if inspect.isclass(each) and each.__module__ == module.__name__]
     found = [each for each in classes if issubclass(each, Subject) and hasattr(each, "operation")]
@@ -81,8 +77,6 @@ def _subjects(path: Path) -> list[type[Subject]]:
 
 
 async def _examined(path: Path, subject: type[Subject]) -> tuple[OperationSpec, Report]:
-    from ...testing.contract import examine, operation_of
-
     try:
         return operation_of(subject), await examine(subject)
     except KeepError as error:

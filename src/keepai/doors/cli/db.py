@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...config import Settings
+from ...engine.retention import before_ms, measure
+from ...ledger.checks import check as checked
+from ...ledger.opening import backup as backed_up
+from ...ledger.opening import vacuum as vacuumed
 from ...model.errors import LedgerOlder
-from .session import Session, host, with_json, with_session
-from .text import count, echo, echo_json, field, plain, size
-
-if TYPE_CHECKING:
-    from ...config import Settings
+from ...reading.wording import count, size
+from ..host import new_host
+from .ask_host import ask_host
+from .session import Session, with_json, with_session
+from .text import echo, echo_json, field, plain
 
 
 @click.group()
@@ -29,8 +35,6 @@ def check(session: Session, as_json: bool) -> None:
 
     It only reads, and may run beside a host. Exit code 1 if something is wrong.
     """
-    from ...ledger.checks import check as checked
-
     with session.look() as look:
         found = checked(look.read)
     sound = all(each.sound for each in found)
@@ -52,8 +56,6 @@ def backup(session: Session, file: str, as_json: bool) -> None:
     A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
     nothing. A restored backup does not know what happened since: look at the outside systems before you let it run.
     """
-    from ...ledger.opening import backup as backed_up
-
     with session.look() as look:
         path = look.path
     found = backed_up(path, Path(file))
@@ -73,8 +75,6 @@ def vacuum(session: Session, as_json: bool) -> None:
     `keep db prune` leaves such gaps. No host may run meanwhile, and the disk needs as much free space as the
     ledger takes.
     """
-    from ...ledger.opening import vacuum as vacuumed
-
     with session.look() as look:
         path = look.path
     before, after = vacuumed(path)
@@ -98,8 +98,6 @@ def accept_older(session: Session, as_json: bool) -> None:
     so nothing can be looked up: see yourself, and skip what must not happen once more. Every workflow's account
     keeps who accepted it.
     """
-    import asyncio
-
     settings = session.settings(connectors=True)
     was_older = asyncio.run(_accepted(settings))
     if as_json:
@@ -112,10 +110,10 @@ def accept_older(session: Session, as_json: bool) -> None:
 
 async def _accepted(settings: Settings) -> bool:
     try:
-        async with host(settings):
+        async with new_host(settings):
             return False
     except LedgerOlder:
-        async with host(settings, accept_older=True):
+        async with new_host(settings, accept_older=True):
             return True
 
 
@@ -132,7 +130,7 @@ def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> N
     event, run and mutation stays on record, with what was sent outside and the whole account, and nothing that was
     done is done again. An event whose payload is gone cannot be reprocessed.
     """
-    done = _measured(session, days) if dry_run else session.act("prune", days=days)
+    done = _measured(session, days) if dry_run else ask_host(session, "prune", days=days)
     if as_json:
         echo_json({"dry_run": dry_run, **done})
         return
@@ -148,8 +146,6 @@ def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> N
 
 
 def _measured(session: Session, days: int | None) -> dict[str, Any]:
-    from ...engine.retention import before_ms, measure
-
     kept = days or session.settings().policy.retention_days
     with session.look() as look:
         return dict(measure(look.read, before_ms(look.now_ms, kept)).to_json())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from ..demo_folder import WORKFLOW
+from ..demo_host import run_demo_page
+from .demo_play import Play
 from .session import with_json
 from .text import echo, echo_json
 
@@ -26,15 +30,11 @@ def demo(folder: str | None, ui: bool, port: int | None, address: str | None, as
     In the terminal it plays by itself and ends. With --ui it prints the address of a page, on which you send the
     e-mails and kill the host, until Ctrl-C.
     """
-    from .play import WORKFLOW, Play
-
     if ui and as_json:
         raise click.UsageError("--ui and --json do not go together: a page is for people.")
     with _place(folder) as place:
         if ui:
-            from .stage import stage
-
-            stage(place, address, port)
+            run_demo_page(place, address, port)
             ok = True
         else:
             result = Play(place, quiet=as_json).play()
@@ -49,8 +49,6 @@ def demo(folder: str | None, ui: bool, port: int | None, address: str | None, as
 @contextmanager
 def _place(folder: str | None) -> Iterator[Path]:
     if folder is None:
-        import tempfile
-
         with tempfile.TemporaryDirectory(prefix="keep-demo-") as made:
             yield Path(made)
         return

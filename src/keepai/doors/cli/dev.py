@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
-from contextlib import AsyncExitStack, ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import click
 
-from .session import Look, Session, host, open_look, with_json, with_session
-from .signals import FINISH_S, leave, on_signals
-from .text import clock, count, cut, echo, echo_json_line, line, plain, say, width
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ...app import Keep
-    from ...config import Settings
-    from ..web.demo import Demo
-    from ..web.server import Web
-    from .narrator import Narrator, Told
-
-POLL_S = 0.2
+from ...testing.crash import install_from_env
+from ..dev_host import PagePlace, run
+from .session import Session, with_json, with_session
+from .text import say
+from .wiring import unlock
 
 
 @click.command()
@@ -44,171 +33,17 @@ def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: st
 
     With --once the exit code is 4 if a workflow waits for a person.
     """
-    import asyncio
-
-    from .wiring import unlock
-
     _crash_if_told()
     settings = session.settings(connectors=True)
     closed = unlock(settings)
     if closed:
         say(closed)
-    page = None if once or no_ui else Page(address, port)
+    page = None if once or no_ui else PagePlace(address, port)
     needs_you = asyncio.run(run(settings, page, once, as_json))
     sys.exit(4 if once and needs_you else 0)
-
-
-@dataclass(frozen=True)
-class Page:
-    """Where the page shall be."""
-
-    address: str | None = None  # none: a name of its own
-    port: int | None = None
-    demo: Demo | None = None
 
 
 def _crash_if_told() -> None:
     """The demo and the tests kill a host at a named place."""
     if os.environ.get("KEEP_CRASH_AT"):
-        from ...testing.crash import install_from_env
-
         install_from_env()
-
-
-async def run(settings: Settings, page: Page | None, once: bool, as_json: bool) -> bool:
-    """A host until it is idle or told to end; whether somebody is asked then."""
-    from ..connections import shortage
-    from ..control import Control
-    from ..repeats import repeats_counted
-    from .narrator import Narrator
-
-    narrator, told_to_end = Narrator(), on_signals()
-    _take_as_told(settings, narrator)
-    with ExitStack() as opened:
-        opened.enter_context(repeats_counted(lambda text: say(plain(text))))
-        if short := shortage():
-            say(short)
-        async with host(settings) as keep, Control(keep, settings.path):
-            look = opened.enter_context(open_look(settings, keep))
-            _greet(settings, look, once)
-            async with AsyncExitStack() as shown:
-                if not once:
-                    await _take_webhooks(shown, settings)
-                if page:
-                    await _show(shown, keep, settings, page)
-                was_cut = await _work(keep, look, narrator, told_to_end, once, as_json)
-            _tell(narrator.news(look), as_json)
-            needs_you = _waits_for_a_person(look)
-    say("Nothing more is due now." if once else "Ended.")
-    if was_cut:
-        leave(4 if once and needs_you else 0)
-    return needs_you
-
-
-async def _take_webhooks(shown: AsyncExitStack, settings: Settings) -> None:
-    """Let webhooks in, if a connector takes them."""
-    from ..hooks import Hooks
-
-    hooks = await shown.enter_async_context(Hooks(settings))
-    for name in hooks.inboxes:
-        say(f"Webhooks for ctx.{name} come in at {hooks.origin}{name}")
-
-
-async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Page) -> None:
-    """Open the page, and deploy what is saved, until `shown` is left."""
-    from ..web.server import Web
-    from .saved import Saved
-
-    web = await shown.enter_async_context(Web(keep, settings, page.address, page.port, page.demo))
-    await shown.enter_async_context(Saved(keep, settings))
-    say(f"Open {web.address()}")
-    if web.door.has_password:
-        say("Sign in with the password in KEEP_PASSWORD." + ("" if web.is_private else
-            " Others on the network can read what they overhear: the page is not encrypted."))
-    else:
-        say("The address works once, in one browser." + _on_enter(shown, web))
-    if web.has_own_name:
-        say("If the browser does not find that address, end this and add --host 127.0.0.1.")
-    elif web.is_private:
-        say("A server of another program on this machine gets the cookie of this page, if you open it in the same "
-            "browser: it can look at the page with that, but not act. Without --host it gets none.")
-
-
-def _on_enter(shown: AsyncExitStack, web: Web) -> str:
-    """At a terminal, Enter asks for a new address."""
-    import asyncio
-
-    if not sys.stdin.isatty():
-        return ""
-    loop, number = asyncio.get_running_loop(), sys.stdin.fileno()
-
-    def entered() -> None:
-        if sys.stdin.readline():
-            say(f"Open {web.address()}")
-        else:
-            loop.remove_reader(number)
-
-    loop.add_reader(number, entered)
-    shown.callback(loop.remove_reader, number)
-    return " Enter prints a new one."
-
-
-async def _work(
-    keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, once: bool, as_json: bool,
-) -> bool:
-    """Let the host work, telling what it does; end when it is idle, or at the first signal. True if calls were cut."""
-    import asyncio
-
-    work = asyncio.ensure_future(keep.run_until_idle() if once else keep.serve())
-    ending = asyncio.ensure_future(told_to_end.wait())
-    warned = was_cut = False
-    while not work.done() and not ending.done():
-        _tell(narrator.news(look), as_json)
-        why = keep.parts.ledger.stopped()
-        if why and not warned:
-            say(why)
-            warned = True
-        await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
-    if ending.done():
-        say("Ending: runs under way have three seconds; once more Ctrl-C ends at once, and loses nothing.")
-        was_cut = await keep.host.close(FINISH_S)
-    ending.cancel()
-    await work
-    return was_cut
-
-
-def _take_as_told(settings: Settings, narrator: Narrator) -> None:
-    """Remember how things stood before this host touched them, so that it tells what it takes over."""
-    from ...model.errors import KeepError
-
-    try:
-        with open_look(settings) as look:
-            narrator.catch_up(look)
-    except KeepError:
-        return  # there is no ledger yet, or the host will say what is wrong with it
-
-
-def _greet(settings: Settings, look: Look, once: bool) -> None:
-    names = ", ".join(connector.name for connector in settings.connectors) or "none"
-    workflows = count(len(look.read.all("workflow_all")), "workflow")
-    say(f"Keep runs {workflows} from {settings.path}; connectors: {names}." + ("" if once else " Ctrl-C ends it."))
-
-
-def _tell(news: list[Told], as_json: bool) -> None:
-    for told in news:
-        if as_json:
-            echo_json_line(told.to_json())
-        else:
-            text = f"{clock(told.at)} {line(told.workflow)}/{line(told.handler)}  {line(told.text)}"
-            echo(_painted(cut(text, width()), told))
-    sys.stdout.flush()
-
-
-def _painted(text: str, told: Told) -> str:
-    if told.kind == "needs_you":
-        return click.style(text, fg="red")
-    return click.style(text, fg="green") if told.state == "applied" else text
-
-
-def _waits_for_a_person(look: Look) -> bool:
-    return bool(look.views.needs_you(look.now_ms))

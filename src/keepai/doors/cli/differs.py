@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...reading.differences import differences
-from .text import LABEL, cells, count, plain, width
+from ...reading.wording import count
+from .text import LABEL, cells, plain, width
 
 _HEADER = ("FIELD", "APPLIED", "WANTED")
 

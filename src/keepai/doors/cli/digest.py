@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
+from ...reading.digest import digest as made
+from ...script.duration import BadDuration, parse_duration
 from .session import Session, with_json, with_session
 from .stops import questions
 from .text import echo, echo_json
 
 
 def _span(context: click.Context, option: click.Parameter, text: str) -> int:
-    from ...script.duration import BadDuration, parse_duration
-
     try:
         return parse_duration(text)
     except BadDuration as error:
@@ -31,8 +31,6 @@ def digest(session: Session, span_ms: Any, as_json: bool) -> None:
     A channel of keep.toml with `digest` gets the same by itself. Of each kind the newest few are named and all are
     counted; what failed is counted each time.
     """
-    from ...reading.digest import digest as made
-
     with session.look() as look:
         found = made(look.read, questions(session, look), look.now_ms - span_ms, look.now_ms)
     if as_json:

@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 
 from ...model.errors import ConfigError
+from ...model.redaction import CHARACTERS_LEAST
+from ...vault.strength import BITS_LEAST, bits
 from .text import say
 
 SOURCES = "- (stdin), file:PATH or env:VARIABLE"
@@ -103,9 +105,6 @@ def warn_of_weak(secrets: Mapping[str, str]) -> None:
 
 def weakness(name: str, value: str) -> str | None:
     """Why a secret is too short or too easy to guess, in words; None if it is neither."""
-    from ...model.redaction import CHARACTERS_LEAST
-    from ...vault.strength import BITS_LEAST, bits
-
     if len(value) < CHARACTERS_LEAST:
         return f"{name} has fewer than {CHARACTERS_LEAST} characters: it is too short to be found in errors and logs."
     found = bits(value)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...engine.next_step import manifest_of
 from ...model.errors import ScriptInvalid
+from ...reading.graph import svg
+from ...reading.look import Look
+from ...reading.wording import count
+from ...reading.workflow import said_of, schedule, waiting
+from ...script.check import check
+from ...script.manifest import Handler, Manifest
+from ...script.topic_graph import as_mermaid
+from ...script.topic_graph import graph as made
 from . import names
 from .complete import WORKFLOW
-from .session import Look, Session, with_json, with_session
+from .session import Session, with_json, with_session
 from .source import read_script, refused
-from .text import count, echo, echo_json, plain, table
-
-if TYPE_CHECKING:
-    from ...script.manifest import Handler, Manifest
+from .text import echo, echo_json, plain, table
 
 
 @click.command()
@@ -46,8 +52,6 @@ def graph(session: Session, what: str | None, form: str | None, as_json: bool) -
 
 
 def _of_file(file: str) -> Manifest:
-    from ...script.check import check
-
     checked = check(read_script(file))
     if checked.manifest is None:
         refused(file, ScriptInvalid(checked.findings), False)
@@ -56,23 +60,14 @@ def _of_file(file: str) -> Manifest:
 
 
 def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
-    from ...engine.next_step import manifest_of
-    from ...reading.workflow import waiting
-
     row = names.workflow(look, typed)
     return manifest_of(look.read, row), waiting(look.read, row)
 
 
 def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
-    from ...script.topic_graph import as_mermaid
-    from ...script.topic_graph import graph as made
-
     drawn = made(manifest)
     if form == "mermaid":
         return as_mermaid(drawn)
-    from ...reading.graph import svg
-    from ...reading.workflow import said_of
-
     return svg(drawn, said_of(drawn, waits))
 
 
@@ -99,23 +94,3 @@ def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
 
 def _published(handler: Handler) -> str:
     return "any topic" if handler.publishes is None else ", ".join(handler.publishes) or "–"
-
-
-def schedule(handler: Handler) -> str:
-    """When a handler runs."""
-    given = handler.schedule
-    if given is None:
-        return "when events wait" if handler.kind == "consumer" else "every so often"
-    if given.interval_ms is not None:
-        return f"every {_span(given.interval_ms)}"
-    return f"{given.cron} {given.tz or 'UTC'}"
-
-
-def _span(ms: int) -> str:
-    from ...script.duration import UNITS_MS
-
-    told = ""
-    for unit, size in UNITS_MS.items():
-        number, ms = divmod(ms, size)
-        told += f"{number}{unit}" if number else ""
-    return told

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.resources import files
 from pathlib import Path
 
 import click
 
+from ...connectors.base import check_name
 from ...model.errors import ConfigError, Refused
 from .session import Session, with_json
 from .text import echo, echo_json
@@ -35,8 +37,6 @@ def init(folder: str, connector: str | None, as_json: bool) -> None:
     With --connector it makes NAME.py, a connector of forty lines, and NAME_contract.py, with which
     `keep test-connector` breaks it; neither needs a folder of its own.
     """
-    from importlib.resources import files
-
     place = Path(folder)
     if connector is not None:
         _make_connector(place, folder, connector, as_json)
@@ -56,10 +56,6 @@ def init(folder: str, connector: str | None, as_json: bool) -> None:
 
 
 def _make_connector(place: Path, folder: str, name: str, as_json: bool) -> None:
-    from importlib.resources import files
-
-    from ...connectors.base import check_name
-
     if not check_name(name).isidentifier() or not name.isascii() or not name[0].islower():
         raise ConfigError(f"{name!r} cannot name a connector and its file: write a word in small letters.")
     made = {f"{name}.py": "connector.txt", f"{name}_contract.py": "contract.txt"}

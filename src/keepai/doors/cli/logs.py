@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...model.clock import iso
+from ...model.records import Traced
+from ...reading.look import Look
+from ...reading.wording import clock
 from . import names
 from .complete import WORKFLOW
-from .session import Look, Session, with_json, with_session
-from .text import clock, echo, echo_json, echo_json_line, line, say, width
-
-if TYPE_CHECKING:
-    from ...model.records import Traced
+from .session import Session, with_json, with_session
+from .text import echo, echo_json, echo_json_line, line, say, width
 
 POLL_S = 0.2
 Entry = tuple[tuple[int, int], str, "Traced"]
@@ -66,8 +67,6 @@ def _print(entries: list[Entry], as_json: bool) -> None:
 
 
 def _data(place: tuple[int, int], handler: str, traced: Traced) -> dict[str, Any]:
-    from ...model.clock import iso
-
     return {**traced.to_json(), "handler": handler, "at": iso(traced.at)}
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import version
+from typing import Any
 
 import click
 
 from ...model.acts import ACTS
 from ...model.errors import ConfigError, KeepError, ScriptInvalid
 from .examples import with_example
-from .session import Session
+from .summaries import SUMMARIES
+from .text import did_you_mean, plain
 
 #: What a command's exit code says.
 OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
 
-#: Command → the module and the function that it is, in the order in which people meet them; acts stand in a table.
+#: What every command is given; it reads ledgers, so it is imported with the first command.
+SESSION = "session:Session"
+#: Command → the module and the function that it is, in the order in which people meet them. It is imported when it is
+#: used, so that `keep --help` need not wait for the engine.
 COMMANDS = {
     "demo": "demo:demo",
     "init": "init:init",
@@ -41,7 +47,7 @@ COMMANDS = {
     "why": "why:why",
     "blast": "blast:blast",
     "logs": "logs:logs",
-    **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "acts"),
+    **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "acts:COMMANDS"),
     "notify": "notify:notify",
     "db": "db:db",
     "doctor": "doctor:doctor",
@@ -56,25 +62,20 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        from .summaries import SUMMARIES
-
         with formatter.section("Commands"):
             formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        found = importlib.import_module(f".{module}", __package__)
-        command: click.Command = getattr(found, name) if name else found.COMMANDS[cmd_name]
+        found = _imported(COMMANDS[cmd_name])
+        command: click.Command = found[cmd_name] if isinstance(found, dict) else found
         return with_example(command, cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str],
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            from .names import did_you_mean
-
             ctx.fail(f"There is no command {args[0]!r}. {did_you_mean(args[0], COMMANDS)}")
         return super().resolve_command(ctx, args)
 
@@ -86,10 +87,13 @@ class Commands(click.Group):
             ctx.exit(exit_code(error))
 
 
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(f".{module}", __package__), name)
+
+
 def complain(error: KeepError) -> None:
     """Say on stderr what is wrong; a message may come from outside."""
-    from .text import plain
-
     prefix = "" if isinstance(error, ConfigError) else "keep: "
     click.echo(prefix + plain(error.message), err=True)
 
@@ -103,8 +107,6 @@ def exit_code(error: KeepError) -> int:
 
 def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
-        from importlib.metadata import version
-
         click.echo(f"keep {version('keepai')}")
         ctx.exit()
 
@@ -124,7 +126,7 @@ def keep(ctx: click.Context, config: str | None, db: str | None) -> None:
     Every command takes --json. Exit codes: 0 it is done, 1 it failed, 2 the command or keep.toml is
     wrong, 3 the script has errors, 4 a person must act.
     """
-    ctx.obj = Session(config, db)
+    ctx.obj = _imported(SESSION)(config, db)
 
 
 def main() -> None:

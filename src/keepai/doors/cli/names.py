@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ...ledger.base import Row
 from ...model.errors import NotFound
 from ...model.ids import range_of
-
-if TYPE_CHECKING:
-    from ...ledger.base import Row
-    from .session import Look
+from ...reading.look import Look
+from .text import did_you_mean, listed
 
 #: The beginning of an id → what it is, and the statements that find one by its id and list all of a workflow.
 KINDS = {
@@ -27,7 +25,6 @@ LISTING_PARAMS: dict[str, dict[str, object]] = {
     "look_inputs": {"search": None}, "look_events": {"topic": None, "status": None},
 }
 FOUND_MAX = 100  #: ids with one beginning that are counted
-LISTED_MAX = 5
 
 
 def workflow(look: Look, typed: str | None) -> Row:
@@ -42,7 +39,7 @@ def workflow(look: Look, typed: str | None) -> Row:
         return found[0]
     names = [str(row["name"]) for row in found or rows]
     if found:
-        raise NotFound(f"{typed!r} could be {_listed(names)}. Write the whole name.")
+        raise NotFound(f"{typed!r} could be {listed(names)}. Write the whole name.")
     if not rows:
         raise NotFound(f"There is no workflow {typed!r}: none is deployed yet. `keep deploy FILE` deploys one.")
     raise NotFound(f"There is no workflow {typed!r}. {did_you_mean(typed, names)}")
@@ -53,7 +50,7 @@ def _only(rows: list[Row]) -> Row:
         return rows[0]
     if not rows:
         raise NotFound("No workflow is deployed yet. `keep deploy FILE` deploys one.")
-    raise NotFound(f"There are several workflows: {_listed([str(row['name']) for row in rows])}. Say which.")
+    raise NotFound(f"There are several workflows: {listed([str(row['name']) for row in rows])}. Say which.")
 
 
 def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
@@ -73,7 +70,7 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
         return kind, found[0]
     if found:
         number = f"more than {FOUND_MAX}" if len(found) > FOUND_MAX else str(len(found))
-        raise NotFound(f"{typed!r} could be {number} {kind}s: {_listed(found)}. Write more of it.")
+        raise NotFound(f"{typed!r} could be {number} {kind}s: {listed(found)}. Write more of it.")
     raise NotFound(f"There is no {kind} {typed}. `{_LISTS[kind]}` lists them.")
 
 
@@ -82,20 +79,6 @@ _LISTS = {
     "item": "keep items WORKFLOW",
     "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
 }
-
-
-def did_you_mean(typed: str, known: Iterable[str]) -> str:
-    """Advice on a word that is not known."""
-    import difflib
-
-    known = list(known)
-    close = difflib.get_close_matches(typed, known, n=1, cutoff=0.5)
-    return f"Did you mean {close[0]!r}?" if close else f"There are: {_listed(known, 30)}."
-
-
-def _listed(names: list[str], most: int = LISTED_MAX) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _a(kinds: Iterable[str]) -> str:

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...ledger.base import Row
+from ...ledger.rows import mutation_record
+from ...model.clock import iso
+from ...model.records import Mutation, Run
+from ...reading.look import Look
 from ...reading.typed import commands
+from ...reading.wording import ago
 from .accounts import named
 from .stops import stop_of
-from .text import ago
-
-if TYPE_CHECKING:
-    from ...ledger.base import Row
-    from ...model.records import Mutation, Run
-    from .session import Look
 
 _BATCH = 64
 _OPEN = ("active", "paused", "failed")
@@ -39,8 +39,6 @@ class Told:
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
-        from ...model.clock import iso
-
         return {**vars(self), "at": iso(self.at)}
 
 
@@ -116,8 +114,6 @@ class _Did:
 
     @staticmethod
     def of(look: Look, run: Run) -> _Did:
-        from ...ledger.rows import mutation_record
-
         where = {"workflow_id": run.workflow_id, "run_id": run.id}
         items = look.read.all("look_items_of_run", **where) if run.kind == "routine" else []
         return _Did(tuple(items), tuple(mutation_record(r) for r in look.read.all("look_mutations_of_run", **where)))

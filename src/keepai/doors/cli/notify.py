@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from typing import TYPE_CHECKING
 
 import click
 
+from ...model.clock import SystemClock
 from ...model.errors import ConfigError, KeepError
+from ...notices.base import Channel, Message
 from .session import Session, with_json, with_session
 from .text import echo, echo_json, plain
-
-if TYPE_CHECKING:
-    from ...notices.base import Channel, Message
 
 
 @click.group()
@@ -26,8 +25,6 @@ def notify() -> None:
 @with_session
 def test(session: Session, name: str | None, as_json: bool) -> None:
     """Send a test message by a channel of keep.toml, or by all. Exit code 1 if one did not take it."""
-    import asyncio
-
     settings = session.settings(connectors=True)
     wanted = [each for each in settings.channels if name in (None, each.name)]
     if not wanted:
@@ -44,8 +41,6 @@ def test(session: Session, name: str | None, as_json: bool) -> None:
 
 async def _tried(channels: list[Channel], seconds: float) -> list[tuple[str, str | None, str]]:
     """Each channel, why it did not take the message, and what is said if it did."""
-    import asyncio
-
     answers = await asyncio.gather(
         *(asyncio.wait_for(each.send(_message(each)), seconds) for each in channels), return_exceptions=True)
     return [(each.name, _wrong(answer, seconds), plain(answer) if isinstance(answer, str) else "it took the message.")
@@ -61,9 +56,6 @@ def _wrong(answer: object, seconds: float) -> str | None:
 
 
 def _message(channel: Channel) -> Message:
-    from ...model.clock import SystemClock
-    from ...notices.base import Message
-
     text = f"This is a test of the channel {channel.name}. When a workflow needs you, you are told like this."
     now = SystemClock().now_ms()
     return Message("test", "Keep can reach you", text, now, f"test_{now}")

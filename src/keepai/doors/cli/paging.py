@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
+from ...model.records import Rows
+from ...reading.lists import Listed, Wanted
+from ...reading.look import Look
 from . import names
 from .text import say
-
-if TYPE_CHECKING:
-    from ...model.records import Rows
-    from ...reading.lists import Listed, Wanted
-    from .session import Look
 
 T = TypeVar("T")
 
@@ -46,8 +44,6 @@ class Part:
     def _newest(
         self, newest: Callable[[Wanted, int], Listed[Any]], wanted: dict[str, Any],
     ) -> tuple[list[Any], bool]:
-        from ...reading.lists import Wanted
-
         rows, before, more = list[Any](), None, True
         while more and len(rows) < self.last:  # one page searches only so far
             listed = newest(Wanted(before=before, **wanted), self.last - len(rows))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import click
 
+from ...engine.deploy import Grants
 from ...model.errors import ScriptInvalid
+from ...reading.wording import count
+from ...testing.rehearsal import Held, Rehearsal
+from ...testing.rehearsal import rehearse as tried
 from .session import Session
 from .source import read_script, refused, shown
-from .text import count, echo, echo_json, exact, field, plain, say
-
-if TYPE_CHECKING:
-    from ...engine.deploy import Grants
-    from ...testing.rehearsal import Held, Rehearsal
+from .text import echo, echo_json, exact, field, plain, say
+from .wiring import unlock
 
 _GRANTS = {
     "allow": "it may do this", "ask": "it would ask you first", "deny": "it may not: it would stop here",
@@ -25,11 +26,6 @@ _GRANTS = {
 
 def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
     """Show what a script would do; gives the exit code."""
-    import asyncio
-
-    from ...testing.rehearsal import rehearse as tried
-    from .wiring import unlock
-
     settings = session.settings(connectors=True)
     unlock(settings)
     source = read_script(file)

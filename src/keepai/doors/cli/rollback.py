@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...ledger.base import Row
+from ...ledger.rows import run_record
+from ...model.clock import iso
 from ...model.errors import NotFound, Refused
+from ...model.states import DOUBTFUL, Phase, Reason
+from ...reading.look import Look
+from ...reading.wording import ago
+from ...script.manifest import from_text
 from . import names
+from .ask_host import ask_host
 from .complete import WORKFLOW
 from .scripts import deployed
-from .session import Look, Session, with_json, with_session
-from .text import ago, echo, echo_json, plain
-
-if TYPE_CHECKING:
-    from ...ledger.base import Row
+from .session import Session, with_json, with_session
+from .text import did_you_mean, echo, echo_json, plain
 
 
 @click.command()
@@ -40,7 +45,7 @@ def rollback(
             _list(look, row, versions, as_json)
             return
         chosen = _chosen(row, versions, version)
-    done = session.act("deploy", source=chosen["source"], strand=strand)
+    done = ask_host(session, "deploy", source=chosen["source"], strand=strand)
     with session.look() as look:
         run = _stopped(look, done["workflow_id"], done["version"])
     if as_json:
@@ -63,7 +68,7 @@ def _chosen(row: Row, versions: list[Row], wanted: str | None) -> Row:
     found = next((each for each in versions if _number(each) == wanted), None)
     if found is None:
         raise NotFound(f"{plain(row['name'])} has no version {wanted!r}. "
-                       f"{names.did_you_mean(wanted, [_number(each) for each in versions])}")
+                       f"{did_you_mean(wanted, [_number(each) for each in versions])}")
     if found["hash"] == active["hash"]:
         raise Refused(f"The text of {wanted} is active already, as {_number(active)}. Nothing was changed.")
     return found
@@ -74,8 +79,6 @@ def _number(script: Row) -> str:
 
 
 def _list(look: Look, row: Row, versions: list[Row], as_json: bool) -> None:
-    from ...model.clock import iso
-
     active = f"{row['major']}.{row['minor']}"
     if as_json:
         echo_json([{"version": _number(each), "active": _number(each) == active, "author": each["author"],
@@ -88,8 +91,6 @@ def _list(look: Look, row: Row, versions: list[Row], as_json: bool) -> None:
 
 def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | None:
     """The run that is open, and what becomes of it under the new version: the table of engine/relaunch.py in words."""
-    from ...ledger.rows import run_record
-
     row = look.read.one("run_open", workflow_id=workflow_id)
     if row is None:
         return None
@@ -98,9 +99,6 @@ def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | Non
 
 
 def _then(look: Look, run: Any, version: str) -> str:
-    from ...model.states import DOUBTFUL, Phase, Reason
-    from ...script.manifest import from_text
-
     script = look.read.one("script_get", workflow_id=run.workflow_id, **_parts(version))
     assert script is not None, "it was just deployed"
     sent = look.read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)

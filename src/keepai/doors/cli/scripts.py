@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...connectors.base import surface
 from ...model.errors import Finding, ScriptInvalid
+from ...model.operations import Surface
+from ...reading.wording import count
+from ...script.check import check as check_script
 from . import names
+from .ask_host import ask_host
 from .complete import WORKFLOW
+from .rehearse import rehearse
 from .session import Session, with_json, with_session
 from .source import read_script, refused, shown
-from .text import count, echo, echo_json, plain, say
-
-if TYPE_CHECKING:
-    from ...model.operations import Surface
+from .text import echo, echo_json, plain, say
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
@@ -32,8 +35,6 @@ def check(session: Session, files: Sequence[str], as_json: bool) -> None:
     Without FILE it is every *.js here. With a keep.toml, calls of connectors are judged too. Exit code 3 if there are
     errors.
     """
-    from ...script.check import check as check_script
-
     files = files or _here()
     surface, by_id = _surface(session)
     checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
@@ -73,12 +74,11 @@ def deploy(
     """
     wanted = _grants(grants)
     if dry_run:
-        from .rehearse import rehearse
-
         sys.exit(rehearse(session, file, wanted, strand, as_json))
     try:
         configured = dict(session.settings().grants)
-        done = session.act("deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
+        done = ask_host(
+            session, "deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
     except ScriptInvalid as error:
         refused(file, error, as_json)
         sys.exit(3)
@@ -107,7 +107,7 @@ def fix(session: Session, workflow: str, file: str, impact: str | None, note: st
     with session.look() as look:
         wf = str(names.workflow(look, workflow)["id"])
     try:
-        done = session.act("fix", wf=wf, source=read_script(file), impact=impact, note=note)
+        done = ask_host(session, "fix", wf=wf, source=read_script(file), impact=impact, note=note)
     except ScriptInvalid as error:
         refused(file, error, as_json)
         sys.exit(3)
@@ -146,8 +146,6 @@ def _surface(session: Session) -> tuple[Surface | None, bool]:
     settings = session.settings(connectors=True)
     if settings.file is None:
         return None, settings.policy.mutate_reads == "by_id"
-    from ...connectors.base import surface
-
     return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
 
 

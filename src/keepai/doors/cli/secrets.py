@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...config import ENV_NEW_PASSPHRASE, Settings
 from ...model.errors import ConfigError, NotFound
+from ...reading.wording import count
+from ...vault.keys import KeyPlaces
+from ...vault.vault import Vault
 from . import entering
 from .session import Session, with_json, with_session
-from .text import count, echo, echo_json, plain, say, table
-
-if TYPE_CHECKING:
-    from ...config import Settings
-    from ...vault.vault import Vault
+from .text import did_you_mean, echo, echo_json, plain, say, table
+from .wiring import connections, vault_of
 
 
 @click.group()
@@ -44,8 +45,6 @@ def list_(session: Session, as_json: bool) -> None:
 
 def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
     """Every secret that is stored or needed, with how it stands: stored, missing, or unused."""
-    from .wiring import connections
-
     needed = {(name, secret) for name, each in connections(settings).items() for secret in each.secrets}
     kept = {(each.connection, each.secret): each.set_at for each in vault.kept()}
     return [
@@ -81,9 +80,6 @@ def set_(session: Session, name: str, secret: str, source: str | None, as_json: 
 
 def _declared(settings: Settings, name: str, secret: str) -> str:
     """What the connection says of a secret; one that it does not know would never be used."""
-    from .names import did_you_mean
-    from .wiring import connections
-
     found = connections(settings)
     if name not in found:
         advice = did_you_mean(name, found) if found else "There are none."
@@ -107,9 +103,6 @@ def rotate(session: Session, home: Any, as_json: bool) -> None:
     The secrets themselves stay the same: change them where they come from, then `keep secrets set`. A new passphrase is
     asked for, or taken from KEEP_NEW_PASSPHRASE; a host that was started with the old one must be started anew.
     """
-    from ...config import ENV_NEW_PASSPHRASE
-    from ...vault.keys import KeyPlaces
-
     settings = session.settings()
     vault = _vault(settings)
     new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, entering.asking())
@@ -138,6 +131,4 @@ def delete(session: Session, name: str, secret: str | None, as_json: bool) -> No
 
 
 def _vault(settings: Settings) -> Vault:
-    from .wiring import vault_of
-
     return vault_of(settings)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 import click
 
-from .session import Look, Session, host, open_look, with_json, with_session
-from .signals import FINISH_S, leave, on_signals
-from .text import count, line, say
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from ...app import Keep
-    from ...config import Settings
-    from .narrator import Narrator, Told
+from ...app import Keep
+from ...config import Settings
+from ...model.clock import SystemClock, iso
+from ...reading.look import Look, open_look
+from ...reading.wording import count
+from ..connections import shortage
+from ..control import Control
+from ..hooks import Hooks
+from ..host import FINISH_S, leave, new_host, on_signals
+from ..repeats import repeats_counted
+from .narrator import Narrator, Told
+from .session import Session, with_json, with_session
+from .text import line, say
+from .wiring import unlock
 
 POLL_S = 0.5
 
@@ -32,10 +37,6 @@ def serve(session: Session, as_json: bool) -> None:
     the first, runs under way have three seconds to finish; at the second it ends at once. Nothing is lost by either:
     the next host asks what became of a call that was cut off. Exit code 1 if the ledger cannot be written any more.
     """
-    import asyncio
-
-    from .wiring import unlock
-
     settings = session.settings(connectors=True)
     log, closed = _Log(as_json), unlock(settings)
     if closed:
@@ -52,8 +53,6 @@ class _Log:
 
     def news(self, news: list[Told]) -> None:
         """What happened."""
-        import json
-
         for told in news:
             data = told.to_json()
             where = f"{data['workflow']}/{data['handler']}"
@@ -62,29 +61,19 @@ class _Log:
 
     def note(self, kind: str, text: str) -> None:
         """What the host itself has to say."""
-        import json
-
-        from ...model.clock import SystemClock, iso
-
         at = iso(SystemClock().now_ms())
         say(json.dumps({"at": at, "kind": kind, "text": text}) if self._as_json else f"{at} {kind} {line(text)}")
 
 
 async def _serve(settings: Settings, log: _Log) -> str | None:
     """Serve until a signal; gives why the ledger could not be written any more, if so."""
-    from ..connections import shortage
-    from ..control import Control
-    from ..hooks import Hooks
-    from ..repeats import repeats_counted
-    from .narrator import Narrator
-
     narrator, told_to_end = Narrator(), on_signals()
     with ExitStack() as opened:
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
-            look = opened.enter_context(open_look(settings, keep))
+        async with new_host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
+            look = opened.enter_context(open_look(settings.path, settings.policy, keep))
             narrator.catch_up(look)
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")
             if hooks.origin:
@@ -102,8 +91,6 @@ async def _work(
     """Let the host work until it is told to end, or cannot write any more: then a service manager starts it anew.
 
     Gives why it cannot, and whether calls were cut off."""
-    import asyncio
-
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())
     why = None
     while not work.done() and not ending.done() and why is None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...ledger.base import Row
+from ...ledger.rows import approval_record, mutation_record, run_record
+from ...model.clock import SystemClock, iso, parse_iso
+from ...reading.look import Look
+from ...reading.wording import ago, clock
 from . import names
 from .complete import ANYTHING
 from .logs import told
-from .session import Look, Session, with_json, with_session
-from .text import ago, clock, echo, echo_json, line, paint, plain
-
-if TYPE_CHECKING:
-    from ...ledger.base import Row
+from .session import Session, with_json, with_session
+from .stops import stopped
+from .text import echo, echo_json, line, paint, plain
 
 Data = dict[str, Any]
 _KINDS = ("run", "input", "event", "item", "mutation", "approval")
@@ -44,8 +47,6 @@ def show(session: Session, id: str, as_json: bool) -> None:
 
 
 def _workflow(look: Look, id: str) -> Data:
-    from .stops import stopped
-
     record = next(w for w in look.views.workflows(look.now_ms) if w.id == id)
     stop = stopped(look, id, record.name)
     grants = {r["capability"]: r["mode"] for r in look.read.all("grant_all", workflow_id=id)}
@@ -71,8 +72,6 @@ def _run(look: Look, id: str) -> Data:
 
 
 def _mutations(rows: list[Row]) -> list[Data]:
-    from ...ledger.rows import mutation_record
-
     return [mutation_record(row).to_json() for row in rows]
 
 
@@ -95,8 +94,6 @@ def _item(look: Look, id: str) -> Data:
 
 def _processed(rows: list[Row]) -> list[Data]:
     """The runs that took an event or worked on an item, each with the attempt that it processed."""
-    from ...ledger.rows import run_record
-
     found = [(run_record(row), row["processed_attempt"]) for row in rows]
     return [{"id": r.id, "status": r.status, "version": r.version, "attempt": attempt} for r, attempt in found]
 
@@ -129,8 +126,6 @@ def _mutation(look: Look, id: str) -> Data:
 
 
 def _approval(look: Look, id: str) -> Data:
-    from ...ledger.rows import approval_record
-
     row = look.read.one("approval_by_id", approval_id=id)
     assert row is not None, "it was just found"
     return {
@@ -162,8 +157,6 @@ def _act(row: Row) -> Data:
 
 
 def _iso(ms: int) -> str:
-    from ...model.clock import iso
-
     return iso(ms)
 
 
@@ -225,8 +218,6 @@ def _moves(history: list[Data]) -> list[str]:
 
 
 def _time(at: str) -> str:
-    from ...model.clock import SystemClock, parse_iso
-
     then = parse_iso(at)
     old = f" ({ago(then, SystemClock().now_ms())})" if SystemClock().now_ms() - then > _DAY_MS else ""
     return f"{clock(then)}.{then % 1000:03}{old}"

@@ -13,16 +13,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
+from ...connectors.sign_in import Attempt, SignIn
 from ...model.errors import Refused
 from ..connections import Acceptor, Bounds, Streams, listening
 from ..repeats import repeats_counted
 from .text import plain, say
-
-if TYPE_CHECKING:
-    from ...connectors.sign_in import SignIn
 
 WAIT_S = 300.0  #: how long a person may take
 REQUEST_S = 5.0  #: how long a browser may take to say what it wants; some connect and say nothing
@@ -52,8 +49,6 @@ def sign_in(offer: SignIn, *, browser: bool) -> Mapping[str, str]:
 
 
 async def _signed_in(offer: SignIn, browser: bool) -> Mapping[str, str]:
-    from ...connectors.sign_in import Attempt
-
     answer: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
     waiting = _Waiting(answer)
     listener = listening("127.0.0.1", 0)

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from ...model.errors import ConfigError, Finding, ScriptInvalid
-from .text import count, echo_json, paint, plain, say
+from ...reading.wording import count
+from .text import echo_json, paint, plain, say
 
 
 def read_script(file: str) -> str:

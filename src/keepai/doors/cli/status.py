@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .session import Look, Session, with_json, with_session
+from ...model.records import Escalation, Gap, Workflow
+from ...reading.look import Look
+from ...reading.wording import ago, count, kept
+from ..control import is_running
+from .session import Session, with_json, with_session
 from .stops import Stopped, questions, stopped
-from .text import ago, count, echo, echo_json, kept, line, paint, plain, width
+from .text import echo, echo_json, line, paint, plain, width
 from .watch import with_watch
 
 if TYPE_CHECKING:
-    from ...model.records import Escalation, Gap, Workflow
-
     _Entry = tuple[Workflow, Stopped | None, list[Escalation]]
 
 
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 @with_session
 def status(session: Session, as_json: bool) -> None:
     """How every workflow stands. Exit code 4 if one waits for a person, or if no host starts with this ledger."""
-    from ..control import is_running
-
     with session.look(tells=True) as look:
         shown = look.views.version()
         asked = questions(session, look)

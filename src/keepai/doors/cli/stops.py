@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...ledger.rows import run_record
+from ...model.records import Escalation, Run
 from ...reading.answers import handle, with_name
+from ...reading.look import Look
 from ...reading.typed import commands
+from .session import Session
 
-if TYPE_CHECKING:
-    from ...model.records import Escalation, Run
-    from .session import Look, Session
 
 @dataclass(frozen=True)
 class Stopped:
@@ -40,8 +41,6 @@ class Stopped:
 
 def questions(session: Session, look: Look) -> list[Escalation]:
     """Every question to a person: as the running host sees it, else as far as the ledger alone says."""
-    from ...model.records import Escalation
-
     told = session.told("needs_you")
     if told is None:
         return look.views.needs_you(look.now_ms)
@@ -50,8 +49,6 @@ def questions(session: Session, look: Look) -> list[Escalation]:
 
 def stopped(look: Look, workflow_id: str, name: str, asked: Iterable[Escalation] | None = None) -> Stopped | None:
     """The stopped run of a workflow, if it has one; `asked` are questions that a host has told."""
-    from ...ledger.rows import run_record
-
     row = look.read.one("run_open", workflow_id=workflow_id)
     return stop_of(look, run_record(row), name, asked) if row and row["status"] != "active" else None
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...model.errors import ConfigError
+from ...vault.file import replace
 
 
 def connection(file: Path, name: str) -> Mapping[str, Any] | None:
@@ -63,7 +64,5 @@ def _is_added(before: str, after: str, name: str, table: Mapping[str, Any]) -> b
 
 
 def _write(file: Path, text: str) -> None:
-    from ...vault.file import replace
-
     mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
     replace(file, text.encode("utf-8"), mode)

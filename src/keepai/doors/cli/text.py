@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from ...model.records import Kept
+from ...model.visible import visible
 
 #: State → how it is shown on a terminal; what is not here is plain.
 COLOURS = {
@@ -24,13 +25,12 @@ COLOURS = {
 }
 WIDTH_LEAST = 20
 WIDTH_USUAL = 80  #: where a terminal does not say
+LISTED_MAX = 5  #: names in a sentence
 LABEL = 15  #: how far a labelled entry is moved to the right
 
 
 def plain(text: str) -> str:
     """`text` with everything visible that a terminal would act on; line feeds stay."""
-    from ...model.visible import visible
-
     return visible(text)
 
 
@@ -121,31 +121,8 @@ def paint(cell: str) -> str:
     return click.style(cell, fg=COLOURS[word]) if word in COLOURS else cell
 
 
-def ago(then_ms: int, now_ms: int) -> str:
-    """A time as people say it: `3 min ago`, `in 2 h`."""
-    seconds = abs(now_ms - then_ms) / 1000
-    if seconds < 1:
-        return "now"
-    told = next(f"{int(seconds / size)} {unit}" for size, unit in _UNITS if seconds >= size)
-    if told.endswith("days") and told.startswith("1 "):
-        told = "1 day"
-    return f"in {told}" if then_ms > now_ms else f"{told} ago"
-
-
-_UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
-
-
-def clock(then_ms: int) -> str:
-    """The time of day here."""
-    from datetime import datetime
-
-    return datetime.fromtimestamp(then_ms / 1000).astimezone().strftime("%H:%M:%S")
-
-
 def field(label: str, *texts: object) -> list[str]:
     """A labelled entry, one text under the other, folded at the terminal's width; nothing for nothing."""
-    import textwrap
-
     room = width()
     folded = [part for text in texts if text for part in (
         textwrap.wrap(line(str(text)), max(WIDTH_LEAST, room - LABEL - 1)) if room else [line(str(text))])]
@@ -198,25 +175,6 @@ def progress(text: str) -> None:
         click.echo(f"\r{text:<{WIDTH_LEAST}}" + ("" if text else "\r"), err=True, nl=False)
 
 
-def count(number: int, noun: str) -> str:
-    """`1 event`, `2 events`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def size(count_of_bytes: int) -> str:
-    """`812 bytes`, `1.4 MB`."""
-    for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
-        if count_of_bytes >= least:
-            return f"{count_of_bytes / least:.1f} {unit}"
-    return count(count_of_bytes, "byte")
-
-
-def kept(found: Kept) -> str:
-    """`3.1 MB of 4.0 GB: events 2.9 MB, runs 102.4 kB, inputs 12.0 kB`."""
-    parts = (("events", found.events), ("runs", found.runs), ("inputs", found.inputs))
-    return f"{size(found.total)} of {size(found.most)}: {', '.join(f'{name} {size(part)}' for name, part in parts)}"
-
-
 def short(ids: Iterable[str]) -> dict[str, str]:
     """Each id by as many characters as tell it from the others here, and two more."""
     every = sorted(set(ids))
@@ -226,3 +184,16 @@ def short(ids: Iterable[str]) -> dict[str, str]:
 
 def _same(a: str, b: str) -> int:
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+
+
+def did_you_mean(typed: str, known: Iterable[str]) -> str:
+    """Advice on a word that is not known."""
+    known = list(known)
+    close = difflib.get_close_matches(typed, known, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]!r}?" if close else f"There are: {listed(known, 30)}."
+
+
+def listed(names: list[str], most: int = LISTED_MAX) -> str:
+    """Names in a sentence, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

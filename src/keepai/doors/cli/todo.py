@@ -9,21 +9,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from ...model.clock import parse_iso
+from ...model.records import Escalation
 from ...reading.answers import CLASSES, handle, heading, meaning, with_name
+from ...reading.look import Look
 from ...reading.typed import command, commands
+from ...reading.wording import ago, count
+from ..health_checks import OK, check_channels
 from .differs import differs
-from .doctor import OK, channels_found
-from .session import Look, Session, with_json, with_session
+from .session import Session, with_json, with_session
 from .stops import questions
-from .text import ago, count, echo, echo_json, exact, field, plain, say
+from .text import echo, echo_json, exact, field, plain, say
 from .watch import with_watch
-
-if TYPE_CHECKING:
-    from ...model.records import Escalation
 
 
 @click.command()
@@ -51,7 +52,7 @@ def todo(session: Session, as_json: bool) -> None:
 
 def _warn(look: Look) -> None:
     """Whoever relies on being told must know that it does not work."""
-    for each in channels_found(look):
+    for each in check_channels(look):
         if each.state != OK:
             say(f"{each.name} {each.said} {each.do}")
 
@@ -176,8 +177,6 @@ def _texts(value: Any) -> list[str]:
 
 def _moment(look: Look, word: str, moment: object) -> str:
     """From or until when; or the reason why there is no such moment."""
-    from ...model.clock import parse_iso
-
     try:
         return f"{word} {moment} ({ago(parse_iso(str(moment)), look.now_ms)})"
     except ValueError:
@@ -185,6 +184,4 @@ def _moment(look: Look, word: str, moment: object) -> str:
 
 
 def _when(look: Look, moment: str) -> str:
-    from ...model.clock import parse_iso
-
     return f"{ago(parse_iso(moment), look.now_ms)} ({moment})"

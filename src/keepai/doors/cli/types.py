@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from ...config import Settings
+from ...connectors.typescript import declare
 from ...model.errors import ConfigError
 from .session import Session, with_json, with_session
 from .text import echo, echo_json, say
-
-if TYPE_CHECKING:
-    from ...config import Settings
 
 
 @click.command()
@@ -42,8 +40,6 @@ def types(session: Session, file: str | None, as_json: bool) -> None:
 
 def declared(settings: Settings) -> str:
     """The declarations for these connectors."""
-    from ...connectors.typescript import declare
-
     return declare(settings.connectors, mutate_reads=settings.policy.mutate_reads == "by_id")
 
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import click
 
+from ...model.clock import parse_iso
 from ...reading.answers import handle, meaning, offered, with_name
+from ...reading.look import Look
 from ...reading.typed import command
+from ...reading.wording import ago, count
 from . import names
 from .complete import ANYTHING
-from .session import Look, Session, with_json, with_session
-from .text import ago, cells, count, echo, echo_json, exact, field, line, plain, short
+from .session import Session, with_json, with_session
+from .text import cells, echo, echo_json, exact, field, line, plain, short
 
 Data = Mapping[str, Any]
 
@@ -105,8 +108,6 @@ def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
 
 
 def _due(look: Look, due: str | None) -> str:
-    from ...model.clock import parse_iso
-
     if due is None:
         return ""
     when = parse_iso(due)

@@ -6,18 +6,18 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ... import connectors, notices
+from ...config import Settings
+from ...connectors.base import Connector
 from ...engine.digests import daily
 from ...model.errors import ConfigError, VaultClosed
+from ...notices.base import Channel
+from ...vault.keys import KeyPlaces
+from ...vault.vault import Vault, path_beside
+from .entering import asking
 from .text import plain
-
-if TYPE_CHECKING:
-    from ...config import Settings
-    from ...connectors.base import Connector
-    from ...notices.base import Channel
-    from ...vault.vault import Vault
 
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
@@ -58,8 +58,6 @@ def _check_apart(settings: Settings) -> None:
     """Refuse a connector whose files are Keep's own: a workflow could read the ledger, or change another's script.
 
     `keep dev` would deploy that script."""
-    from ...vault.vault import path_beside
-
     own = [settings.path, path_beside(settings.path), settings.key_file, settings.file]
     if settings.file is not None:
         own += sorted(settings.file.parent.glob("*.js"))
@@ -87,10 +85,6 @@ def unlock(settings: Settings) -> str | None:
 
 def vault_of(settings: Settings) -> Vault:
     """The secrets beside the ledger of these settings."""
-    from ...vault.keys import KeyPlaces
-    from ...vault.vault import Vault, path_beside
-    from .entering import asking
-
     return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, asking()))
 
 

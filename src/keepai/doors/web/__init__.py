@@ -3,7 +3,7 @@
 What stands where:
 
     server.py   binds a port and runs the server inside the host's loop
-    door.py     who may come in: the one-time token, the password, the sessions
+    sessions.py who may come in: the one-time token, the password, the sessions
     guard.py    what every request must keep and every answer carries; no route can forget it
     site.py     what a page is given: `show` to read and render, `site` for the rest
     looks.py    reading the ledger in threads of its own, never in the host's loop
@@ -13,8 +13,8 @@ What stands where:
     filters.py  from the address of a list to what it shall show
     timeline.py a story as sentences
     render.py   Jinja with everything from outside escaped, invisible characters too
-    examination.py  the close look that Health offers, in a process of its own where it may take long
-    demo.py     what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
+    deep_checks.py  the close look that Health offers, in a process of its own where it may take long
+    demo_page.py what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
     pages/      the pages; templates/ their texts; static/ style, script and what came from npm
 
 A page is one module in pages/ and its template. Nothing else has to be touched: the modules of the package are found by

@@ -13,7 +13,7 @@ from ...model.acts import REQUESTS, Param
 from ...model.errors import KeepError, Refused
 from ...model.permissions import matches_of
 from .. import control
-from .door import Note
+from .sessions import Note
 from .site import session, site
 
 PARAM = "p."  #: what the names of parameters begin with

@@ -14,8 +14,8 @@ from ...model.records import Escalation, Run
 from ...reading import answers
 from ...reading.differences import differences
 from ...reading.excerpt import Excerpt, excerpt
+from ...reading.look import Look
 from ...reading.movers import Mover
-from ..cli.session import Look
 
 #: Facts that are moments.
 _MOMENTS = ("sent_at", "ended_at", "may_arrive_until", "asked_at", "expires_at", "noticed_at")

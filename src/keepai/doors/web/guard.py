@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .door import Door, Session, same
+from .sessions import Door, Session, same
 
 BODY_BYTES_MAX = 1 << 20
 METHODS = ("GET", "HEAD", "POST")

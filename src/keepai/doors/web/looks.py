@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from ...config import Settings
 from ...model.clock import Clock
+from ...reading.look import Look, open_look
 from ...reading.verify import HostKnows
-from ..cli.session import Look, open_look
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Looks:
 
     def open(self) -> Look:
         """A look that lasts until `close`, for the caller's own thread."""
-        return self._opened.enter_context(open_look(self._settings, self._host))
+        return self._opened.enter_context(open_look(self._settings.path, self._settings.policy, self._host))
 
     def close(self) -> None:
         """Let reads under way end, then let go of the file."""

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from ...model.acts import ACTS
 from ...model.clock import iso
 from ...model.visible import visible
-from ..cli.text import ago, clock, count
+from ...reading.wording import ago, clock, count
 from .assets import Assets
 
 #: What templates may use of Jinja's own: nothing that gives markup.

@@ -17,16 +17,16 @@ from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from .app import links, make, things
 from .assets import Assets
-from .door import Door
 from .guard import LOCALHOST, Guard, Names, is_loopback
 from .live import Live
 from .looks import Looks
 from .render import Renderer
+from .sessions import Door
 from .site import Site
 
 if TYPE_CHECKING:
     from ...app import Keep
-    from .demo import Demo
+    from .demo_page import Demo
 
 PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named

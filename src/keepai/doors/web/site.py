@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from ..cli.session import Look
-from .door import Door, Session
+from ...reading.look import Look
 from .guard import Refusal
 from .live import Live
 from .looks import Looks
 from .render import Renderer
+from .sessions import Door, Session
 
 if TYPE_CHECKING:
     from ...app import Keep

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ....reading import lists
-from ...cli.session import Look
+from ....reading.look import Look
 from ..filters import filters, paging
 from ..site import Link, show
 from ..timeline import lines

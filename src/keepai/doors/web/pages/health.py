@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from ....ledger.opening import library, schema
 from ....model.clock import iso
-from ...cli.doctor import FAIL, OK, WARN, Found, channels_found, clock_found, disk_found
-from ...cli.session import Look
-from ...cli.text import count, size
-from ..examination import Examination
+from ....reading.look import Look
+from ....reading.wording import count, size
+from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk
+from ..deep_checks import DeepChecks
 from ..site import Link, show, site
 
 LINKS = (Link("Health", "/health", order=90),)
@@ -34,7 +34,7 @@ def routes() -> list[Route]:
 
 
 async def _health(request: Request) -> Response:
-    stopped, examined = site(request).keep.parts.ledger.stopped(), _examination(request)
+    stopped, examined = site(request).keep.parts.ledger.stopped(), _deep_checks(request)
     connectors = [(each.name, each.account) for each in site(request).keep.parts.connectors.values()]
 
     def read(look: Look, request: Request) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ async def _health(request: Request) -> Response:
 async def _examine(request: Request) -> Response:
     here = site(request)
     path = await here.looks.read(lambda look: look.path)
-    _examination(request).begin(here.keep, path)
+    _deep_checks(request).begin(here.keep, path)
     return RedirectResponse("/health#examined", 303)
 
 
@@ -57,12 +57,12 @@ async def _healthz(request: Request) -> Response:
     return JSONResponse(told, 503 if stopped else 200)
 
 
-def _examination(request: Request) -> Examination:
+def _deep_checks(request: Request) -> DeepChecks:
     """The one of this app."""
     state = request.app.state
-    if not hasattr(state, "examination"):
-        state.examination = Examination()
-    found: Examination = state.examination
+    if not hasattr(state, "deep_checks"):
+        state.deep_checks = DeepChecks()
+    found: DeepChecks = state.deep_checks
     return found
 
 
@@ -84,18 +84,18 @@ def _facts(look: Look) -> dict[str, Any]:
         "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
         "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
         "schema": schema(), "sqlite": library(), "own_pid": os.getpid(),
-        "entries": look.views.version(), "disk": disk_found(look.path).said,
+        "entries": look.views.version(), "disk": check_disk(look.path).said,
     }
 
 
-def _troubles(look: Look, stopped: str | None) -> list[Found]:
+def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
     """What can be seen to be wrong without asking anybody."""
-    found = [each for each in (disk_found(look.path), clock_found(look), *channels_found(look)) if each.state != OK]
+    found = [each for each in (check_disk(look.path), check_clock(look), *check_channels(look)) if each.state != OK]
     if stopped:
         do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
-        found.insert(0, Found("ledger", FAIL, stopped, do))
+        found.insert(0, HealthLine("ledger", FAIL, stopped, do))
     for workflow in look.views.workflows(look.now_ms):
         if workflow.stale:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
-            found.append(Found("events", WARN, said, "See under Events why nobody takes them."))
+            found.append(HealthLine("events", WARN, said, "See under Events why nobody takes them."))
     return found

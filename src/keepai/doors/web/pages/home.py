@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from ....reading.look import Look
 from ....reading.overview import glances
-from ...cli.session import Look
 from ..site import Link, show
 
 LINKS = (Link("Home", "/", order=0),)

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from ....model.states import ItemStatus
 from ....reading import lists
 from ....reading.items import left_actions
-from ...cli.session import Look
+from ....reading.look import Look
 from ..filters import filters, paging
 from ..site import Link, show
 from ..timeline import lines

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from ....reading.answers import CLASSES
-from ...cli.session import Look
+from ....reading.look import Look
 from ..cards import cards
 from ..site import Link, show
 

@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from ....model.states import MutationStatus
 from ....reading import lists
-from ...cli.session import Look
+from ....reading.look import Look
 from ..filters import filters, paging, place
 from ..site import Link, show
 from ..timeline import lines

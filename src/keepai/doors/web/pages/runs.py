@@ -17,9 +17,9 @@ from ....reading import lists
 from ....reading.answers import CLASSES
 from ....reading.excerpt import excerpt
 from ....reading.explain import Explanation
+from ....reading.look import Look
 from ....reading.reasons import TRIGGERS
 from ....reading.waterfall import WIDTH, lasting, waterfall
-from ...cli.session import Look
 from ..cards import Card, cards, of_movers, source_of
 from ..filters import filters, paging
 from ..site import Link, show

@@ -14,8 +14,8 @@ from ....model.errors import NotFound
 from ....reading import workflow
 from ....reading.blast import blast
 from ....reading.changes import changes
+from ....reading.look import Look
 from ....reading.workflow import Version
-from ...cli.session import Look
 from ..site import LIVE, Link, show
 
 LINKS: tuple[Link, ...] = ()

@@ -14,11 +14,11 @@ from ....engine.next_step import manifest_of
 from ....model.operations import Kind
 from ....reading import workflow
 from ....reading.graph import svg
+from ....reading.look import Look
 from ....reading.overview import standing_of
+from ....reading.wording import kept
+from ....reading.workflow import schedule
 from ....script.topic_graph import graph
-from ...cli.graph import schedule
-from ...cli.session import Look
-from ...cli.text import kept
 from ..site import Link, show, site
 from ..timeline import lines
 

@@ -21,12 +21,12 @@ from starlette.routing import Route
 from ...model.records import Mutation
 from ...model.states import MutationStatus
 from ...reading import lists
+from ...reading.look import Look
 from ...reading.overview import glances
 from ...testing.crash import kill_self_at
 from ...testing.forgetful import ForgetfulSheets
-from ..cli.play import WORKFLOW, deliver
-from ..cli.session import Look
-from .door import Handed
+from ..demo_folder import WORKFLOW, deliver
+from .sessions import Handed
 from .site import show, site
 
 #: The row is on the disk then, and the host does not know it yet.

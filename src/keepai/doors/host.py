@@ -1,14 +1,18 @@
-"""How a host in the foreground is told to end, and how long it may take."""
+"""A host in this process: made from the settings, and in the foreground until it is told to end."""
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, NoReturn
+import threading
+from typing import NoReturn
 
-if TYPE_CHECKING:
-    import asyncio
+from ..app import Keep
+from ..config import Settings
+from ..engine.repair import by_command
 
 #: How long runs under way have to end. Then they are cut off.
 FINISH_S = 3.0
@@ -16,13 +20,26 @@ FINISH_S = 3.0
 END_S = 4.6
 
 
+def new_host(settings: Settings, *, accept_older: bool = False) -> Keep:
+    """A host with these settings, to be entered; what it does is done in the name of this user."""
+    repair = by_command(settings.repair) if settings.repair else None
+    return Keep(
+        settings.path, connectors=settings.connectors, policy=settings.policy, actor=_actor(), repair=repair,
+        accept_older=accept_older, channels=settings.channels,
+    )
+
+
+def _actor() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "person"
+
+
 def on_signals() -> asyncio.Event:
     """The first signal asks to end, the second does not ask: the ledger is made for that.
 
     A call may block the loop: so Python's own handlers are used, and a thread that does not ask either."""
-    import asyncio
-    import threading
-
     told_to_end, loop = asyncio.Event(), asyncio.get_running_loop()
     told: list[int] = []
 

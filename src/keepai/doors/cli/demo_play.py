@@ -6,68 +6,29 @@ commands that anybody types. At the end the sheet's file is counted, not the led
 
 from __future__ import annotations
 
-import os
+import csv
 import subprocess
-import sys
+import textwrap
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ...config import load
-from ...model.errors import KeepError, NotFound
-from .session import open_look
-from .text import clock, count, cut, line, width
+from ...model.clock import SystemClock
+from ...model.errors import KeepError
+from ...reading.look import Look, open_look
+from ...reading.wording import clock, count
+from ..demo_folder import KEEP, MAILS, SCRIPT, WORKFLOW, environment, furnish
+from .narrator import Narrator
+from .text import cut, line, width
 
-if TYPE_CHECKING:
-    from .narrator import Narrator
-    from .session import Look
-
-SCRIPT = "email-to-sheets.js"
-WORKFLOW = "email-to-sheets"
 WAIT_S = 60
 POLL_S = 0.1
-MAILS = (
-    ("Ann <ann@example.com>", "Invoice 2041"),
-    ("Bob <bob@example.com>", "Your receipt"),
-    ("Cleo <cleo@example.com>", "Invoice 2042, reminder"),
-    ("Dan <dan@example.com>", "Lunch on Friday?"),
-    ("Eve <eve@example.com>", "Invoice 2043"),
-)
-SETTINGS = """\
-[connectors.gmail]           # what scripts call ctx.gmail is a mail folder here
-type = "local.mail"
-path = "mail"
-
-[connectors.sheets]          # and ctx.sheets is a folder of CSV files
-type = "local.sheets"
-path = "sheets"
-
-[policy]
-retry_first_s = 1            # the demo is in a hurry; usually 30
-reconcile_first_s = 1        # the same
-"""
-
-
-def example(name: str) -> str:
-    """An example script: part of the package where it is installed, beside it in a clone."""
-    package = Path(__file__).resolve().parents[2]
-    for folder in (package / "examples", package.parents[1] / "examples"):
-        if (folder / name).is_file():
-            return (folder / name).read_text("utf-8")
-    raise NotFound(f"The example {name} is missing. Install Keep again.")
-
-
-def furnish(folder: Path) -> None:
-    """Put the mailbox, the empty workbook, the settings and the script into a folder."""
-    deliver(folder / "mail", MAILS)
-    (folder / "sheets").mkdir()
-    (folder / "keep.toml").write_text(SETTINGS, "utf-8")
-    # The example leaves the sheet's name open; people are shown it.
-    (folder / SCRIPT).write_text(example(SCRIPT).replace('"..."', '"mail"'), "utf-8")
 
 
 class Play:
@@ -79,12 +40,10 @@ class Play:
 
     def play(self) -> dict[str, Any]:
         """All of it; what came out is counted in the sheet's own file."""
-        from ...model.clock import SystemClock
-        from .narrator import Narrator
-
         begun, narrator = SystemClock().steady_ms(), Narrator()
         self._prepare()
-        with open_look(load(self._folder / "keep.toml")) as look:
+        settings = load(self._folder / "keep.toml")
+        with open_look(settings.path, settings.policy) as look:
             self._kill_after_the_row(look, narrator)
             self._kill_before_the_row(look, narrator)
             self._finish(look, narrator)
@@ -180,8 +139,6 @@ class Play:
 
     def _subjects(self) -> Counter[str]:
         """How often each subject stands in the sheet, counted in its file."""
-        import csv
-
         found: Counter[str] = Counter()
         for path in (self._folder / "sheets").glob("*.csv"):
             with path.open(encoding="utf-8", newline="") as file:
@@ -199,8 +156,6 @@ class Play:
     # -- telling -----------------------------------------------------------------------------------
 
     def _act(self, text: str) -> None:
-        import textwrap
-
         self._number += 1
         room = min(width() or 100, 100) - 3
         first, *rest = textwrap.wrap(text, room)
@@ -218,30 +173,6 @@ class Play:
             self._say(click.style(cut(text, room - 3 if room else None), fg=_colour(told.state)))
 
 
-KEEP = (sys.executable, "-m", "keepai.doors.cli.main")
-
-
-def environment() -> dict[str, str]:
-    """The surroundings without settings of the user's own, which would change the play."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("KEEP_")}
-    return {**kept, "PYTHONUNBUFFERED": "1"}
-
-
-def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
-    """Put mails, each a sender and a subject, into a mail folder, which is made as mail programs make it."""
-    import mailbox
-    from email.utils import formatdate
-
-    from ...connectors.kit.addresses import own_address, read
-    from ...connectors.kit.mail_writer import Letter, written
-    from ...model.clock import SystemClock
-
-    box = mailbox.Maildir(folder, create=True)
-    for number, (sender, subject) in enumerate(mails):
-        letter = Letter(own_address("demo", sender), read("to", "me@example.com"), (), (), subject, "Hello!\n")
-        box.add(written(letter, f"<{number}@demo.invalid>", formatdate(SystemClock().now_ms() / 1000)))
-
-
 def _in_flight(look: Look) -> str:
     found = [m for m in look.views.mutations(WORKFLOW) if m.status.value == "in_flight"]
     return line(f"{found[0].title}  ({found[0].id})") if found else "nothing"
@@ -257,8 +188,6 @@ def _history(look: Look, ids: list[str]) -> str:
 
 
 def _wait(done: Any, meanwhile: Any, host: subprocess.Popen[bytes]) -> None:
-    import time
-
     for _ in range(int(WAIT_S / POLL_S)):
         meanwhile()
         if done():

@@ -1,7 +1,7 @@
 """Looking closely, because somebody asked: the sandbox, each connector, and every row of the ledger.
 
 The ledger is checked in a process of its own: it may take minutes, and neither the host nor its end must wait for it.
-`python -m keepai.doors.web.examination LEDGER` is that process; it prints a line of JSON after each check.
+`python -m keepai.doors.web.deep_checks LEDGER` is that process; it prints a line of JSON after each check.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...config import Settings
+import click
+
 from ...ledger.checks import CHECKS
-from ..cli.doctor import FAIL, OK, Found, connector_found, sandbox_found
-from ..cli.session import open_look
-from ..cli.text import echo_json_line
+from ...model.policy import Policy
+from ...reading.look import open_look
+from ..health_checks import FAIL, OK, HealthLine, check_connector, check_sandbox
 
 if TYPE_CHECKING:
     from ...app import Keep
@@ -28,10 +29,10 @@ LINE_BYTES_MAX = 1 << 20
 
 
 @dataclass
-class Examination:
+class DeepChecks:
     """What was found when somebody last asked, or how far it has come; one at a time."""
 
-    found: list[Found] = field(default_factory=list)
+    found: list[HealthLine] = field(default_factory=list)
     began_at: int | None = None
     ended_at: int | None = None
     doing: str = ""
@@ -51,9 +52,9 @@ class Examination:
         clock = keep.parts.clock
         self.found, self.began_at, self.ended_at = [], clock.now_ms(), None
         self.done, self.steps = 0, 1 + len(keep.parts.connectors) + len(CHECKS)
-        self._task = asyncio.ensure_future(self._examine(keep, ledger))
+        self._task = asyncio.ensure_future(self._run(keep, ledger))
 
-    async def _examine(self, keep: Keep, ledger: Path) -> None:
+    async def _run(self, keep: Keep, ledger: Path) -> None:
         async with aclosing(_look(keep, ledger)) as steps:
             async for doing, found in steps:
                 self.doing = doing
@@ -62,20 +63,20 @@ class Examination:
         self.ended_at = keep.parts.clock.now_ms()
 
 
-async def _look(keep: Keep, ledger: Path) -> AsyncGenerator[tuple[str, list[Found]], None]:
+async def _look(keep: Keep, ledger: Path) -> AsyncGenerator[tuple[str, list[HealthLine]], None]:
     """What is looked at next, with nothing found yet; then the same with what was found."""
     yield "the sandbox", []
-    yield "the sandbox", await sandbox_found()
+    yield "the sandbox", await check_sandbox()
     for connector in keep.parts.connectors.values():
         yield connector.name, []
-        yield connector.name, [await connector_found(connector)]
+        yield connector.name, [await check_connector(connector)]
     yield "the ledger", []
     async with aclosing(_checked(ledger)) as checks:
         async for found in checks:
             yield "the ledger", [found]
 
 
-async def _checked(ledger: Path) -> AsyncGenerator[Found, None]:
+async def _checked(ledger: Path) -> AsyncGenerator[HealthLine, None]:
     """The checks of `keep db check`, each as soon as it is done."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, str(ledger), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -85,11 +86,11 @@ async def _checked(ledger: Path) -> AsyncGenerator[Found, None]:
     assert process.stderr is not None
     try:
         async for line in process.stdout:
-            yield Found(**json.loads(line))
+            yield HealthLine(**json.loads(line))
         told = (await process.stderr.read()).decode("utf-8", "replace").strip()
         if await process.wait():
             last = told.rpartition("\n")[2] or f"it ended with {process.returncode}"
-            yield Found("ledger", FAIL, f"The check broke off: {last}", "Try `keep db check` in a terminal.")
+            yield HealthLine("ledger", FAIL, f"The check broke off: {last}", "Try `keep db check` in a terminal.")
     finally:
         if process.returncode is None:
             process.kill()
@@ -98,11 +99,11 @@ async def _checked(ledger: Path) -> AsyncGenerator[Found, None]:
 
 def main(ledger: str) -> None:
     """Check a ledger, and print a line after each check."""
-    with open_look(Settings(path=Path(ledger))) as look:
+    with open_look(Path(ledger), Policy()) as look:
         for name, check in CHECKS.items():
             sound, said, _ = check(look.read)
             do = "" if sound else "Keep a copy of the file; `keep db check` lists everything."
-            echo_json_line(vars(Found(f"ledger: {name}", OK if sound else FAIL, said, do)))
+            click.echo(json.dumps(vars(HealthLine(f"ledger: {name}", OK if sound else FAIL, said, do))))
 
 
 if __name__ == "__main__":

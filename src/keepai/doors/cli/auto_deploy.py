@@ -14,17 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+from ...app import Keep
+from ...config import Settings
 from ...model.errors import Finding, KeepError, ScriptInvalid
+from ...script.check import check
 from .. import control
 from .scripts import deployed
 from .source import shown
 from .text import plain, say
-
-if TYPE_CHECKING:
-    from ...app import Keep
-    from ...config import Settings
 
 POLL_S = 0.5
 FILES_MAX = 200
@@ -40,7 +38,7 @@ class _Seen:
     name: str | None
 
 
-class Saved:
+class AutoDeploy:
     """Watches while it is entered."""
 
     def __init__(self, keep: Keep, settings: Settings) -> None:
@@ -48,7 +46,7 @@ class Saved:
         self._folder = settings.file.parent if settings.file else Path()
         self._seen: dict[Path, _Seen] = {}
 
-    async def __aenter__(self) -> Saved:
+    async def __aenter__(self) -> AutoDeploy:
         for path, seen in await asyncio.to_thread(self._changed):
             self._seen[path] = seen
             self._tell_difference(path, seen)
@@ -76,8 +74,6 @@ class Saved:
         return [(path, seen) for path in sorted(self._folder.glob("*.js"))[:FILES_MAX] for seen in self._read(path)]
 
     def _read(self, path: Path) -> Iterator[_Seen]:
-        from ...script.check import check
-
         known = self._seen.get(path)
         with suppress(OSError, UnicodeDecodeError):  # it is being saved, or is no text: the next look sees it whole
             found = path.stat()

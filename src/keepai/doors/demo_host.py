@@ -1,11 +1,12 @@
 """`keep demo --ui`: a parent that keeps a host with its page alive, however often that is killed.
 
 The parent owns the page's port, name and session, and hands them to each host it starts: a listener cannot be taken by
-others meanwhile, and an open page goes on by itself. `python -m keepai.doors.cli.stage` is the host.
+others meanwhile, and an open page goes on by itself. `python -m keepai.doors.demo_host` is the host.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -16,26 +17,26 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
 
-from ...config import Settings, load
-from ...model.errors import KeepError
-from .play import KEEP, SCRIPT, environment, furnish
-from .text import say
-
-if TYPE_CHECKING:
-    from ...testing.forgetful import ForgetfulSheets
+from ..config import Settings, load
+from ..model.errors import KeepError
+from ..runtime.javascript import linux
+from ..testing.forgetful import ForgetfulSheets
+from .cli.text import say
+from .cli.wiring import make
+from .demo_folder import KEEP, SCRIPT, environment, furnish
+from .dev_host import PagePlace, run
+from .web.demo_page import Demo
+from .web.server import bind
+from .web.sessions import Handed
 
 SESSION, LISTENERS, ADDRESS = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENERS", "KEEP_DEMO_ADDRESS"
 LIVES_MAX = 1_000
 ENDING_S = 0.5  #: in which a host ends by itself after Ctrl-C
 
 
-def stage(folder: Path, address: str | None, port: int | None) -> None:
+def run_demo_page(folder: Path, address: str | None, port: int | None) -> None:
     """Show the living example in `folder` until Ctrl-C."""
-    from ..web.door import Handed
-    from ..web.server import bind
-
     furnish(folder)
     _deploy(folder)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -90,27 +91,17 @@ def _end(host: subprocess.Popen[bytes]) -> None:
 
 def main() -> None:
     """A host in this folder, with what its parent handed over."""
-    import asyncio
-
-    from ...runtime.javascript import linux
-    from ..web.demo import Demo
-    from ..web.door import Handed
-    from .dev import Page, run
-
     if sys.platform == "linux":
         linux.die_with_parent()
     settings, sheets = _settings()
     listeners = [socket.socket(fileno=int(number)) for number in os.environ.pop(LISTENERS).split()]
     demo = Demo(Path.cwd(), sheets, listeners, Handed.of(os.environ.pop(SESSION)))
-    page = Page(os.environ.pop(ADDRESS) or None, demo=demo)
+    page = PagePlace(os.environ.pop(ADDRESS) or None, demo=demo)
     asyncio.run(run(settings, page, once=False, as_json=False))
 
 
 def _settings() -> tuple[Settings, ForgetfulSheets]:
     """The settings of the folder, with a workbook that can lose an answer."""
-    from ...testing.forgetful import ForgetfulSheets
-    from .wiring import make
-
     settings = load("keep.toml", make=make)
     sheets = ForgetfulSheets("sheets", name="sheets")
     others = [each for each in settings.connectors if each.name != sheets.name]

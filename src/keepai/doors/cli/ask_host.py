@@ -1,0 +1,49 @@
+"""How a command acts: the running host does it.
+
+Without one, this process takes the ledger's lock and is the host for that one act.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from ...app import Keep
+from ...model.errors import LedgerUnusable
+from .. import control
+from ..host import new_host
+from .session import Session
+from .wiring import unlock
+
+
+def ask_host(
+    session: Session, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None, **params: Any,
+) -> Any:
+    """Have the host do something, or do it here if there is none, after what must be done `first` then."""
+    try:
+        return control.ask(session.settings().path, act, params)
+    except control.NoHost:
+        return _act_here(session, act, params, first)
+
+
+def _act_here(
+    session: Session, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
+) -> Any:
+    settings = session.settings(connectors=True)
+    unlock(settings)
+
+    async def perform() -> Any:
+        async with new_host(settings) as keep:
+            if first is not None:
+                await first(keep)
+            return await control.perform(keep, act, params)
+
+    try:
+        return asyncio.run(perform())
+    except LedgerUnusable:
+        try:  # a host that was just starting listens by now
+            return control.ask(settings.path, act, params)
+        except control.NoHost:
+            pass
+        raise
