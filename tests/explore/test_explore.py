@@ -18,7 +18,7 @@ from keepai.engine import mutation as sending
 from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.connection import Transaction
 from keepai.ledger.transitions import approvals, mutations, runs
-from keepai.ledger.transitions.mutations import Intent, Sending
+from keepai.ledger.transitions.mutations import Intent
 from keepai.model.errors import Transient
 from keepai.model.operations import Step
 from keepai.model.records import Approval, Mutation, Run
@@ -152,7 +152,7 @@ def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
 
 
 def what_was_foreseen_is_sent_without_its_reservation(patch: Patch) -> None:
-    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, call: Sending) -> tuple[Run, Any, Any]:
+    def prepare_and_send(tx: Any, run: Run, prepared: Any, trace: Any, call: Intent) -> tuple[Run, Any, Any]:
         return real(tx, run, replace(prepared, wanted=()), trace, call)
 
     real = mutations.prepare_and_send

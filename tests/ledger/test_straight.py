@@ -9,7 +9,6 @@ import pytest
 from keepai.ledger.base import Tx
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs, workflows
-from keepai.ledger.transitions.mutations import Sending
 from keepai.ledger.transitions.runs import Begin, Prepared, Stop
 from keepai.model.errors import Conflict, RuleBroken
 from keepai.model.permissions import Grant, Mode
@@ -54,33 +53,25 @@ NOTHING = ("preparing", None, None, [], [], None)
 PINNED = ("mutating", RESULT, AT, ["m1", "m2"], [], 1)
 
 
-def sending(ledger: SqliteLedger, run: Run) -> Sending:
-    """A call that was decided as the workflow is now."""
-    workflow = ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)
-    assert workflow is not None
-    return Sending(rows.intent(), workflow["sequence"])
-
-
 async def test_what_was_decided_and_the_intent_are_one_step(ledger: SqliteLedger) -> None:
     # I1, I12
     run = await begun(ledger, "m1", "m2")
     now, sent, pinned = await ledger.write(
-        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], sending(ledger, run), barrier=True)
+        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], rows.intent(), barrier=True)
     assert sent is not None
     assert (now.phase, now.prepared_at, sent.run_id, sent.attempts) == (Phase.MUTATING, AT, run.id, 1)
     assert pinned == ledger.read().all("reservation_of_run", workflow_id=now.workflow_id, run_id=now.id)
     assert kept(ledger, run) == (*PINNED[:4], ["in_flight"], 1)
 
 
-async def test_if_the_workflow_went_on_since_the_intent_was_decided_only_what_was_chosen_is_pinned(
+async def test_if_somebody_changed_the_workflow_since_the_run_began_only_what_was_chosen_is_pinned(
     ledger: SqliteLedger,
 ) -> None:
     # a grant, a skipped event, a reprocessed one: each counts in the workflow, and the call is decided anew
     run = await begun(ledger, "m1", "m2")
-    decided = sending(ledger, run)
     await ledger.write(workflows.grant, run.workflow_id, "sheets.appendRow", Grant(Mode.DENY), "ann")
     now, sent, pinned = await ledger.write(
-        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], decided, barrier=True)
+        mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], rows.intent(), barrier=True)
     assert (now.phase, sent, [row["message_id"] for row in pinned]) == (Phase.MUTATING, None, ["m1", "m2"])
     assert kept(ledger, run) == PINNED
     assert (await ledger.write(mutations.send, now, rows.intent(), [])).attempts == 1, "it can be sent by itself"
@@ -93,7 +84,7 @@ async def test_what_goes_wrong_in_it_undoes_all_of_it(ledger: SqliteLedger, crew
     ledger.crew = crew
     with pytest.raises(RuleBroken):
         await ledger.write(
-            mutations.prepare_and_send, run, prepared("m1", "nobody"), [line(run)], sending(ledger, run), barrier=True)
+            mutations.prepare_and_send, run, prepared("m1", "nobody"), [line(run)], rows.intent(), barrier=True)
     assert kept(ledger, run) == NOTHING
 
 
@@ -103,7 +94,7 @@ async def test_a_run_that_is_no_longer_as_it_was_sends_nothing(ledger: SqliteLed
         before = kept(ledger, run)
         with pytest.raises(Conflict):
             await ledger.write(
-                mutations.prepare_and_send, run, prepared("m1"), [line(run)], sending(ledger, run), barrier=True)
+                mutations.prepare_and_send, run, prepared("m1"), [line(run)], rows.intent(), barrier=True)
         assert kept(ledger, run) == before
         return before
 
@@ -126,7 +117,7 @@ async def test_a_refused_neighbour_has_it_done_over_and_not_twice(ledger: Sqlite
         raise RuleBroken("No.")
 
     ledger.crew = 8
-    good = (mutations.prepare_and_send, run, prepared("m1"), [line(run)], sending(ledger, run))
+    good = (mutations.prepare_and_send, run, prepared("m1"), [line(run)], rows.intent())
     verbs = [(refuse,), good] if first else [good, (refuse,)]
     answers = await asyncio.gather(*(ledger.write(*verb, barrier=True) for verb in verbs), return_exceptions=True)
     ledger.crew = 0

@@ -22,7 +22,7 @@ from keepai.ledger.rows import mutation_record, run_record
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
-from keepai.ledger.transitions.mutations import Doubt, Sending
+from keepai.ledger.transitions.mutations import Doubt
 from keepai.ledger.transitions.runs import Begin, Carry, ConsumerEnd, Prepared, Stop
 from keepai.model.clock import Ids
 from keepai.model.errors import Refused
@@ -299,9 +299,7 @@ def begin(tx: Tx, workflow_id: str) -> Run:
 
 def prepare_and_send(tx: Tx, run: Run, key: str) -> tuple[Run, Mutation]:
     prepared = Prepared(tx.now, '{"data":{}}', [("in", key)])
-    now = tx.row("workflow_by_id", "its workflow is there", workflow_id=run.workflow_id)
-    sending = Sending(rows.intent(key), now["sequence"])
-    run, mutation, _ = mutations.prepare_and_send(tx, run, prepared, [], sending)
+    run, mutation, _ = mutations.prepare_and_send(tx, run, prepared, [], rows.intent(key))
     assert mutation is not None
     return run, mutation
 

@@ -320,6 +320,29 @@ async def test_a_grant_that_is_taken_back_while_prepare_runs_counts(tmp_path: Pa
         assert asked.kind == ("approval" if grant == "ask" else "permission")
 
 
+@pytest.mark.parametrize("during", ["gmail.get", "gmail.send"])
+@pytest.mark.parametrize("grant", ["ask", "deny"])
+async def test_a_grant_that_is_taken_back_while_one_run_acts_counts_for_the_next(
+    tmp_path: Path, grant: str, during: str,
+) -> None:
+    # R195, I29: the next run begins in the commit that ends the first, and knows the grants from it
+    async with Story(tmp_path) as story:
+        for event in "abc":
+            story.feed.put(event)
+        wf = await story.deploy(acting(prepare=LOOKING), grants=GRANTS)
+
+        async def change(params: Any, call: Call) -> None:
+            if story.world.count(during) == 2:
+                await story.keep.grant(wf, "gmail.send", grant)
+
+        story.world.on(during).before(change)
+        await story.run()
+        assert (await story.last(wf, "act")).status == "paused:approval"
+        assert story.world.count("gmail.send") == (1 if during == "gmail.get" else 2)
+        [asked] = await story.keep.needs_you(wf)
+        assert asked.kind == ("approval" if grant == "ask" else "permission")
+
+
 def one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all runs of a consumer be for the same thing, so that a later one finds what an earlier one applied."""
     def unit(stepper: Stepper, reserved: Sequence[Row]) -> Unit:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..ledger.base import Row
 from ..ledger.transitions import mutations, runs
 from ..ledger.transitions.events import Publication
-from ..ledger.transitions.mutations import Sending
+from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import ConsumerEnd, Prepared
 from ..model.clock import iso
 from ..model.codec import canonical
@@ -46,10 +46,10 @@ async def _prepare(stepper: Stepper) -> None:
     """Run `prepare` and pin what it chose; again for every event that a person skipped meanwhile."""
     gone: set[str] = set()
     while True:
-        prepared, sending = await _chosen(stepper)
+        prepared, intent = await _chosen(stepper)
         trace = stepper.trace.take()
         try:
-            await _pin(stepper, prepared, trace, sending)
+            await _pin(stepper, prepared, trace, intent)
             return
         except Overtaken as error:
             if error.event_id in gone:
@@ -62,7 +62,7 @@ async def _prepare(stepper: Stepper) -> None:
             stepper.trace.warning(Step.PREPARE, f"{error.message} So prepare is run again.")
 
 
-async def _chosen(stepper: Stepper) -> tuple[Prepared, Sending | None]:
+async def _chosen(stepper: Stepper) -> tuple[Prepared, Intent | None]:
     """What `prepare` chose, and the call that is recorded with it, if that is known already."""
     ended, gate = await stepper.step(Step.PREPARE, (stepper.state(),))
     warnings: list[str] = []
@@ -71,42 +71,33 @@ async def _chosen(stepper: Stepper) -> tuple[Prepared, Sending | None]:
         stepper.trace.warning(Step.PREPARE, text)
     stepper.wishes, stepper.foreseen, stepper.given = result.wishes, ended.ahead, gate.given
     prepared = Prepared(stepper.begun_ms, result.text, result.wanted, stepper.parts.policy.run_bytes_max)
-    return prepared, _sending(stepper, result.wanted)
+    return prepared, _intent(stepper, result.wanted)
 
 
 async def _pin(
-    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], sending: Sending | None,
+    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], intent: Intent | None,
 ) -> None:
     ledger, run = stepper.parts.ledger, stepper.run
-    if sending is None:
+    if intent is None:
         stepper.run = await ledger.write(runs.prepare, run, prepared, trace, *_entered(prepared.wanted))
     else:
         stepper.run, stepper.sent, stepper.reserved = await ledger.write(
-            mutations.prepare_and_send, run, prepared, trace, sending, barrier=True,
+            mutations.prepare_and_send, run, prepared, trace, intent, barrier=True,
         )
 
 
-def _sending(stepper: Stepper, wanted: Sequence[tuple[str, str]]) -> Sending | None:
+def _intent(stepper: Stepper, wanted: Sequence[tuple[str, str]]) -> Intent | None:
     """The call of `mutate` for what `prepare` chose, if it is known already and nothing is in its way."""
-    if stepper.foreseen is None or not wanted:
+    if stepper.foreseen is None or not wanted or not all(address in stepper.given for address in wanted):
         return None
-    read, workflow_id = stepper.parts.ledger.read(), stepper.run.workflow_id
-    workflow = read.one("workflow_by_id", workflow_id=workflow_id)
-    waiting = [read.one("event_waiting", workflow_id=workflow_id, topic=topic, message_id=message_id)
-               for topic, message_id in wanted]
-    chosen = [event for event in waiting if event is not None]
-    if workflow is None or len(chosen) < len(wanted):
-        return None  # pinning them says what is wrong
-    if not _as_given(stepper, chosen):
-        return None
-    intent = mutation.plain_intent(stepper, stepper.foreseen, _unit(stepper, chosen))
-    return Sending(intent, workflow["sequence"]) if intent else None
+    chosen = [stepper.given[address] for address in wanted]
+    return mutation.plain_intent(stepper, stepper.foreseen, _unit(stepper, chosen))
 
 
 def _as_given(stepper: Stepper, reserved: Sequence[Row]) -> bool:
     """Whether the events are as `prepare` was shown them: `mutate` was tried with these."""
     return all(
-        stepper.given.get((row["topic"], row["message_id"]), row["payload"]) == row["payload"] for row in reserved
+        stepper.given.get((row["topic"], row["message_id"]), row)["payload"] == row["payload"] for row in reserved
     )
 
 
@@ -171,7 +162,7 @@ async def _next(stepper: Stepper) -> Run | None:
     stepper.leave_state(state)
     leaves = {"observed": run.observed, "progressed": int(bool(stepper.reserved)), "wake_at": end.wake_at,
               "recheck_at": end.recheck_at}
-    return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follow(leaves, publications))
+    return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follows(leaves, publications))
 
 
 def _check_result(stepper: Stepper) -> None:

@@ -13,8 +13,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..ledger.base import Row
 from ..ledger.transitions.events import Publication, Registration
-from ..model.codec import Json, check_id, digest, shown, size, text_of
+from ..model.codec import Json, check_id, check_size, digest, shown, size, text_of
 from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.policy import Policy
@@ -69,7 +70,7 @@ class Gate:
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
-        self.given: dict[tuple[str, str], str] = {}  # by topic and messageId, the payloads that the step has been shown
+        self.given: dict[tuple[str, str], Row] = {}  # by topic and messageId, the events that the step has been shown
         self._warned = False  # of a limit that is too high
 
     async def answer(self, operation: Operation) -> Reply:
@@ -155,7 +156,7 @@ class Gate:
                     text, cuts = listed_events(found)
                     return Reply(text, f'{{"cursor":"{last}"}}', cuts=cuts)
                 found.append(event)
-                self.given[name, row["message_id"]] = row["payload"]
+                self.given[name, row["message_id"]] = row
                 last = row["seq"]
         text, cuts = listed_events(found)
         return Reply(text, cuts=cuts)
@@ -175,7 +176,7 @@ class Gate:
             )
             if row and row["status"] == "pending" and row["reserved_by"] is None:
                 found.append(shown_event(name, row["message_id"], row["payload"]))
-                self.given[name, row["message_id"]] = row["payload"]
+                self.given[name, row["message_id"]] = row
                 taken += size(found[-1].text)
                 if taken > self._parts.policy.message_bytes_max:
                     raise LimitExceeded(
@@ -244,10 +245,9 @@ class Gate:
             raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
         self._count(len(names))
         message_id = self._message_id(entry.get("messageId"), names[0])
-        payload = text_of(
-            entry.get("payload"), what=f"the payload of {shown(message_id)}",
-            bytes_max=self._parts.policy.payload_bytes_max,
-        )
+        payload, bytes_max = text_of(entry.get("payload")), self._parts.policy.payload_bytes_max
+        if len(payload) * 4 > bytes_max:  # else it fits, whatever its characters are
+            check_size(payload, f"the payload of {shown(message_id)}", bytes_max)
         self._spend(len(names) * (size(message_id) + size(payload)))
         causes = self._causes(entry, names[0], message_id)
         for name in names:

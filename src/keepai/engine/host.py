@@ -277,17 +277,16 @@ class Host:
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
         def follow(leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
-            parts, read = self._parts, self._parts.ledger.read()
-            workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
-            if workflow is None or (workflow["major"], workflow["minor"]) != run.number:
-                return None
+            parts = self._parts
             if self._closing or self._turn_is_over(run.workflow_id):
                 return None
-            now = at_rest(read, workflow, parts.clock.now_ms(), parts.policy, parts)
+            now = at_rest(parts.ledger.read(), run.workflow_id, parts.clock.now_ms(), parts.policy, parts)
+            if now.active != run.number:
+                return None
             if any(each.topic in handler.subscribe for each in published for handler in now.manifest.handlers):
                 return None  # who takes it, and whether it is new, is seen when it is committed
             step = next_step(after(now, run.handler, leaves))
-            return Follows(step.new, workflow["sequence"]) if isinstance(step, Start) else None
+            return Follows(step.new, now.workflow["sequence"]) if isinstance(step, Start) else None
         return follow
 
     async def _do(self, workflow_id: str, step: NextStep) -> Run | None:

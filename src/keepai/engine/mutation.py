@@ -98,14 +98,16 @@ async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | No
 def plain_intent(stepper: Stepper, operation: Operation, unit: Unit) -> Intent | None:
     """The intent of a call that can be recorded together with what it follows from; None if that is no plain matter.
 
-    Then nothing is lost: it is looked at once more when that is done, and whatever is wrong with it is said."""
+    Then nothing is lost: it is looked at once more when that is done, and whatever is wrong with it is said. What it
+    relies on was read since the run began; if anybody has changed something since, it is not recorded."""
     parts, read, run = stepper.parts, stepper.parts.ledger.read(), stepper.run
     try:
         wanted = _wanted(stepper, operation, Step.MUTATE)
         intent, earlier = _intent(parts, read, run, wanted, unit)
         if any(row["status"] == MutationStatus.APPLIED for row in earlier):
             return None
-        return None if _judged(parts, read, run, wanted).mode is Mode.ASK else intent
+        judged = stepper.permissions.check(operation.name, wanted.params, may_ask=True)
+        return None if judged.mode is Mode.ASK else intent
     except KeepError:
         return None
 

@@ -145,19 +145,18 @@ class Now:
 
 def look(read: Reader, workflow_id: str, at: int, policy: Policy, parts: Parts | None) -> Now:
     """One look at a workflow. Without a host (`parts`) its connectors are taken to be as they were."""
-    row = read.one("workflow_by_id", workflow_id=workflow_id)
-    assert row is not None, f"{workflow_id} is never deleted"
     open_run = read.one("run_open", workflow_id=workflow_id)
-    return at_rest(read, row, at, policy, parts, run_record(open_run) if open_run else None)
+    return at_rest(read, workflow_id, at, policy, parts, run_record(open_run) if open_run else None)
 
 
 def at_rest(
-    read: Reader, workflow: Row, at: int, policy: Policy, parts: Parts | None, run: Run | None = None,
+    read: Reader, workflow_id: str, at: int, policy: Policy, parts: Parts | None, run: Run | None = None,
 ) -> Now:
-    """The same, of a workflow and its open run that were read already."""
-    workflow_id, active = workflow["id"], (workflow["major"], workflow["minor"])
+    """The same, when its open run was read already."""
+    rows = read.all("workflow_now", workflow_id=workflow_id)
+    workflow, handlers = rows[0], [row for row in rows if row["handler"] is not None]
+    active = workflow["major"], workflow["minor"]
     manifest = parts.script(workflow_id, active, read).manifest if parts else manifest_of(read, workflow)
-    handlers = read.all("handler_due", workflow_id=workflow_id)
     decided = run is None or (run.state is Status.ACTIVE and run.number == active)
     return Now(
         at, workflow, handlers, run, manifest, policy, _cron_times(read, workflow_id, manifest, at),

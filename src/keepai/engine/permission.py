@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Mapping
 
 from ..ledger.base import Reader
 from ..model.codec import Json
@@ -20,18 +20,24 @@ _DAY_MS = 86_400_000
 class Permissions:
     """What one run may call."""
 
-    def __init__(self, parts: Parts, run: Run, read: Reader | None = None) -> None:
+    def __init__(
+        self, parts: Parts, run: Run, read: Reader | None = None, grants: Mapping[str, Grant] | None = None,
+    ) -> None:
         self._parts, self._run, self._read = parts, run, read or parts.ledger.read()
         self._used: dict[str, int] = {}
+        self._known = grants
 
-    @cached_property
-    def _grants(self) -> dict[str, Grant]:
-        rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
-        return {str(r["capability"]): from_text(r["rule"], r["account"], r["configured"]) for r in rows}
+    @property
+    def grants(self) -> Mapping[str, Grant]:
+        """By capability, as they were when this was first asked."""
+        if self._known is None:
+            rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
+            self._known = {str(r["capability"]): from_text(r["rule"], r["account"], r["configured"]) for r in rows}
+        return self._known
 
     def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
-        grant = self._grants.get(capability)
+        grant = self.grants.get(capability)
         name, _, operation = capability.partition(".")
         connector = self._parts.connectors[name]
         judged = judge(
@@ -52,7 +58,7 @@ class Permissions:
 
     def check_inputs(self, source: str) -> None:
         """Refuse inputs of a source that is denied to the workflow."""
-        judge_inputs(self._grants.get(f"{INPUTS}.{source}"), source)
+        judge_inputs(self.grants.get(f"{INPUTS}.{source}"), source)
 
     def _in_run(self, capability: str) -> int:
         """How often it was used; what a routine sent counts over all its replays, what it found again does not."""

@@ -19,7 +19,7 @@ async def execute(stepper: Stepper) -> Run | None:
     inputs, publications = tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values())
     return await parts.ledger.write(
         runs.commit_producer, run, inputs, publications, state, due_at, stepper.trace.take(),
-        stepper.follow({"next_run_at": due_at}, publications), grows(stepper, state), parts.policy.revisions_max,
+        stepper.follows({"next_run_at": due_at}, publications), grows(stepper, state), parts.policy.revisions_max,
     )
 
 

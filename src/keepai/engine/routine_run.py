@@ -47,7 +47,7 @@ async def execute(stepper: Stepper) -> Run | None:
     state, due_at = kept_state(stepper.parts, ended.value, stepper.handler.name), next_run_at(stepper)
     return await stepper.parts.ledger.write(
         runs.commit_routine, stepper.run, state, due_at, stepper.trace.take(),
-        stepper.follow({"next_run_at": due_at}, ()), grows(stepper, state),
+        stepper.follows({"next_run_at": due_at}, ()), grows(stepper, state),
     )
 
 

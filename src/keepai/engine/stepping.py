@@ -8,10 +8,11 @@ from functools import cached_property
 
 from ..ledger.base import Row
 from ..ledger.transitions.events import Publication
-from ..ledger.transitions.runs import Follows
+from ..ledger.transitions.runs import Follows, last_number
 from ..model.errors import HostFault, WorkerDied
 from ..model.light import light
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
+from ..model.permissions import Grant
 from ..model.records import Mutation, Run
 from ..model.states import Phase
 from ..runtime.base import Ahead, Cut, Ended, Fixed, Job, Operation
@@ -34,6 +35,7 @@ class Before:
 
     handler: str
     state: tuple[str | None] | None  # of that handler, as the commit left it; None: ask the ledger
+    grants: Mapping[str, Grant] | None  # if nobody has changed anything while it ran
 
 
 class Stepper:
@@ -45,8 +47,9 @@ class Stepper:
         self.parts, self.run, self.loaded, self.handler, self.follow = parts, run, loaded, handler, follow
         self._state = before.state if before is not None and before.handler == handler.name else None
         self._left: tuple[str | None] | None = None  # the state that the run's commit leaves, if that is known
+        self._undisturbed = False  # whether nobody has changed anything in the workflow since the run began
         self.begun_ms = 0  # when the last step began
-        self.permissions = Permissions(parts, run)
+        self.permissions = Permissions(parts, run, grants=before.grants if before is not None else None)
         self.trace = Trace(
             run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor,
             parts.policy.trace_bytes_per_run_max,
@@ -54,7 +57,7 @@ class Stepper:
         self.at: Step | None = None
         self.item_id: str | None = None  # the item in whose function a routine is
         self.foreseen: Operation | None = None  # the call of `mutate`, if it came with the PrepareResult
-        self.given: dict[tuple[str, str], str] = {}  # the payloads that `prepare` was shown, by topic and messageId
+        self.given: dict[tuple[str, str], Row] = {}  # the events that `prepare` was shown, by topic and messageId
         self.sent: Mutation | None = None  # and its intent, if it is on record with it
         self.sends = 0  # mutations of a routine that no ledger answered
 
@@ -113,9 +116,15 @@ class Stepper:
         """Remember the state that the run's commit leaves; without one it stays as it is."""
         self._left = (self.state() if state is None else state,)
 
+    def follows(self, leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
+        """What begins in the commit that ends the run, which leaves this in its handler's row."""
+        follows = self.follow(leaves, published)
+        self._undisturbed = follows is not None and follows.sequence == last_number(self.run)
+        return follows
+
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
-        return Before(self.handler.name, self._left)
+        return Before(self.handler.name, self._left, self.permissions.grants if self._undisturbed else None)
 
     def _job(
         self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None, cuts: tuple[Cut, ...],

@@ -39,7 +39,7 @@ class Reader(Protocol):
         ...
 
     def each(self, query: str, **params: object) -> Generator[Row]:
-        """Row by row, as far as the caller reads; closing it ends the statement."""
+        """Row by row, as far as the caller reads. It is read to its end, or closed, before anything else goes on."""
         ...
 
 

@@ -7,9 +7,8 @@ triggers: there an id is compared only with other ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from operator import itemgetter
 from typing import Any, cast
 
 from ..model.ids import known_number, known_text, number_of, text_of
@@ -36,34 +35,45 @@ NO_ID = -1
 _KEY_BYTES = 32
 
 Params = Callable[[Mapping[str, object]], Sequence[object]]
+Rows = Callable[[Sequence[Sequence[Any]]], list[dict[str, Any]]]
 
 
 def parameters(names: Sequence[str]) -> Params:
     """What picks the parameters of a statement, in this order and in their inner form."""
-    if not names:
-        return lambda params: ()
-    pick = cast("Params", itemgetter(*names)) if len(names) > 1 else lambda params: (params[names[0]],)
-    convert = [(place, _INNER[name]) for place, name in enumerate(names) if name in _INNER]
-    if not convert:
-        return pick
-
-    def picked(params: Mapping[str, object]) -> Sequence[object]:
-        values = list(pick(params))
-        for place, inner in convert:
-            values[place] = inner(values[place])
-        return values
-
-    return picked
+    return cast("Params", _made("params", "(" + "".join(
+        f"{_converted(name, _INNER, f'params[{name!r}]')}, " for name in names) + ")", _INNER))
 
 
-def columns(names: Iterable[str]) -> list[tuple[str, Callable[[Any], Any]]]:
-    """The columns of a statement that have another form outside, each with what gives it."""
-    return [(name, _OUTER[name]) for name in names if name in _OUTER]
+def rows(names: Sequence[str]) -> Rows:
+    """What makes the rows of a statement with these columns, in their outer form, of its values."""
+    row = ", ".join(f"{name!r}: {_converted(name, _OUTER, f'v{place}')}" for place, name in enumerate(names))
+    values = "".join(f"v{place}, " for place in range(len(names)))
+    return cast("Rows", _made("found", f"[{{{row}}} for {values} in found]", _OUTER))
+
+
+def _converted(name: str, forms: Mapping[str, Callable[[Any], object]], value: str) -> str:
+    """The text of an expression: a value in its other form, if it has one. Most ids are known: no call is made for
+    them."""
+    if name not in forms:
+        return value
+    form = forms[name]
+    known = "known_number" if form is _id_inside else "known_text" if form is _id_outside else None
+    return f"{known}({value}) or form_{name}({value})" if known else f"form_{name}({value})"
+
+
+def _made(parameter: str, expression: str, forms: Mapping[str, Callable[[Any], object]]) -> Callable[[Any], Any]:
+    """A function of one expression, written for one statement: it looks at nothing but what that statement has, and
+    each run calls some fifty of them. The names of parameters and columns are Keep's own."""
+    known = {"known_number": known_number, "known_text": known_text}
+    made: Callable[[Any], Any] = eval(  # noqa: S307 -- nothing in it comes from outside
+        f"lambda {parameter}: {expression}", {**known, **{f"form_{name}": form for name, form in forms.items()}},
+    )
+    return made
 
 
 def _id_inside(value: object) -> int | None:
     if isinstance(value, str):
-        return known_number(value) or number_of(value) or NO_ID
+        return number_of(value) or NO_ID
     return None if value is None else NO_ID
 
 
@@ -75,7 +85,7 @@ def _subject_inside(value: str) -> int:
 
 def _id_outside(value: object) -> object:
     """What is no number was not written by Keep: it is shown as it is."""
-    return known_text(value) or (text_of(value) if type(value) is int else value)
+    return text_of(value) if type(value) is int else value
 
 
 def _list_outside(value: str | None) -> str | None:

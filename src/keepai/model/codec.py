@@ -74,7 +74,7 @@ def is_exact(value: object) -> bool:
 
 def text_of(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
     """The text of a value that `decode`, `stored` or `clean` gave: it was checked then, and only its size is new."""
-    data = _exact(value, checked=True)
+    data = orjson.dumps(value) if type(value) is str else _exact(value, checked=True)
     text = data.decode() if data is not None else "".join(_write(value, 0))
     if bytes_max is not None:
         check_size(text, what, bytes_max)

@@ -26,6 +26,10 @@ where id = :workflow_id and status = :source;
 -- One workflow.
 select * from workflow where id = :workflow_id;
 
+-- name: workflow_sequence
+-- The last number that a workflow has counted.
+select sequence from workflow where id = :workflow_id;
+
 -- name: workflow_by_name
 -- One workflow, by the name its script gives it.
 select * from workflow where name = :name;
@@ -89,13 +93,12 @@ on conflict (workflow_id, handler) do update set kind = excluded.kind, present =
 
 -- name: handler_due
 -- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
-select h.*,
-  (select max(t.touched) from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) as touched,
-  (select min(w.seq) from (
-     select (select e.seq from event e where e.workflow_id = t.workflow_id and e.topic = t.name
-       and e.status = 'pending' and e.reserved_by is null order by e.seq limit 1) as seq
-     from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) w) as oldest
-from handler_state h where h.workflow_id = :workflow_id and h.present = 1 order by h.handler;
+select * from handler_due where workflow_id = :workflow_id order by handler;
+
+-- name: workflow_now
+-- A workflow with each of its handlers, and everything that decides whether that is due; without any, one row of itself.
+select w.id, w.name, w.status, w.major, w.minor, w.sequence, h.*
+from workflow w left join handler_due h on h.workflow_id = w.id where w.id = :workflow_id order by h.handler;
 
 -- name: handler_get
 -- One handler's durable state.

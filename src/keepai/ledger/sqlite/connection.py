@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -164,9 +164,6 @@ def _first(connection: apsw.Connection, text: str) -> Any:
 #: A statement as SQLite is given it, and what picks its parameters.
 Bare = tuple[str, conversion.Params]
 
-#: The columns of a statement, and those of them that have another form outside.
-Columns = tuple[list[str], list[tuple[str, Callable[[Any], Any]]]]
-
 _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r":(\w+)")
 
 
@@ -186,27 +183,17 @@ class Statements:
         self._execute, self._cursor = connection.execute, connection.cursor
         self._texts = load()
         self._bare: dict[str, Bare] = {}
-        self._columns: dict[str, Columns] = {}  # of each statement that gave a row
+        self._rows: dict[str, conversion.Rows] = {}  # of each statement that gave a row
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
         text, picked = self._bare.get(query) or self._bared(query)
         cursor = self._execute(text, picked(params))
-        columns = self._columns.get(query)
-        if columns is None:
-            first = cursor.fetchone()
-            if first is None:
-                return []
-            columns = self._described(query, cursor)
-            values = [first, *cursor]
-        else:
-            values = cursor.fetchall()
-        names, converted = columns
-        rows = [dict(zip(names, row, strict=True)) for row in values]
-        for name, outer in converted:
-            for row in rows:
-                row[name] = outer(row[name])
-        return rows  # type: ignore[return-value]
+        rows = self._rows.get(query)
+        if rows is not None:
+            return rows(cursor.fetchall())  # type: ignore[return-value]
+        first = cursor.fetchone()
+        return [] if first is None else self._described(query, cursor)([first, *cursor])  # type: ignore[return-value]
 
     def one(self, query: str, **params: object) -> Row | None:
         """The first row, if any; statements that write are run to their end."""
@@ -219,18 +206,14 @@ class Statements:
         cursor = self._cursor()
         try:
             for values in cursor.execute(text, picked(params)):
-                names, converted = self._columns.get(query) or self._described(query, cursor)
-                row = dict(zip(names, values, strict=True))
-                for name, outer in converted:
-                    row[name] = outer(row[name])
-                yield row
+                yield from (self._rows.get(query) or self._described(query, cursor))([values])
         finally:
             cursor.close()
 
-    def _described(self, query: str, cursor: apsw.Cursor) -> Columns:
-        names = [column[0] for column in cursor.get_description()]
-        found = self._columns[query] = names, conversion.columns(names)
-        return found
+    def _described(self, query: str, cursor: apsw.Cursor) -> conversion.Rows:
+        """What makes the rows of a statement, which has just given one."""
+        made = self._rows[query] = conversion.rows([column[0] for column in cursor.get_description()])
+        return made
 
     def _bared(self, query: str) -> Bare:
         found = self._bare[query] = bare(self._texts[query])

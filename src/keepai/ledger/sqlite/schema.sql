@@ -455,6 +455,16 @@ select t.*,
       where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
 from item t;
 
+-- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
+create view handler_due as
+select h.*,
+  (select max(t.touched) from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) as touched,
+  (select min(w.seq) from (
+     select (select e.seq from event e where e.workflow_id = t.workflow_id and e.topic = t.name
+       and e.status = 'pending' and e.reserved_by is null order by e.seq limit 1) as seq
+     from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) w) as oldest
+from handler_state h where h.present = 1;
+
 -- The inputs behind what a run reserved, as they were when it reserved: what it did is caused by these and no others.
 create view reservation_cause as
 select v.workflow_id, v.run_id, v.event_id, c.input_id from reservation v cross join event_cause c

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,10 +68,9 @@ class SqliteLedger:
     def crew(self, count: int) -> None:
         self._writer.crew = count
 
-    async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
+    def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> Coroutine[Any, Any, T]:
         """Run `verb(tx, …)` in one transaction."""
-        work = Work(verb, args, kwargs, barrier, time.monotonic())
-        return await self._writer.write(work)  # type: ignore[no-any-return]
+        return self._writer.write(Work(verb, args, kwargs, barrier, time.monotonic()))
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -197,9 +196,14 @@ class Looks(Statements):
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
-        if query in self._looking and self._writer.at_rest and threading.get_ident() == self._thread:
-            return self._tx.all(query, **params)
-        return super().all(query, **params)
+        return self._tx.all(query, **params) if self._is_warm(query) else super().all(query, **params)
+
+    def each(self, query: str, **params: object) -> Generator[Row]:
+        """Row by row, as far as the caller reads."""
+        return self._tx.each(query, **params) if self._is_warm(query) else super().each(query, **params)
+
+    def _is_warm(self, query: str) -> bool:
+        return query in self._looking and self._writer.at_rest and threading.get_ident() == self._thread
 
 
 def has_content(path: Path) -> bool:

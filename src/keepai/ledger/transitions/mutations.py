@@ -71,27 +71,17 @@ class Sign:
     outcome: str | None = None  # the same, as `next` is given it, if there is one
 
 
-@light
-@dataclass(frozen=True)
-class Sending:
-    """What a run is about to send right after it has pinned its inputs, if nobody has counted in the workflow since it
-    was decided: then grants, events and what was sent before are as they were."""
-
-    intent: Intent
-    sequence: int  # of the workflow when it was decided
-
-
 def prepare_and_send(
-    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], sending: Sending,
+    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], intent: Intent,
 ) -> tuple[Run, Mutation | None, list[Row]]:
-    """Pin what prepare decided and record the intent that follows from it, in one step; if that has to be decided anew,
-    pin only. Gives what is pinned as well."""
+    """Pin what prepare decided and record the intent that follows from it, in one step. If somebody has changed
+    something since the run began, the intent has to be decided anew: then pin only. Gives what is pinned as well."""
     run, pinned = runs.pin(tx, run, prepared, trace, Phase.MUTATING)
-    workflow = tx.row("workflow_by_id", "its workflow is gone", workflow_id=run.workflow_id)
-    if workflow["sequence"] != sending.sequence:
+    [(sequence,)] = tx.values("workflow_sequence", workflow_id=run.workflow_id)
+    if sequence != runs.last_number(run):
         return run, None, pinned
-    mutation = _record(tx, run, sending.intent)
-    return runs.moved(run, bytes=run.bytes + sending.intent.bytes), mutation, pinned  # counted with its outcome
+    mutation = _record(tx, run, intent)
+    return runs.moved(run, bytes=run.bytes + intent.bytes), mutation, pinned  # counted with its outcome
 
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:

@@ -135,6 +135,12 @@ def _own_number(last: int) -> int:
     return last - NUMBERS + 1
 
 
+def last_number(run: Run) -> int:
+    """The workflow's sequence when a run began. While it is still there, nobody has counted in the workflow: grants,
+    events and what was sent are as they were."""
+    return run.seq + NUMBERS - 1
+
+
 def _insert(tx: Tx, run: Run) -> Run:
     run = moved(run, bytes=run.bytes + sizes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
@@ -206,7 +212,7 @@ def moved(run: Run, **changed: object) -> Run:
     """A run as its row is now, put together as one: `replace` would take ten times as long, and every run moves some
     five times."""
     moved = object.__new__(Run)
-    vars(moved).update(vars(run), **changed)
+    moved.__dict__.update({**run.__dict__, **changed})
     return moved
 
 
@@ -354,14 +360,14 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
-    become, held = _events_become(run), tx.all("event_held", run_id=run.id)
-    ended = tx.run("event_end_reserved", run_id=run.id, target=become, now=tx.now)
-    for event in held:
+    become = _events_become(run)
+    ended = tx.all("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    for event in ended:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
+        progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _commit(tx, run, kept)

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 import wasmtime
 
 from .engine import Engine
-from .guest import Guest, GuestCrashed
+from .guest import Guest, GuestCrashed, Piece
 
 _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
 _STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
 _BLOCK_BYTES = 512  # of memory, by which the image of a script is compared with the base
+_JOINED_BYTES = 1024  # between two blocks: it is quicker to write them as well than to begin anew
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
@@ -28,7 +29,7 @@ _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their wa
 class Image:
     """The memory of a VM at rest, and where in it our own things are."""
 
-    pieces: tuple[tuple[int, bytes], ...]  # where something is, and what; the rest is zero
+    pieces: tuple[Piece, ...]  # the rest is zero
     gaps: tuple[tuple[int, int], ...]  # the rest: from, to
     size: int  # of the whole memory
     stack_pointer: int  # at rest: the stack's beginning, and it goes down to zero
@@ -36,7 +37,7 @@ class Image:
     desk: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
     spare: int  # another, which a step may give away once
-    changes: tuple[tuple[int, bytes], ...] = ()  # in the image of a loaded script: where it differs from the base
+    changes: tuple[Piece, ...] = ()  # in the image of a loaded script: where it differs from the base
 
     @classmethod
     def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int, spare: int) -> Image:
@@ -48,14 +49,14 @@ class Image:
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""
         base = bytearray(self.size)
-        for start, data in self.pieces:
-            base[start : start + len(data)] = data
+        for start, end, data in self.pieces:
+            base[start:end] = data
         return replace(self, changes=_differences(bytes(base), _memory(guest, self.stack_pointer)))
 
     @property
     def changed_bytes(self) -> int:
         """What it takes beside the base, which all images share."""
-        return sum(len(data) for _, data in self.changes)
+        return sum(len(data) for _, _, data in self.changes)
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,8 @@ class Cell:
         guest.grow_to(image.size)
         for start, end in image.gaps:
             guest.clear(start, end)
-        for start, data in image.pieces:
-            guest.write(start, data)
-        for start, data in image.changes:
-            guest.write(start, data)
+        guest.restore(image.pieces)
+        guest.restore(image.changes)
         guest.set_stack_pointer(image.stack_pointer)
 
     def _limit(self, size: Size) -> None:
@@ -104,20 +103,20 @@ def _memory(guest: Guest, stack_pointer: int) -> bytes:
     return bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
 
 
-def _differences(base: bytes, memory: bytes) -> tuple[tuple[int, bytes], ...]:
-    """Where a memory differs from another of the same size, and what it has there; in blocks, neighbours joined."""
+def _differences(base: bytes, memory: bytes) -> tuple[Piece, ...]:
+    """Where a memory differs from another of the same size, and what it has there; in blocks, near ones joined."""
     differ = [at for at in range(0, len(base), _BLOCK_BYTES)
               if base[at : at + _BLOCK_BYTES] != memory[at : at + _BLOCK_BYTES]]
     joined: list[tuple[int, int]] = []
     for at in differ:
-        if joined and joined[-1][1] == at:
+        if joined and at - joined[-1][1] <= _JOINED_BYTES:
             joined[-1] = joined[-1][0], at + _BLOCK_BYTES
         else:
             joined.append((at, at + _BLOCK_BYTES))
-    return tuple((start, memory[start:end]) for start, end in joined)
+    return tuple((start, end, memory[start:end]) for start, end in joined)
 
 
-def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], ...], tuple[tuple[int, int], ...]]:
+def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]]:
     """The memory, cut into pieces of something and long gaps of zeros; all of the stack is zero, most of it a gap."""
     if stack_pointer % _PAGE_BYTES:
         raise GuestCrashed("the interpreter's stack does not begin where a page does")
@@ -129,4 +128,4 @@ def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[tuple[int, bytes], .
     gaps = tuple((start * _PAGE_BYTES, end * _PAGE_BYTES) for start, end in found)
     borders = [0, *(border for gap in gaps for border in gap), len(memory)]
     between = zip(borders[::2], borders[1::2], strict=True)
-    return tuple((start, memory[start:end]) for start, end in between if start < end), gaps
+    return tuple((start, end, memory[start:end]) for start, end in between if start < end), gaps

@@ -11,13 +11,15 @@ import ctypes
 import mmap
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import wasmtime
 from wasmtime import _bindings as c
 
+#: A part of an image: from, to, and what is there.
+Piece = tuple[int, int, bytes]
 HostFunction = Callable[..., int | None]
 Function = Callable[..., int]
 
@@ -191,6 +193,12 @@ class Guest:
         if end > self._size:
             self._look_again(end)
         self._view[start:end] = data
+
+    def restore(self, pieces: Sequence[Piece]) -> None:
+        """Put the pieces of an image, all of which lie within the memory, where they belong."""
+        view = self._view
+        for start, end, data in pieces:
+            view[start:end] = data
 
     def clear(self, start: int, end: int) -> None:
         """Make a range of whole pages zero."""
