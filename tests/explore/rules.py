@@ -53,20 +53,15 @@ def look(machine: Machine) -> Look:
     )
 
 
-_COLUMNS: dict[str, list[str]] = {}
+_MADE: dict[str, conversion.Rows] = {}
 
 
 def _all(machine: Machine, table: str) -> list[Row]:
-    names = _COLUMNS.get(table)
-    if names is None:
+    made = _MADE.get(table)
+    if made is None:
         described = machine.connection.execute(f"pragma table_info({table})")
-        names = _COLUMNS[table] = [str(column[1]) for column in described]
-    rows = machine.connection.execute(f"select * from {table} order by seq").fetchall()
-    found = [dict(zip(names, row, strict=True)) for row in rows]
-    for name, outer in conversion.columns(names):
-        for row in found:
-            row[name] = outer(row[name])
-    return found
+        made = _MADE[table] = conversion.rows([str(column[1]) for column in described])
+    return made(machine.connection.execute(f"select * from {table} order by seq").fetchall())
 
 
 # -- the state as a small tuple ----------------------------------------------------------------------------

@@ -60,17 +60,19 @@ def test_the_key_of_a_mutation_is_bytes_inside_and_the_same_text_outside() -> No
     _, picked = bare("select :mutation_key")
     [inner] = picked({"mutation_key": KEY})
     assert inner == bytes.fromhex(KEY)
-    [(_, outer)] = conversion.columns(["mutation_key"])
-    assert outer(inner) == KEY
+    assert conversion.rows(["mutation_key"])([(inner,)]) == [{"mutation_key": KEY}]
 
 
 def test_what_keep_did_not_write_is_shown_as_it_is() -> None:
-    outer = dict(conversion.columns(["id", "causes", "mutation_key"]))
-    assert [outer["id"](value) for value in ("run_none", None, b"x", 2.5, -7, 15)] == [
+    ids = ("run_none", None, b"x", 2.5, -7, 15)
+    assert [row["id"] for row in conversion.rows(["id"])([(value,) for value in ids])] == [
         "run_none", None, b"x", 2.5, "-7", "15"]
     run = 7 << 4 | KINDS["run"][0]
-    assert outer["causes"](f"{run},x,-1") == f"{text_of(run)},x,-1"
-    assert outer["mutation_key"]("a text") == "a text"
+    made = conversion.rows(["causes", "mutation_key", "name"])
+    assert made([(f"{run},x,-1", "a text", run), (None, b"\xff", None)]) == [
+        {"causes": f"{text_of(run)},x,-1", "mutation_key": "a text", "name": run},
+        {"causes": None, "mutation_key": "\ufffd", "name": None},
+    ]
 
 
 def test_the_same_word_is_looked_for_by_the_same_number_and_no_id_has_it() -> None:

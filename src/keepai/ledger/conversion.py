@@ -57,8 +57,9 @@ def _converted(name: str, forms: Mapping[str, Callable[[Any], object]], value: s
     if name not in forms:
         return value
     form = forms[name]
-    known = "known_number" if form is _id_inside else "known_text" if form is _id_outside else None
-    return f"{known}({value}) or form_{name}({value})" if known else f"form_{name}({value})"
+    if form is _id_inside:
+        return f"(known_number({value}) if type({value}) is str else None) or form_{name}({value})"
+    return f"known_text({value}) or form_{name}({value})" if form is _id_outside else f"form_{name}({value})"
 
 
 def _made(parameter: str, expression: str, forms: Mapping[str, Callable[[Any], object]]) -> Callable[[Any], Any]:
