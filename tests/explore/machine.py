@@ -207,12 +207,15 @@ class Keyed(Outside):
 #: The one call that the script makes.
 CALLED = Operation("out.send", Kind.MUTATION, ({"to": "ann"},), None)
 
+#: With what it looks for its event.
+LOOKED = Operation("peek", Kind.PEEK, ("in", {"limit": 1}), None)
+
 
 class Script:
     """Takes the event, sends, ends; throws where the exploration says so."""
 
-    def __init__(self, tx: Transaction, foreseen: bool) -> None:
-        self._tx, self._foreseen = tx, foreseen
+    def __init__(self, foreseen: bool) -> None:
+        self._foreseen = foreseen
         self.throw = False
         self.ran = False
 
@@ -221,7 +224,7 @@ class Script:
         if self.throw:
             raise ScriptThrew("The script threw.")
         if job.step is Step.PREPARE:
-            free = self._tx.one("event_peek", workflow_id=WF, topic="in", after=0, limit=1)
+            free = (await host.answer(LOOKED)).value
             reserved = '{"topic":"in","ids":["a"]}' if free else ""
             ahead = CALLED if free and self._foreseen else None
             return Ended(f'{{"reservations":[{reserved}],"data":{{}},"ui":{{"title":"t"}}}}', ahead=ahead)
@@ -309,7 +312,7 @@ class Machine:
         self.tx = Transaction(self.connection, ids, "", 0)
         self.ledger = Memory(self.connection, self.tx)
         self.connector: Any = (Keyed if setting.honours_keys else Outside if setting.can_reconcile else Blind)()
-        self.script = Script(self.tx, setting.foreseen)
+        self.script = Script(setting.foreseen)
         self.parts = Parts(
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=ids,

@@ -263,7 +263,7 @@ def test_an_image_holds_nothing_of_the_step_that_made_it(inside) -> None:
     script = inside.learn(1, made)
     assert "a-secret-of-one-run" in inside.run(script, made)["texts"][0]
     assert script.image is not None
-    assert not any(b"a-secret" in data for _, data in (*script.image.pieces, *script.image.changes))
+    assert not any(b"a-secret" in data for *_, data in (*script.image.pieces, *script.image.changes))
 
 
 def test_the_images_of_a_worker_are_bounded_and_the_longest_unused_goes_first(inside, monkeypatch) -> None:

@@ -209,8 +209,8 @@ def reserve(
     left = bytes_max
     for position, (topic, message_id) in enumerate(wanted):
         address = {"workflow_id": workflow_id, "topic": topic, "message_id": message_id}
-        event = tx.one("event_reserve", run_id=run_id, now=tx.now, **address)
-        if event is None:
+        event = tx.one("event_waiting", **address)
+        if event is None or not tx.run("event_reserve", event_id=event["event_id"], run_id=run_id, now=tx.now):
             raise _why_not(tx, run_id, tx.one("event_find", **address), topic, message_id)
         left -= size(message_id) + size(event["payload"])
         if left < 0:

@@ -360,14 +360,14 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
-    become = _events_become(run)
-    ended = tx.all("event_end_reserved", run_id=run.id, target=become, now=tx.now)
-    for event in ended:
+    become, held = _events_become(run), tx.all("event_held", run_id=run.id)
+    ended = tx.run("event_end_reserved", run_id=run.id, target=become, now=tx.now)
+    for event in held:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
     _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
-        progressed=int(bool(ended)), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
+        progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
     keep_trace(tx, run.workflow_id, end.trace)
     _commit(tx, run, kept)
