@@ -53,13 +53,13 @@ HEAD = "<!-- Written by docs/generate.py; change the code, then run `make docs`.
 ABOUT = {
     "phase": "How far a run has come. It only moves forward; a failure changes the status and leaves the phase.",
     "status": "How a run is doing. `active`, `paused` and `failed` hold the workflow: nothing else of it starts.",
-    "mutation": "What is known of one side effect. Out of doubt leads only knowledge, or a person.",
-    "event": "What became of a message in a topic. People see `reserved` while a run holds it.",
+    "mutation": "What is known about one side effect. Only evidence or a person resolves an unknown outcome.",
+    "event": "What became of a message in a topic. While a run holds it, people see `reserved`.",
     "input": "What became of something that came from outside. People see `pending`, `done` or `skipped`.",
-    "item": "What became of one unit of a routine's work. The unfinished ones are replayed, skipped or asked about.",
-    "workflow": "Whether a workflow runs. Only people change it; \"blocked\" is seen from its open run.",
-    "approval": "What became of the question whether exactly one call may be made.",
-    "repair": "What became of one try to mend a script that failed.",
+    "item": "What became of one unit of a routine's work. Unfinished items are replayed, skipped or asked about.",
+    "workflow": "Whether a workflow runs. Only people change it. \"Blocked\" means that its open run waits.",
+    "approval": "What became of the question whether one exact call may be made.",
+    "repair": "What became of one attempt to correct a script that failed.",
 }
 TITLES = {name: name.capitalize() for name in MACHINES} | {"phase": "Phase of a run", "status": "Status of a run"}
 
@@ -137,8 +137,8 @@ def phases_page() -> str:
     steps, kinds = meanings(Step), meanings(Kind)
     matrix = [(f"`{kind}`", *(_allowed(step, kind) for step in Step)) for kind in Kind]
     return (
-        "# What each step may ask for\n\nA script sees the outside world through `ctx` alone, and what `ctx` carries "
-        "depends on the step that runs. Any other call ends the run as a logic failure; the script cannot catch it.\n\n"
+        "# What each step may ask for\n\nA script reaches the outside world only through `ctx`, and what `ctx` has "
+        "depends on the step. Any other call ends the run as a logic failure; the script cannot catch it.\n\n"
         + rows(("Operation", *(f"`{step}`" for step in Step)), matrix)
         + "\n¹ only where the policy `mutate_reads` is `by_id`.\n\n## Steps\n\n"
         + rows(("Step", "Meaning"), ((f"`{step}`", sentence(steps[step])) for step in Step))
@@ -162,8 +162,8 @@ def errors_page() -> str:
     consequences = meanings(Consequence)
     return (
         "# Errors\n\nEvery error has a code, which is kept with the run it stopped, and a consequence, which decides "
-        "what becomes of that run. Connectors raise the ones below `ConnectorError`; what a mutation raises besides "
-        "means that nobody knows whether it happened.\n\n"
+        "what becomes of that run. Connectors raise the ones below `ConnectorError`; anything else that a mutation "
+        "raises means that its outcome is unknown.\n\n"
         + rows(("Error", "Code", "Meaning", "Leads to"), (_error(kind, depth) for kind, depth in tree()))
         + "\n## Consequences\n\n"
         + rows(("Consequence", "The run becomes", "Meaning"), (
@@ -207,9 +207,9 @@ def settings_page() -> str:
             f"`{word}`" for word in (s.flag, s.variable) if word)) for s in settings_table()
     )
     return (
-        "# Settings\n\nIn `keep.toml`; a flag wins over an environment variable, that over the file, and that over "
-        "the default. The policy settings are also the arguments of `keepai.Policy`. Names end in their unit: `_s` is "
-        "seconds, `_days` days, `_bytes` bytes, `_max` a greatest number.\n\n"
+        "# Settings\n\nSettings stand in `keep.toml`. A flag wins over an environment variable, the variable over the "
+        "file, and the file over the default. The policy settings are also the arguments of `keepai.Policy`. Names end "
+        "in their unit: `_s` is seconds, `_days` days, `_bytes` bytes, `_max` a greatest number.\n\n"
         + rows(("Setting", "Default", "Meaning", "Flag or variable"), body)
     )
 
@@ -298,7 +298,7 @@ def acts_page() -> str:
     head = (
         "# Acts\n\nWhat people and programs do. Each act is a method of `Keep` with these parameters, a command, and "
         "where it has a button, what the page says. `shown` is the version of what the person saw: if anything of it "
-        "has moved since, the act is refused. Acts marked * can change what a workflow may do.\n\n"
+        "has changed since, the act is refused. Acts marked * can change what a workflow may do.\n\n"
     )
     asked = ((f"`{name}({', '.join(act.params)})`{' *' if act.permits else ''}", act.help, _typed(name),
               act.label or "–") for name, act in REQUESTS.items())
@@ -351,8 +351,8 @@ def json_page() -> str:
     """What every command prints for programs."""
     head = (
         "# JSON\n\nWhat each command prints with `--json`. `text?` may be null; `time` is ISO 8601 in UTC. A list is "
-        "one JSON document; where it says lines, each is one. Messages for people are on stderr. New members may come; "
-        "none of these goes.\n"
+        "one JSON document; where it says lines, each line is one. Messages for people are on stderr. New members "
+        "may be added; none of these is removed.\n"
     )
     parts = [f"## keep {name}\n\n" + "\n".join(_shape(case, shape) for case, shape in cases.items())
              for name, cases in SHAPES.items()]
@@ -466,7 +466,7 @@ def connectors_page() -> str:
         "# Connectors\n\nWhat `type` in a table `[connectors.NAME]` of keep.toml may say; `ctx.NAME` then has the "
         "operations. A type of your own is `module:Class`: see [writing a connector](../guides/connectors.md).\n\n"
         "A mutation's class says what can be found out when its outcome is unknown. A: the outside system takes each "
-        "idempotency key once. B: it can be looked up. C: nobody can, so that a person is asked.\n"
+        "idempotency key once. B: it can be looked up. C: neither, so a person is asked.\n"
     )
     return "\n".join([head, *(_type(name, load_type(name)) for name in sorted(TYPES))])
 
@@ -515,7 +515,7 @@ def channels_page() -> str:
     """Every type of channel: settings and secrets."""
     head = (
         "# Channels\n\nWhat `type` in a table `[notify.NAME]` of keep.toml may say; see "
-        "[being told](../guides/notifications.md). Every type takes `digest` as well.\n"
+        "[notifications](../guides/notifications.md). Every type takes `digest` as well.\n"
     )
     return "\n".join([head, *(_channel(name, load_channel(name)) for name in sorted(CHANNELS))])
 

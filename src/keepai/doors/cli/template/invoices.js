@@ -7,7 +7,7 @@ export default Keep.workflow({
   topics: { "mail.received": {} },
 
   producers: {
-    // Looks for what came in: registers it as an input, and publishes it as an event.
+    // Looks for new e-mails, registers each as an input, and publishes an event for it.
     poll: {
       publishes: ["mail.received"],
       schedule: { interval: "5m" },
@@ -27,7 +27,7 @@ export default Keep.workflow({
   },
 
   consumers: {
-    // Takes one event at a time: prepare decides, mutate makes the one call.
+    // Takes one event at a time: prepare chooses it, mutate makes the one call.
     file: Keep.consumer({
       subscribe: ["mail.received"],
       publishes: [],
