@@ -13,8 +13,8 @@ from typing import Any
 from unittest.mock import patch
 
 from keepai.model.errors import LimitExceeded, PhaseViolation, ScriptError
-from keepai.model.operations import ALLOWED, Step
-from keepai.runtime.base import Ended, Job
+from keepai.model.operations import ALLOWED, Kind, Step
+from keepai.runtime.base import Ahead, Ended, Job
 from keepai.runtime.javascript import session
 from tests.attack.base import Area, Attack, Broken, Planted, must
 from tests.runtime.forger import FORGED, Forger, call, forged, raw
@@ -66,7 +66,7 @@ async def _stops(said: bytes, made: Job, error: type[ScriptError], most: int) ->
 
 _ODD: list[Any] = [
     None, True, -1, 0, 7, 1 << 70, 1e308, "", "1", "null", '"x"', "gmail.get", "gmail.send", "sheets.appendRow", "peek",
-    "publish", "withItem", "__class__", "gmail", "gmail.", ".get", "mutation", "end", "fail", "used", "missed", "left",
+    "publish", "withItem", "__class__", "gmail", "gmail.", ".get", "mutation", "end", "fail", "used", ["gmail.send", None],
     "log", "call", "info", "script_threw", [], [1], ["1"], ['{"a":1}'], {}, {"a": 1}, "\u2028", "x" * 5000, [[]] * 50,
 ]
 
@@ -79,12 +79,15 @@ def drawn(_place: None, chance: Random) -> Attack:
     async def attack() -> None:
         host, forger = FakeHost(), Forger()
         made = job("", step, limits=replace(LIMITS, calls_max=20))
+        if step is Step.PREPARE:
+            made = replace(made, ahead=Ahead(ALLOWED[Step.MUTATE], 0))
         try:
             ended = await forger.run(said, made, host, later=raw(b""))
         except ScriptError as error:
             error.message.encode()  # what is kept and shown of it
         else:
             must(isinstance(ended, Ended) and (ended.mutation is None or step is Step.MUTATE), f"{ended} in {step}")
+            must(ended.ahead is None or ended.ahead.kind is Kind.MUTATION, f"{ended} foresees another call")
         kinds = {SURFACE.kind(name) for name in host.names}
         must(kinds <= ALLOWED[step], f"in {step} the host was asked for {sorted(host.names)}")
         for operation in host.operations:
@@ -98,14 +101,14 @@ def _frame(chance: Random) -> bytes:
         return raw(chance.randbytes(chance.randint(0, 40)))
     if chance.random() < 0.5:  # one that is well made, so that the others are heard at all
         return call("{}", id=chance.randint(0, 99), name=chance.choice(_NAMES))
-    kind = chance.choice(["call", "mutation", "log", "end", "used", "missed", "left", "fail", "root"])
+    kind = chance.choice(["call", "mutation", "log", "end", "end", "used", "fail", "root"])
     texts = [chance.choice(_TEXTS) for _ in range(chance.choice([0, 1, 1, 1, 2]))]
     members: dict[str, Any] = {
         "call": {"id": chance.randint(0, 9), "name": chance.choice(_NAMES), "at": [1, 1]}, "mutation": {"name": "gmail.send", "at": None},
         "log": {"level": "info"}, "fail": {"code": "script_threw", "message": "m"},
     }.get(kind, {})
     for _ in range(chance.choice([0, 1, 1, 2])):
-        members[chance.choice([*members, "n", "sizes", "extra", "fixed", "name", "level"])] = chance.choice(_ODD)
+        members[chance.choice([*members, "n", "sizes", "extra", "fixed", "name", "level", "used", "mutate"])] = chance.choice(_ODD)
     data = bytearray(forged(kind, *texts, **members))
     if chance.random() < 0.2:  # behind the length, so that the next frame is still one
         data[chance.randrange(4, len(data))] = chance.randrange(256)
@@ -116,8 +119,8 @@ _NAMES = ("gmail.get", "gmail.search", "gmail.send", "peek", "publish", "registe
 _TEXTS = ("1", "null", "{}", '{"a":1}', "", "{", "NaN", '"\\ud800"', "[" * 600, "1" * 400, '{"a":1,"a":2}', '"x"', "\u2028", "ü")
 
 
-def _any_step(self: session.Session, frame: Any, step: Step, allowed: Any) -> Any:
-    return _named(self, frame, step, allowed | ALLOWED[Step.MUTATE])
+def _any_step(self: session.Session, name: Any, step: Step, allowed: Any, at: Any) -> Any:
+    return _named(self, name, step, allowed | ALLOWED[Step.MUTATE], at)
 
 
 _named = session.Session._named

@@ -17,7 +17,7 @@ from keepai.model.errors import KeepError
 from keepai.model.operations import Step
 from keepai.runtime.base import Operation, Reply
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.frames import HEADER, call_frame, frame_bytes_max
+from keepai.runtime.javascript.frames import HEADER, Call, call_frame, frame_bytes_max
 from keepai.runtime.javascript.habits import Habits
 from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.session import Session
@@ -37,7 +37,7 @@ def brackets(size: int) -> bytes:
 
 def calls(count: int) -> Iterator[bytes]:
     for number in range(count):
-        yield call_frame("call", 7, number, "gmail.get", [TEXT], None)
+        yield call_frame(7, number, Call("gmail.get", [TEXT], None))
 
 
 #: What the worker says → piece by piece.

@@ -29,7 +29,6 @@ from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
 from keepai.runtime.events import listed, shown, with_events
 from keepai.runtime.javascript import habits as habits_module
-from keepai.runtime.javascript.frames import missed_frame, used_frame
 from keepai.runtime.javascript.habits import Habits
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call, end, forged
@@ -342,40 +341,65 @@ async def test_the_try_takes_no_more_than_a_moment_even_of_a_prepare_with_much_t
 # ---- forged calls of mutate -------------------------------------------------------------------------------
 
 
+def tried(*args: str, name: object = "gmail.send", result: str = "1", **changes: object) -> bytes:
+    """The end of a step whose `mutate` was tried, with the call that it makes."""
+    return end(result, *args or ("1",), **{"mutate": [name, None], **changes})
+
+
 def mutation(*args: str, **changes: object) -> bytes:
     return forged("mutation", *args or ("1",), **{"id": 1, "name": "gmail.send", "at": None, **changes})
 
 
 END = end("1")
-MISSED = missed_frame(7)
 PREPARE = job("", Step.PREPARE)
 TRYING = replace(PREPARE, ahead=AHEAD)
 
 
 @asynchronous
-async def test_a_call_of_mutate_counts_together_with_the_end_that_follows_it(host) -> None:
-    ended = await Forger().run(mutation() + END, TRYING, host)
+async def test_a_call_of_mutate_counts_together_with_the_result_before_it(host) -> None:
+    ended = await Forger().run(tried(), TRYING, host)
     assert ended == Ended("1", ahead=Operation("gmail.send", Kind.MUTATION, (1,), None))
 
 
+@asynchronous
+async def test_a_call_that_does_not_fit_beside_the_result_is_made_when_mutate_is_run(alone, host) -> None:
+    most = replace(LIMITS, message_bytes_max=200_000)
+    made = consumer("return {reservations: [1], data: 'x'.repeat(150000)};", "await ctx.gmail.send(one.data);", unique(), limits=most)
+    first, second = await alone.run(made, host), await alone.run(replace(made, ahead=None), host)
+    assert (first.value, first.ahead) == (second.value, None)
+    small = consumer("return {reservations: [1], data: 'x'.repeat(90000)};", "await ctx.gmail.send(one.data);", unique(), limits=most)
+    assert (await alone.run(small, host)).ahead is not None
+
+
 FORGED_CALLS = {
-    "in a job that does not try it": (PREPARE, mutation() + END),
-    "in a job of another step": (job(""), mutation() + END),
-    "a second one": (TRYING, mutation() + mutation() + END),
-    "a second one that is the same in other words": (TRYING, mutation() + mutation(id=2, name="sheets.appendRow") + END),
-    "a second one after one that cannot be read": (TRYING, mutation("nonsense") + mutation() + END),
-    "a try that missed, twice": (TRYING, MISSED + MISSED + END),
-    "one of a try that missed": (TRYING, MISSED + mutation() + END),
-    "a read by id": (replace(TRYING, ahead=replace(AHEAD, allowed=AHEAD.allowed | MUTATE_BY_ID)), mutation(name="gmail.get") + END),
-    "a read that prepare may make": (TRYING, mutation(name="gmail.search") + END),
-    "a peek": (TRYING, mutation(name="peek") + END),
-    "nothing that exists": (TRYING, mutation(name="gmail.delete") + END),
-    "a name that is no text": (TRYING, mutation(name=None) + END),
-    "what mutate is not allowed": (replace(TRYING, ahead=replace(AHEAD, allowed=frozenset({Kind.LOG}))), mutation() + END),
-    "of another job": (TRYING, mutation(n=6) + END),
+    "in a job that does not try it": (PREPARE, tried()),
+    "a miss in a job that does not try it": (PREPARE, end("1", mutate=None)),
+    "in a job of another step": (job(""), tried()),
+    "in a job of mutate": (job("", Step.MUTATE), tried()),
+    "as the end of mutate": (TRYING, mutation() + END),
+    "as the end of mutate, after a result": (TRYING, call(name="peek") + mutation()),
+    "two results, and no call": (TRYING, end("1", "2")),
+    "two results of a try that missed": (TRYING, end("1", "2", mutate=None)),
+    "without a result": (TRYING, end(mutate=["gmail.send", None])),
+    "a miss without a result": (TRYING, end(mutate=None)),
+    "a text": (TRYING, tried(mutate="gmail.send")),
+    "a number": (TRYING, tried(mutate=7)),
+    "a truth": (TRYING, tried(mutate=True)),
+    "an object": (TRYING, tried(mutate={"name": "gmail.send", "at": None})),
+    "an empty list": (TRYING, tried(mutate=[])),
+    "a name alone": (TRYING, tried(mutate=["gmail.send"])),
+    "two of them": (TRYING, tried(mutate=["gmail.send", None, "gmail.send", None])),
+    "a list of them": (TRYING, tried(mutate=[["gmail.send", None], ["gmail.send", None]])),
+    "a read by id": (replace(TRYING, ahead=replace(AHEAD, allowed=AHEAD.allowed | MUTATE_BY_ID)), tried(name="gmail.get")),
+    "a read that prepare may make": (TRYING, tried(name="gmail.search")),
+    "a peek": (TRYING, tried(name="peek")),
+    "nothing that exists": (TRYING, tried(name="gmail.delete")),
+    "a name that is no text": (TRYING, tried(name=None)),
+    "what mutate is not allowed": (replace(TRYING, ahead=replace(AHEAD, allowed=frozenset({Kind.LOG}))), tried()),
+    "of another job": (TRYING, tried(n=6)),
     "as a call that expects an answer": (TRYING, call(name="gmail.send") + END),
-    "before an end while a call is under way": (TRYING, call(name="gmail.search") + mutation() + END),
-    "before a result that is no JSON": (TRYING, mutation() + end("nonsense")),
+    "while a call is under way": (TRYING, call(name="gmail.search") + tried()),
+    "with a result that is no JSON": (TRYING, tried(result="nonsense")),
 }
 
 
@@ -397,7 +421,7 @@ async def test_a_forged_call_of_mutate_kills_the_worker_and_is_a_script_error(ho
 @asynchronous
 async def test_a_call_of_mutate_does_not_make_a_failed_prepare_succeed(host) -> None:
     with pytest.raises(ScriptThrew, match="no"):
-        await Forger().run(mutation() + forged("fail", code="script_threw", message="no"), TRYING, host)
+        await Forger().run(forged("fail", "1", "1", code="script_threw", message="no", mutate=["gmail.send", None]), TRYING, host)
 
 
 # ---- a peek that is answered beforehand -------------------------------------------------------------------
@@ -708,7 +732,7 @@ async def test_a_host_that_fails_to_foresee_ends_the_run_and_no_worker_is_lost(h
 
 # ---- forged uses ------------------------------------------------------------------------------------------
 
-USED = used_frame(7)
+USED = end("1", used=True)
 
 
 async def practised(handler: str = "h") -> Habits:
@@ -721,16 +745,21 @@ async def practised(handler: str = "h") -> Habits:
 @asynchronous
 async def test_a_use_of_what_is_at_hand_is_told_to_the_host() -> None:
     host = knowing()
-    assert await Forger(await practised()).run(USED + END, PREPARE, host) == Ended("1")
+    assert await Forger(await practised()).run(USED, PREPARE, host) == Ended("1")
     assert [(learned(operation), reply) for operation, reply in host.uses] == [(("peek", ("t",)), Reply.of(EVENTS))]
 
 
 FORGED_USES = {
-    "twice": (USED + USED + END, 1),
-    "after a call": (call() + USED + END, 0),
-    "after the same call": (call('"t"', name="peek") + USED + END, 0),
-    "after a use and a call": (USED + call() + USED + END, 1),
-    "of another job": (used_frame(6) + END, 0),
+    "twice": (forged("log", "x", level="info", used=True) + USED, 1),
+    "after a call": (call() + USED, 0),
+    "after the same call": (call('"t"', name="peek") + USED, 0),
+    "after a use and a call": (call(used=True) + USED, 1),
+    "of another job": (end("1", used=True, n=6), 0),
+    "that is false": (end("1", used=False), 0),
+    "that is none": (end("1", used=None), 0),
+    "that is a number": (end("1", used=1), 0),
+    "in a frame by itself": (forged("used") + END, 0),
+    "in a frame of no known kind": (forged("used", used=True) + END, 1),
 }
 
 
@@ -756,7 +785,7 @@ EMPTY_HANDS = {
 async def test_a_use_of_nothing_kills_the_worker_and_is_a_script_error(made) -> None:
     host, forger = knowing(), Forger(await practised())
     with pytest.raises(ScriptError):
-        await forger.run(USED + END, made, host)
+        await forger.run(USED, made, host)
     assert forger.killed
     assert host.uses == []
 
@@ -765,7 +794,7 @@ async def test_a_use_of_nothing_kills_the_worker_and_is_a_script_error(made) -> 
 async def test_a_use_of_what_the_host_did_not_foresee_kills_the_worker(host) -> None:
     forger = Forger(await practised())
     with pytest.raises(ScriptError):
-        await forger.run(USED + END, PREPARE, host)
+        await forger.run(USED, PREPARE, host)
     assert forger.killed
     assert (len(host.foreseen), host.uses) == (1, [])
 
@@ -784,6 +813,6 @@ async def test_no_more_handlers_are_remembered_than_a_limit(monkeypatch) -> None
 @pytest.mark.parametrize("arg", ["{", '"' + "x" * (4 << 20) + '"', '"\\ud800"'], ids=["no JSON", "too large", "a lone surrogate"])
 async def test_a_foreseen_call_that_the_host_would_refuse_is_none_and_not_tried_again(arg: str) -> None:
     forger = Forger()
-    assert await forger.run(mutation(arg) + END, TRYING, FakeHost()) == Ended("1")
+    assert await forger.run(tried(arg), TRYING, FakeHost()) == Ended("1")
     assert not forger.killed
     assert forger.habits.fit(TRYING).ahead is None

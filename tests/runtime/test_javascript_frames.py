@@ -7,23 +7,26 @@ from dataclasses import replace
 
 import pytest
 
+from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import ALLOWED, Kind, Step, Surface
 from keepai.runtime.base import Ahead, Fixed, Job, Limits, Reply
 from keepai.runtime.javascript.frames import (
     HEADER,
+    Call,
     Garbled,
     Hand,
     call_frame,
     end_frame,
+    fail_frame,
     fixed_of,
     hand_of,
     heard,
     job_frame,
     job_of,
     log_frame,
+    mutation_frame,
     reply_frame,
     unpack,
-    used_frame,
 )
 from keepai.runtime.javascript.scripts import Script
 
@@ -60,10 +63,6 @@ def test_what_is_at_hand_comes_out_of_the_frame_of_its_job_as_it_went_in(hand: H
     assert as_given(job_of(frame, Script("x", SURFACE, Limits()))) == job
 
 
-def test_a_use_says_of_which_job_it_is_and_no_more() -> None:
-    assert unpack(used_frame(7)[HEADER.size :]) == {"t": "used", "n": 7}
-
-
 def test_a_reply_carries_its_text_unchanged() -> None:
     frame = heard(reply_frame(1, 2, Reply(ODD, ODD))[HEADER.size :])
     assert frame == {"t": "reply", "n": 1, "id": 2, "cuts": [], "texts": [ODD, ODD], "fixed": None}
@@ -83,15 +82,35 @@ def test_anything_but_one_object_with_a_type_is_garbled(data: bytes) -> None:
 
 @pytest.mark.parametrize("args", [[], [ODD], ["", "\n", "\ud800", ODD * 100]])
 def test_a_call_comes_out_of_its_frame_as_it_went_in(args: list[str]) -> None:
-    frame = heard(call_frame("call", 7, 2, 'a"b', args, (3, 4))[HEADER.size :])
-    assert frame == {"t": "call", "n": 7, "id": 2, "name": 'a"b', "at": [3, 4], "texts": args}
+    made = Call('a"b', args, Location(3, 4))
+    frame = {"t": "call", "n": 7, "id": 2, "name": 'a"b', "at": [3, 4], "texts": args}
+    assert heard(call_frame(7, 2, made)[HEADER.size :]) == frame
+    used = call_frame(7, 2, replace(made, at=None), used=True)
+    assert heard(used[HEADER.size :]) == {**frame, "at": None, "used": True}
+    assert heard(mutation_frame(7, made)[HEADER.size :]) == {
+        "t": "mutation", "n": 7, "name": 'a"b', "at": [3, 4], "texts": args}
+
+
+def test_an_end_says_all_of_it_in_one_frame() -> None:
+    call = Call('a"b', [ODD, "1"], Location(3, 4))
+    frame = heard(end_frame(7, ODD, used=True, mutate=call)[HEADER.size :])
+    assert frame == {"t": "end", "n": 7, "used": True, "mutate": ['a"b', [3, 4]], "texts": [ODD, ODD, "1"]}
+    assert heard(end_frame(7, "1", tried=True)[HEADER.size :]) == {"t": "end", "n": 7, "mutate": None, "texts": ["1"]}
+
+
+def test_a_failure_comes_out_of_its_frame_as_it_went_in() -> None:
+    error = ScriptThrew("\ud800 no", at=Location(3, 4))
+    frame = {"t": "fail", "n": 7, "code": "script_threw", "message": "\ud800 no", "at": [3, 4], "texts": []}
+    assert heard(fail_frame(7, error)[HEADER.size :]) == frame
+    assert heard(fail_frame(7, error, used=True)[HEADER.size :]) == {**frame, "used": True}
 
 
 def test_a_result_and_a_line_come_out_of_their_frames_as_they_went_in() -> None:
     assert heard(end_frame(7, "")[HEADER.size :]) == {"t": "end", "n": 7, "texts": []}
     assert heard(end_frame(7, ODD)[HEADER.size :]) == {"t": "end", "n": 7, "texts": [ODD]}
-    assert heard(log_frame(7, "info", "\ud800\n")[HEADER.size :]) == {
-        "t": "log", "n": 7, "level": "info", "texts": ["\ud800\n"]}
+    line = {"t": "log", "n": 7, "level": "info", "texts": ["\ud800\n"]}
+    assert heard(log_frame(7, "info", "\ud800\n")[HEADER.size :]) == line
+    assert heard(log_frame(7, "info", "\ud800\n", used=True)[HEADER.size :]) == {**line, "used": True}
 
 
 def test_a_text_takes_as_many_bytes_in_a_frame_as_it_has() -> None:

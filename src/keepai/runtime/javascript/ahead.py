@@ -6,6 +6,7 @@ without a word, and the host has the step run by itself, as if it had never been
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NoReturn
 
 from ...model.codec import decode, text_of
@@ -14,7 +15,6 @@ from ...model.operations import Step
 from ..base import Fixed, Job
 from ..events import with_events, without_events
 from .deadline import Deadline
-from .frames import missed_frame
 from .large import NotHere
 from .scripts import Script, Scripts
 from .step import StepRun
@@ -39,21 +39,17 @@ class _Nobody:
 
 def try_mutate(
     vms: Vms, scripts: Scripts, deadline: Deadline, script: Script, prepare: Job, step: StepRun, number: int,
-) -> bytes:
-    """The frame of the call with which `mutate` answers what `prepare` returned; nothing if it would not be run."""
+) -> StepRun | None:
+    """Run `mutate` on what `prepare` returned; None if the host would not run it."""
     job = _mutate(prepare, step)
     if job is None:
-        return b""
+        return None
     tried = StepRun(vms, scripts, _Nobody(), deadline, script, job, number)
-    try:
-        frame = tried.run(min(_COMPUTE_S, job.limits.compute_s))
-    except (_Unforeseen, NotHere, MemoryError):
-        frame = b""
+    with contextlib.suppress(_Unforeseen, NotHere, MemoryError):
+        tried.run(min(_COMPUTE_S, job.limits.compute_s))
     if not tried.clean:
         vms.drop()
-    if tried.called:
-        return frame
-    return b"" if tried.returned is not None else missed_frame(number)
+    return tried
 
 
 def _mutate(prepare: Job, step: StepRun) -> Job | None:

@@ -5,12 +5,13 @@ behind the object as plain texts, whose sizes it names: the host reads a few kil
 escaped.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
-Worker → host:  ready, call, used (a call whose answer came with the job), log, then exactly one of end, mutation,
-                fail; of a job with `ahead`, before its end: mutation (what `mutate` calls, given that result) or
-                missed
+Worker → host:  ready, call, log, then exactly one of end (the step returned), mutation (it made its terminal call) and
+                fail
 
-Every frame from `job` on carries the number of its job. Both sides check sizes before they read; the host
-trusts nothing that a worker says.
+Every frame from `job` on carries the number of its job. The first frame that a step sends after it made the call whose
+answer came with the job has the member `used`. The end of a job with `ahead` has the member `mutate` if `mutate` was
+tried: the name and place of its call, whose arguments stand behind the result, or null if it did anything else. Both
+sides check sizes before they read; the host trusts nothing that a worker says.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from functools import lru_cache
 from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
+from ...model.errors import Location, ScriptError
 from ...model.light import light
 from ...model.operations import Kind, Step, Surface
 from ..base import Ahead, Cut, Fixed, Job, Limits, Reply
@@ -36,6 +38,7 @@ JOB_BYTES_MAX = 256 << 20
 #: The most that a worker's frame may have beside a script's message: its JSON, or a line of the log.
 HEAD_BYTES_MAX = 64 << 10
 _READ_BYTES = 64 << 10
+_USED = ',"used":true'
 
 Frame = dict[str, Any]
 
@@ -65,11 +68,7 @@ class Garbled(Exception):
 
 def pack(frame: Mapping[str, object]) -> bytes:
     """A frame as bytes; lone surrogates survive as escapes."""
-    return framed(_encode(frame))
-
-
-def framed(text: str) -> bytes:
-    """An ASCII text as a frame."""
+    text = _encode(frame)
     return HEADER.pack(len(text)) + text.encode("ascii")
 
 
@@ -114,20 +113,52 @@ def heard(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Frame:
     return frame
 
 
-def call_frame(kind: str, number: int, call: int, name: str, args: Sequence[str], at: Sequence[int] | None) -> bytes:
-    """The frame of a call (`call` or `mutation`); the frame that is sent most."""
-    place = f"[{at[0]},{at[1]}]" if at else "null"
-    return said(f'"t":"{kind}","n":{number},"id":{call},"name":{quote(name)},"at":{place}', args)
+@light
+@dataclass(frozen=True)
+class Call:
+    """A call that a script makes, as it goes into a frame."""
+
+    name: str
+    args: Sequence[str]  # JSON texts
+    at: Location | None
+
+    @property
+    def place(self) -> str:
+        """Where the script makes it, as JSON."""
+        return "null" if self.at is None else f"[{self.at.line},{self.at.column}]"
 
 
-def end_frame(number: int, text: str) -> bytes:
-    """The frame of a step that returned; without a text it returned nothing."""
-    return said(f'"t":"end","n":{number}', [text] if text else [])
+def call_frame(number: int, call_number: int, call: Call, *, used: bool = False) -> bytes:
+    """The frame of a call that the host answers, or carries out without an answer."""
+    head = f'"t":"call","n":{number},"id":{call_number},"name":{quote(call.name)},"at":{call.place}{_USED * used}'
+    return said(head, call.args)
 
 
-def log_frame(number: int, level: str, text: str) -> bytes:
+def log_frame(number: int, level: str, text: str, *, used: bool = False) -> bytes:
     """The frame of a line of the log."""
-    return said(f'"t":"log","n":{number},"level":{quote(level)}', [text])
+    return said(f'"t":"log","n":{number},"level":{quote(level)}{_USED * used}', [text])
+
+
+def end_frame(
+    number: int, result: str, *, used: bool = False, tried: bool = False, mutate: Call | None = None,
+) -> bytes:
+    """The frame of a step that returned; an empty result is undefined. If `mutate` was tried, its call goes along."""
+    head = f'"t":"end","n":{number}{_USED * used}'
+    if mutate is not None:
+        return said(f'{head},"mutate":[{quote(mutate.name)},{mutate.place}]', [result, *mutate.args])
+    return said(f'{head},"mutate":null' if tried else head, [result] if result else [])
+
+
+def mutation_frame(number: int, call: Call) -> bytes:
+    """The frame of a `mutate` that ended with its mutation call."""
+    return said(f'"t":"mutation","n":{number},"name":{quote(call.name)},"at":{call.place}', call.args)
+
+
+def fail_frame(number: int, error: ScriptError, *, used: bool = False) -> bytes:
+    """The frame of a step that ended with an error."""
+    at = None if error.at is None else [error.at.line, error.at.column]
+    failure = {"t": "fail", "n": number, "code": error.code, "message": error.message, "at": at}
+    return pack({**failure, "used": True} if used else failure)
 
 
 def reply_frame(number: int, call: int, reply: Reply) -> bytes:
@@ -208,16 +239,6 @@ def script_of(frame: Frame) -> Script:
         for name, offered in frame["operations"].items()
     }
     return Script(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
-
-
-def missed_frame(number: int) -> bytes:
-    """The frame that tells of a `mutate` that was tried ahead in vain."""
-    return framed(f'{{"t":"missed","n":{number}}}')
-
-
-def used_frame(number: int) -> bytes:
-    """The frame that tells of a call whose answer was at hand."""
-    return framed(f'{{"t":"used","n":{number}}}')
 
 
 def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:

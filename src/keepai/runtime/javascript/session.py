@@ -23,7 +23,7 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Ahead, Ended, Host, Job, LogLine, Operation, Reply
+from ..base import Ended, Host, Job, LogLine, Operation, Reply
 from . import rules
 from .forks import Worker
 from .frames import Frame, Garbled, frame_bytes_max, reply_frame
@@ -67,8 +67,6 @@ class Session:
         self._calls = self._counted = self._borders = 0  # all; those that count; those of items
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None
-        self._foreseen: Operation | None = None
-        self._tried = False  # whether the worker has said how its try of `mutate` went
         self._compute_s = job.limits.compute_s
         self._compute_left = self._compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
@@ -106,21 +104,13 @@ class Session:
                     raise self._error
                 if frame.get("n") != self._number:  # only the step at the front of a worker may speak
                     raise Garbled("a frame of another job")
+                if "used" in frame:
+                    self._used(frame)
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
-                elif kind == "used":
-                    self._used()
                 elif kind == "log":
                     self._log(frame)
-                elif kind in ("missed", "mutation") and self._job.ahead is not None:
-                    if self._tried:
-                        raise Garbled("a second try of one mutate")
-                    self._tried = True
-                    if kind == "missed":
-                        self._habits.missed(self._job)
-                    else:
-                        self._foresee(self._job.ahead, frame)
                 else:
                     return self._finish(frame)
         except Lost:
@@ -169,8 +159,8 @@ class Session:
         if self._held is not None:
             self._held()
 
-    def _used(self) -> None:
-        if self._hand is None or self._calls:
+    def _used(self, frame: Frame) -> None:
+        if frame["used"] is not True or self._hand is None or self._calls:
             raise Garbled("a use of nothing")
         self._calls = 1
         self._count(None)
@@ -178,7 +168,8 @@ class Session:
 
     def _operation(self, frame: Frame) -> Operation:
         """What the step asks for; it is counted, and what it may not ask for ends it."""
-        name, kind, args, at = self._named(frame, self._job.step, self._job.allowed)
+        name, args, at = frame.get("name"), frame["texts"], _location(frame.get("at"))
+        name, kind = self._named(name, self._job.step, self._job.allowed, at)
         self._calls += 1
         if kind in rules.COUNTED:
             self._count(at)
@@ -203,9 +194,8 @@ class Session:
         self._compute_left += rules.ITEM_S
 
     def _named(
-        self, frame: Frame, step: Step, allowed: frozenset[Kind],
-    ) -> tuple[str, Kind, list[str], Location | None]:
-        name, args, at = frame.get("name"), frame["texts"], _location(frame.get("at"))
+        self, name: object, step: Step, allowed: frozenset[Kind], at: Location | None,
+    ) -> tuple[str, Kind]:
         if not isinstance(name, str):
             raise Garbled("a call without a name")
         kind = self._job.surface.kind(name)
@@ -213,7 +203,7 @@ class Session:
             raise Garbled("a call of something that is not there")
         if kind not in allowed:
             raise self._refused(rules.forbidden(name, kind, step, at))
-        return name, kind, args, at
+        return name, kind
 
     def _decoded(self, name: str, args: list[str], at: Location | None) -> tuple[Json, ...]:
         what, most = f"The argument of ctx.{name}", self._limits.message_bytes_max
@@ -314,8 +304,9 @@ class Session:
         elif self._answers:
             raise Garbled("an end while calls are under way")
         else:
+            foreseen = self._foresee(frame) if "mutate" in frame else None
             value, said = self._result(frame)
-            ended = Ended(value, ahead=self._foreseen, said=said)
+            ended = Ended(value, ahead=foreseen, said=said)
         self.clean = True
         return ended
 
@@ -331,15 +322,26 @@ class Session:
             raise Garbled("an end by something that does not end a step")
         return operation
 
-    def _foresee(self, ahead: Ahead, frame: Frame) -> None:
-        """What `mutate` calls, given the result that comes next. If it may not, that is said when the step is run."""
-        name, kind, args, at = self._named(frame, Step.MUTATE, ahead.allowed)
+    def _foresee(self, frame: Frame) -> Operation | None:
+        """What `mutate` calls, given this result. If it may not, that is said when the step is run."""
+        tried, ahead, texts = frame["mutate"], self._job.ahead, frame["texts"]
+        if ahead is None or not texts:
+            raise Garbled("a try of mutate that nobody asked for")
+        if tried is None:
+            self._habits.missed(self._job)
+            return None
+        if not isinstance(tried, list) or len(tried) != 2:
+            raise Garbled("a call ahead that is none")
+        args, frame["texts"] = texts[1:], texts[:1]
+        at = _location(tried[1])
+        name, kind = self._named(tried[0], Step.MUTATE, ahead.allowed, at)
         if kind is not Kind.MUTATION:
             raise Garbled("a call ahead that is no mutation")
         try:
-            self._foreseen = Operation(name, kind, self._decoded(name, args, at), at)
+            return Operation(name, kind, self._decoded(name, args, at), at)
         except ScriptError:
             self._habits.missed(self._job)
+            return None
 
     def _result(self, frame: Frame) -> tuple[str | None, Json]:
         """The text of what the step returned, and what it says."""

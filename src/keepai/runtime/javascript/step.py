@@ -24,7 +24,18 @@ from ..base import Cut, Job
 from ..events import Shown, shown
 from . import rules
 from .deadline import Deadline
-from .frames import Frame, Hand, call_frame, end_frame, fixed_of, log_frame, pack, used_frame
+from .frames import (
+    Call,
+    Frame,
+    Hand,
+    call_frame,
+    end_frame,
+    fail_frame,
+    fixed_of,
+    frame_bytes_max,
+    log_frame,
+    mutation_frame,
+)
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
 from .large import Values, left_out, reply_text
 from .scripts import Script, Scripts
@@ -43,9 +54,9 @@ _EVENTS = (Kind.PEEK, Kind.GET_BY_IDS)  #: what is answered with events
 class TerminalCall(Exception):
     """The script made its mutation call; it is over."""
 
-    def __init__(self, frame: bytes) -> None:
+    def __init__(self, call: Call) -> None:
         super().__init__()
-        self.frame = frame
+        self.call = call
 
 
 class Line(Protocol):
@@ -79,33 +90,49 @@ class StepRun:
         begun_ms = _CLOCK.now_ms() if job.begun_ms is None else job.begun_ms
         self._ahead_ms = begun_ms - _CLOCK.steady_ms()  # of the host's clock before the steady one
         self._log_left = job.limits.log_bytes_max
-        self._ended: bytes | None = None
-        self._result = ""
-        self.clean = True  # whether the worker is worth keeping
-        self.called = False  # whether it ended with its mutation call
-        self.returned: str | None = None  # what it ended with otherwise, if it ended well
+        self._used = False  # whether the next frame has to say that the answer at hand was used
+        self._result: str | None = None
+        # How it ended: by its mutation call, with a result (empty if it is undefined), or by an error.
+        self.called: Call | None = None
+        self.returned: str | None = None
+        self.error: ScriptError | None = None
         self._vm = vms.begin(script.image or scripts.base, script.size, self)
 
-    def run(self, compute_s: float) -> bytes:
-        """Run the step and give the frame that ends it; whoever has that sent says `tell`."""
+    def run(self, compute_s: float) -> None:
+        """Run the step, until it has `returned`, `called` or an `error`."""
         self._deadline.begin(compute_s)
         try:
-            frame = self._run()
+            self._run()
             self.returned = self._result
-        except TerminalCall as call:
-            frame, self.called = call.frame, True
+        except TerminalCall as ended:
+            self.called = ended.call
         except ScriptError as error:
-            frame = self._fail(error)
+            self.error = error
         except (OutOfTime, OutOfMemory, OutOfStack, GuestCrashed) as error:
-            frame = self._fail(self._broken(error))
+            self.error = self._broken(error)
         finally:
             self._deadline.end()
             self._vms.end(self._scripts.base)
-        return frame
 
-    def tell(self, frame: bytes) -> None:
-        """Send frames, and before them what had no answer and has waited."""
-        self._channel.send(self.told() + frame)
+    @property
+    def clean(self) -> bool:
+        """Whether the worker is worth keeping."""
+        return not isinstance(self.error, LimitExceeded)
+
+    def tell_end(self, tried: StepRun | None = None) -> None:
+        """Send how it ended, together with the call of a `mutate` that was tried on its result."""
+        number, used = self._number, self._used
+        if self.error is not None:
+            frame = fail_frame(number, self.error, used=used)
+        elif self.called is not None:
+            frame = mutation_frame(number, self.called)
+        else:
+            assert self.returned is not None
+            missed = tried is not None and tried.called is None and tried.returned is None
+            frame = end_frame(number, self.returned, used=used, tried=missed, mutate=tried.called if tried else None)
+            if len(frame) > frame_bytes_max(self._limits):  # the two do not fit into one message
+                frame = end_frame(number, self.returned, used=used)
+        self._tell_now(frame)
 
     def events(self, wanted: list[tuple[str, str]]) -> list[Shown] | None:
         """The events with these topics and messageIds, as the script was given them; None if it was not given one."""
@@ -118,12 +145,7 @@ class StepRun:
                     found[key] = shown(*key, payloads.get(number) or orjson.dumps(event["payload"]).decode())
         return [found[key] for key in wanted] if len(found) == len(wanted) else None
 
-    def told(self) -> bytes:
-        """What had no answer and has waited; whoever takes it has it sent."""
-        told, self._told = self._told, b""
-        return told
-
-    def _run(self) -> bytes:
+    def _run(self) -> None:
         vm = self._vm
         try:
             if self._script.image is None:
@@ -132,8 +154,6 @@ class StepRun:
             self._drive()
         except Thrown as thrown:
             self._describe(thrown.handle)
-        assert self._ended is not None
-        return self._ended
 
     def _load(self) -> None:
         vm, script = self._vm, self._script
@@ -157,7 +177,7 @@ class StepRun:
         unhandled = self._vm.unhandled_rejection()
         if unhandled is not None:
             self._describe(unhandled)
-        if self._ended is None:
+        if self._result is None:
             raise rules.never_settles()
 
     def _describe(self, handle: int) -> None:
@@ -197,10 +217,13 @@ class StepRun:
             self._count(at)
         texts = [self._values.whole(text) for text in _texts(args)]
         self._check_size(f"What ctx.{name} was given", texts, at)
-        is_last = kind is Kind.MUTATION and job.step is Step.MUTATE
-        frame = call_frame("mutation" if is_last else "call", self._number, int(number), name, texts, _pair(at))
-        if is_last:
-            raise TerminalCall(frame)
+        made = Call(name, texts, at)
+        if kind is Kind.MUTATION and job.step is Step.MUTATE:
+            raise TerminalCall(made)
+        frame = call_frame(self._number, int(number), made, used=self._used)
+        if kind not in rules.BLOCKING and self._held_bytes + len(frame) > self._limits.memory_bytes:
+            raise rules.out_of_memory(self._limits)
+        self._used = False
         if kind in rules.TOLD:
             self._tell(frame)
             return "null"
@@ -212,14 +235,17 @@ class StepRun:
             if kind in _EVENTS:
                 self._events.append((reply["texts"][0], reply["cuts"]))
             return self._shown(reply["texts"], reply["cuts"])
-        self._hold(int(number), frame, len(frame))
+        self._held.append((int(number), len(frame), frame))
+        self._held_bytes += len(frame)
+        self._reading.add(int(number))
+        self._send_held()
         return None
 
     def _use(self, hand: Hand) -> str:
         """The answer that came with the job; it was checked there."""
         self._calls += 1
         self._count(None)
-        self._tell(used_frame(self._number))
+        self._used = True
         self._events.append((hand.texts[0], hand.cuts))
         return self._shown(hand.texts, hand.cuts)
 
@@ -245,7 +271,8 @@ class StepRun:
         self._log_left -= len(text.encode("utf-8", "replace")) + rules.LOG_LINE_COST
         line = text if self._log_left >= 0 else rules.log_cut(self._limits)
         # At once, not with the next frame: of a worker that has to be killed it is the last word.
-        self._send(log_frame(self._number, level, line))
+        used, self._used = self._used, False
+        self._send(log_frame(self._number, level, line, used=used))
 
     def _on_fetch(self, number: str) -> str:
         return self._values.fetch(int(number))
@@ -254,7 +281,7 @@ class StepRun:
         if text:
             text = self._values.whole(text)
             self._check_size("The result", [text], None)
-        self._ended, self._result = end_frame(self._number, text), text
+        self._result = text
 
     def _on_threw(self, text: str, stack: str) -> NoReturn:
         at = self._script.places.find(stack)
@@ -287,7 +314,7 @@ class StepRun:
     def _ask(self, number: int, frame: bytes) -> Frame:
         """Send a call and wait for its answer; answers to reads that come in between are kept."""
         self._deadline.pause()
-        self.tell(frame)
+        self._tell_now(frame)
         while True:
             reply = self._received()
             if reply["id"] == number:
@@ -295,14 +322,6 @@ class StepRun:
             self._arrived.append(reply)
         self._go_on()
         return reply
-
-    def _hold(self, number: int, frame: bytes, size: int) -> None:
-        self._held.append((number, size, frame))
-        self._held_bytes += size
-        self._reading.add(number)
-        if self._held_bytes > self._limits.memory_bytes:
-            raise rules.out_of_memory(self._limits)
-        self._send_held()
 
     def _send_held(self) -> None:
         under_way, most = self._under_way, self._limits
@@ -317,8 +336,13 @@ class StepRun:
 
     def _send(self, frame: bytes) -> None:
         self._deadline.pause()
-        self.tell(frame)
+        self._tell_now(frame)
         self._go_on()
+
+    def _tell_now(self, frame: bytes) -> None:
+        """Send frames, and before them what had no answer and has waited."""
+        told, self._told = self._told, b""
+        self._channel.send(told + frame)
 
     def _receive(self) -> Frame:
         self._deadline.pause()
@@ -337,12 +361,6 @@ class StepRun:
         self._deadline.resume()
 
     # Frames and facts.
-
-    def _fail(self, error: ScriptError) -> bytes:
-        self.clean = not isinstance(error, LimitExceeded)
-        return pack({
-            "t": "fail", "n": self._number, "code": error.code, "message": error.message, "at": _pair(error.at),
-        })
 
     def _broken(self, error: Exception) -> ScriptError:
         if isinstance(error, OutOfTime):
@@ -391,7 +409,3 @@ _HANDLERS: Mapping[str, Callable[..., str | None]] = {
 def _texts(joined: str) -> list[str]:
     """The arguments' JSON texts, which contain no line ends of their own."""
     return joined.split("\n") if joined else []
-
-
-def _pair(at: Location | None) -> list[int] | None:
-    return None if at is None else [at.line, at.column]

@@ -65,8 +65,7 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
     script = scripts.use(frame["script"])
     job, number = job_of(frame, script), frame["n"]
     step = StepRun(vms, scripts, channel, deadline, script, job, number, hand_of(frame))
-    last = step.run(job.limits.compute_s)
-    if job.ahead is not None and step.returned:
-        last = try_mutate(vms, scripts, deadline, script, job, step, number) + last
-    step.tell(last)
+    step.run(job.limits.compute_s)
+    trying = job.ahead is not None and step.returned
+    step.tell_end(try_mutate(vms, scripts, deadline, script, job, step, number) if trying else None)
     return step.clean
