@@ -40,19 +40,20 @@ WORDS = {
     "applied: ": "sent", "": "refused",
 }
 
-ABOUT = """# The contract, tried
+ABOUT = """# What each connector does at each fault
 
-Every mutation of every connector, held against every fault of [the contract](../guides/connectors.md#prove-it), on real
-servers or on loopback. In each cell: the effects that the outside counted / the trials, and how they ended.
+Every mutation of every connector was tried against every fault of [the contract](../guides/connectors.md#prove-it), on
+real servers or on loopback. A cell has the number of effects that the outside system counted, a slash, the number of
+trials, and how they ended. More effects than trials would mean that something happened twice.
 
-- `sent`: the call succeeded; where the first was lost, the second, after a proof that the first had no effect
-- `found`: a look-up said that it happened
-- `absent`: a look-up proved that it did not
-- `asks`: nobody can tell now; it is asked again, or a person is
-- `–`: this outside cannot do that
+- `sent`: the call succeeded. If the first was lost, this is the second, after a proof that the first had no effect.
+- `found`: a look-up said that it happened.
+- `absent`: a look-up proved that it did not happen.
+- `asks`: the outcome is unknown; Keep asks again, or asks a person.
+- `–`: this outside system cannot have that fault.
 
 ```
-make contract ARGS=--write                       # writes this page anew, in some minutes
+make contract ARGS=--write                       # writes this page again; takes some minutes
 python -m tests.connectors.matrix --only sql.    # some rows
 ```
 
