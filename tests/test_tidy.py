@@ -104,6 +104,7 @@ BROAD_EXCEPTS: dict[str, str] = {
     "connectors/kit/readable.py": "one thing that cannot be read must not stop a read of many; the run names it",
     "connectors/kit/mail_parser.py": "Python's mail parser can raise anything on hostile input; the headers remain",
     "model/redaction.py": "whatever a connector raises goes on, without the secrets in it",
+    "engine/mutation.py": "a connector may raise anything while it describes a call; it becomes ConnectorBroke",
     "engine/repair.py": "a repair hook may raise anything; it then has nothing to offer",
     "engine/runner.py": "whatever a run raises becomes its status, with the evidence",
     "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",

@@ -13,7 +13,7 @@ from ..model.clock import iso
 from ..model.codec import canonical
 from ..model.errors import Overtaken, RuleBroken
 from ..model.operations import Step
-from ..model.records import Run, Traced
+from ..model.records import Run
 from ..model.states import Phase, Status
 from ..runtime.base import Operation
 from . import approval, chain, mutation, prepare_result
@@ -44,12 +44,17 @@ async def execute(stepper: Stepper) -> Run | None:
 
 async def _prepare(stepper: Stepper) -> None:
     """Run `prepare` and pin what it chose; again for every event that a person skipped meanwhile."""
-    gone: set[str] = set()
+    ledger, gone = stepper.parts.ledger, set[str]()
     while True:
         prepared, intent = await _chosen(stepper)
         trace = stepper.trace.take()
         try:
-            await _pin(stepper, prepared, trace, intent)
+            if intent is None:
+                stepper.run = await ledger.write(runs.prepare, stepper.run, prepared, trace, *_entered(prepared.wanted))
+            else:
+                stepper.run, stepper.sent, stepper.reserved = await ledger.write(
+                    mutations.prepare_and_send, stepper.run, prepared, trace, intent, barrier=True,
+                )
             return
         except Overtaken as error:
             if error.event_id in gone:
@@ -72,18 +77,6 @@ async def _chosen(stepper: Stepper) -> tuple[Prepared, Intent | None]:
     stepper.wishes, stepper.foreseen, stepper.given = result.wishes, ended.ahead, gate.given
     prepared = Prepared(stepper.begun_ms, result.text, result.wanted, stepper.parts.policy.run_bytes_max)
     return prepared, _intent(stepper, result.wanted)
-
-
-async def _pin(
-    stepper: Stepper, prepared: Prepared, trace: Sequence[Traced], intent: Intent | None,
-) -> None:
-    ledger, run = stepper.parts.ledger, stepper.run
-    if intent is None:
-        stepper.run = await ledger.write(runs.prepare, run, prepared, trace, *_entered(prepared.wanted))
-    else:
-        stepper.run, stepper.sent, stepper.reserved = await ledger.write(
-            mutations.prepare_and_send, run, prepared, trace, intent, barrier=True,
-        )
 
 
 def _intent(stepper: Stepper, wanted: Sequence[tuple[str, str]]) -> Intent | None:
@@ -153,14 +146,15 @@ async def _next(stepper: Stepper) -> Run | None:
         ended, gate = await stepper.step(Step.NEXT, (prepared, run.outcome), cuts=cuts, state=stepper.state())
         publications = tuple(gate.gathered.publications.values())
         state = kept_state(parts, ended.value, stepper.handler.name)
-    wake_at = _wake_at(stepper)
+    nothing_taken = not stepper.reserved
     end = ConsumerEnd(
         publications=publications, depth=chain.depth(stepper, publications) if publications else 0,
-        revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(stepper, state), wake_at=wake_at,
-        recheck_at=_recheck_at(stepper), trace=stepper.trace.take(),
+        revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(stepper, state),
+        wake_at=_wake_at(stepper), trace=stepper.trace.take(),
+        recheck_at=parts.clock.now_ms() + int(parts.policy.recheck_s * 1000) if nothing_taken else None,
     )
     stepper.leave_state(state)
-    leaves = {"observed": run.observed, "progressed": int(bool(stepper.reserved)), "wake_at": end.wake_at,
+    leaves = {"observed": run.observed, "progressed": int(not nothing_taken), "wake_at": end.wake_at,
               "recheck_at": end.recheck_at}
     return await parts.ledger.write(runs.commit_consumer, run, end, stepper.follows(leaves, publications))
 
@@ -195,9 +189,3 @@ def _shown(ms: int) -> str:
         return iso(ms)
     except (ValueError, OverflowError, OSError):
         return str(ms)
-
-
-def _recheck_at(stepper: Stepper) -> int | None:
-    if stepper.reserved:
-        return None
-    return stepper.parts.clock.now_ms() + int(stepper.parts.policy.recheck_s * 1000)

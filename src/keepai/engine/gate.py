@@ -115,7 +115,7 @@ class Gate:
             case Kind.GET_BY_IDS:
                 return self._get_by_ids(*_padded(operation.args, 2))
             case Kind.REGISTER_INPUT:
-                return Reply(text_of(self._register(_object(operation.args, "registerInput"))))
+                return Reply(text_of(self._register(*_padded(operation.args, 1))))
             case Kind.PUBLISH:
                 self._publish(*_padded(operation.args, 2))
                 return Reply("null")
@@ -142,7 +142,12 @@ class Gate:
     def _peek(self, topic: Json, options: Json) -> Reply:
         """A page of what waits: as many events as fit its bounds, and where to go on if more wait."""
         policy, found = self._parts.policy, list[Shown]()
-        name, last = self._subscribed(topic, "peek"), _after(options)
+        name, cursor = self._subscribed(topic, "peek"), options.get("after") if isinstance(options, dict) else None
+        if cursor is not None and not (isinstance(cursor, str) and _CURSOR.fullmatch(cursor)):
+            raise RuleBroken(
+                f"ctx.peek: after must be the cursor of an earlier page of this topic, not {shown(cursor)}."
+            )
+        last = int(cursor or 0)  # the place in the topic that a cursor names; 0 is its beginning
         limit = min(self._limit(options), policy.peek_max)
         left = min(policy.peek_bytes_max, policy.message_bytes_max) - len("[]")
         rows = self._parts.ledger.read().each(
@@ -205,7 +210,9 @@ class Gate:
 
     # -- what a producer brings in, what a step publishes ------------------------------------------
 
-    def _register(self, entry: Mapping[str, Json]) -> str:
+    def _register(self, entry: Json) -> str:
+        if not isinstance(entry, dict):
+            raise RuleBroken("ctx.registerInput takes one object.")
         source = check_id(entry.get("source"), "registerInput: source")
         kind = check_id(entry.get("type"), "registerInput: type")
         types = self._parts.surface.input_types.get(source)
@@ -218,10 +225,8 @@ class Gate:
             )
         self._permissions.check_inputs(source)
         external_id = check_id(entry.get("id"), "registerInput: id")
-        return self._input(source, kind, external_id, self._title(entry, "registerInput"))
-
-    def _title(self, entry: Mapping[str, Json], what: str) -> str:
-        return check_title(entry.get("title"), what, self._trace, self._step)
+        title = check_title(entry.get("title"), "registerInput", self._trace, self._step)
+        return self._input(source, kind, external_id, title)
 
     def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
         key = (source, kind, external_id)
@@ -243,8 +248,14 @@ class Gate:
         names = self._publishable(topics)
         if not isinstance(entry, dict):
             raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
-        self._count(len(names))
-        message_id = self._message_id(entry.get("messageId"), names[0])
+        self.gathered.published += len(names)
+        limit, given = self._parts.policy.events_per_run_max, entry.get("messageId")
+        if self.gathered.published > limit:
+            raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Spread them over runs.")
+        if given is not None:
+            message_id = check_id(given, "publish: messageId")
+        else:
+            message_id = "auto:" + digest(self._run.lineage, names[0], str(self.gathered.published))[:24]
         payload, bytes_max = text_of(entry.get("payload")), self._parts.policy.payload_bytes_max
         if len(payload) * 4 > bytes_max:  # else it fits, whatever its characters are
             check_size(payload, f"the payload of {shown(message_id)}", bytes_max)
@@ -272,45 +283,33 @@ class Gate:
                 )
         return list(dict.fromkeys(map(str, names)))
 
-    def _count(self, more: int) -> None:
-        self.gathered.published += more
-        limit = self._parts.policy.events_per_run_max
-        if self.gathered.published > limit:
-            raise LimitExceeded(f"This run published more than {limit:,} events, the limit. Spread them over runs.")
-
     def _spend(self, more: int) -> None:
         """Count what would be kept, before it is."""
         self.gathered.bytes += more
         check_spent(self.gathered.bytes, self._parts.policy)
-
-    def _message_id(self, given: Json, topic: str) -> str:
-        if given is not None:
-            return check_id(given, "publish: messageId")
-        return "auto:" + digest(self._run.lineage, topic, str(self.gathered.published))[:24]
 
     def _causes(self, entry: Mapping[str, Json], topic: str, message_id: str) -> tuple[str, ...]:
         if self._step is not Step.PRODUCER:
             return ()  # inherited from what the run reserved, when it commits
         given = entry.get("inputId")
         if given is None and entry.get("title") is not None:
-            return (self._input("workflow", topic, message_id, self._title(entry, "publish")),)
-        if not isinstance(given, str) or not self._known_input(given):
+            title = check_title(entry.get("title"), "publish", self._trace, self._step)
+            return (self._input("workflow", topic, message_id, title),)
+        known = isinstance(given, str) and given in self.gathered.input_ids
+        if isinstance(given, str) and not known:
+            found = self._parts.ledger.read().one(
+                "input_exists", workflow_id=self._run.workflow_id, input_id=given,
+            )
+            if found is not None:
+                self._permissions.check_inputs(found["source"])
+                known = True
+        if not isinstance(given, str) or not known:
             what = "missing" if given is None else "not an input of this workflow"
             raise RuleBroken(
                 f"ctx.publish of {shown(message_id)}: inputId is {what}. "
                 "Register the input first: const inputId = ctx.registerInput({source, type, id, title})."
             )
         return (given,)
-
-    def _known_input(self, input_id: str) -> bool:
-        if input_id in self.gathered.input_ids:
-            return True
-        found = self._parts.ledger.read().one(
-            "input_exists", workflow_id=self._run.workflow_id, input_id=input_id,
-        )
-        if found is not None:
-            self._permissions.check_inputs(found["source"])
-        return found is not None
 
     # -- the outside world -------------------------------------------------------------------------
 
@@ -358,28 +357,11 @@ def check_spent(spent: int, policy: Policy) -> None:
         )
 
 
-def _after(options: Json) -> int:
-    """The place in a topic that a cursor names; 0 is its beginning."""
-    cursor = options.get("after") if isinstance(options, dict) else None
-    if cursor is None:
-        return 0
-    if not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
-        raise RuleBroken(f"ctx.peek: after must be the cursor of an earlier page of this topic, not {shown(cursor)}.")
-    return int(cursor)
-
-
 _CURSOR = re.compile("[0-9]{1,18}")
 
 
 def _padded(args: tuple[Json, ...], count: int) -> tuple[Json, ...]:
     return (*args, *(None,) * count)[:count]
-
-
-def _object(args: tuple[Json, ...], what: str) -> Mapping[str, Json]:
-    first = args[0] if args else None
-    if not isinstance(first, dict):
-        raise RuleBroken(f"ctx.{what} takes one object.")
-    return first
 
 
 def check_title(value: Json, what: str, trace: Trace, step: Step) -> str:

@@ -157,58 +157,36 @@ def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
     check_allowed(step, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
     spec = stepper.parts.connectors[connector].operations[name]
-    given = operation.args[0] if operation.args else None
-    with _At(operation), _Own(operation.name):
-        rest, subkey = _without_subkey(given, operation.name)
-        params = spec.parse(rest)
+    given, subkey = operation.args[0] if operation.args else None, None
+    try:
+        if isinstance(given, dict) and "subkey" in given:
+            named = given["subkey"]
+            if not isinstance(named, str) or not named:
+                raise RuleBroken(f"ctx.{operation.name}: subkey must be a non-empty string, not {shown(named)}.")
+            subkey = named
+            given = {k: v for k, v in given.items() if k != "subkey"}
+        params = spec.parse(given)
         return Wanted(
             operation, spec, params, subkey, spec.target(params), canonical(spec.identity(params)),
             canonical(spec.payload(params)), spec.preview(params),
         )
+    except KeepError as error:
+        error.at = error.at or operation.at
+        raise
+    except Exception as error:  # that is none of ours: a fault of the connector
+        fault = failure.as_fault(error, f"ctx.{operation.name}")
+        fault.at = operation.at
+        raise fault from error
 
 
 def _judged(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> Judged:
     """Whether a person must see this call first, and by which rule; one that nobody allowed is refused."""
-    with _At(wanted.operation):
+    try:
         now = Permissions(parts, run, read)  # as a person has it at this moment
         return now.check(wanted.operation.name, wanted.params, may_ask=True)
-
-
-class _At:
-    """Errors inside name the place of the call."""
-
-    def __init__(self, operation: Operation) -> None:
-        self._at = operation.at
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, KeepError):
-            error.at = error.at or self._at
-
-
-class _Own:
-    """What a connector says of a call: an error that is none of ours is a fault of the connector."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, KeepError):
-            raise failure.as_fault(error, f"ctx.{self._name}")
-
-
-def _without_subkey(given: Json, name: str) -> tuple[Json, str | None]:
-    if not isinstance(given, dict) or "subkey" not in given:
-        return given, None
-    subkey = given["subkey"]
-    if not isinstance(subkey, str) or not subkey:
-        raise RuleBroken(f"ctx.{name}: subkey must be a non-empty string, not {shown(subkey)}.")
-    return {k: v for k, v in given.items() if k != "subkey"}, subkey
+    except KeepError as error:
+        error.at = error.at or wanted.operation.at
+        raise
 
 
 def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) -> tuple[Intent, list[Row]]:
@@ -217,20 +195,17 @@ def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) ->
     target, identity, payload, subkey = wanted.target, wanted.identity, wanted.payload, wanted.subkey
     key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
     earlier = read.all("mutation_same", workflow_id=run.workflow_id, mutation_key=key)
+    refusals = sum([
+        r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
+    ])
+    # The same for every send of the same thing, unless the outside system itself refused it before.
+    sent_as = digest(key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
     return Intent(
-        mutation_key=key, idempotency_key=_idempotency_key(key, payload, earlier), connector=connector,
+        mutation_key=key, idempotency_key=sent_as, connector=connector,
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
         payload=payload, params=text_of(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
     ), earlier
-
-
-def _idempotency_key(mutation_key: str, payload: str, earlier: list[Row]) -> str:
-    """The same for every send of the same thing, unless the outside system itself refused it before."""
-    refusals = sum(
-        r["status"] == MutationStatus.FAILED and r["resolution"] is None and r["doubted_at"] is None for r in earlier
-    )
-    return digest(mutation_key, payload)[:40] + (f"-{refusals + 1}" if refusals else "")
 
 
 async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step: Step) -> Answer:

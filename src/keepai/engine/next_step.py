@@ -158,8 +158,12 @@ def at_rest(
     active = workflow["major"], workflow["minor"]
     manifest = parts.script(workflow_id, active, read).manifest if parts else manifest_of(read, workflow)
     decided = run is None or (run.state is Status.ACTIVE and run.number == active)
+    cron_times = {
+        handler.name: ran for handler in manifest.handlers
+        if (ran := scheduler.taken(read, workflow_id, handler, at)) is not None
+    }
     return Now(
-        at, workflow, handlers, run, manifest, policy, _cron_times(read, workflow_id, manifest, at),
+        at, workflow, handlers, run, manifest, policy, cron_times,
         None if decided or run is None else _stopped(read, run, at, active, parts),
     )
 
@@ -174,11 +178,6 @@ def manifest_of(read: Reader, workflow: Row) -> Manifest:
     script = read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
     assert script is not None, f"the active version of {workflow['id']} is never deleted"
     return manifests.from_text(script["manifest"])
-
-
-def _cron_times(read: Reader, workflow_id: str, manifest: Manifest, at: int) -> dict[str, scheduler.Taken]:
-    found = ((handler.name, scheduler.taken(read, workflow_id, handler, at)) for handler in manifest.handlers)
-    return {name: taken for name, taken in found if taken is not None}
 
 
 def _stopped(read: Reader, run: Run, at: int, active: tuple[int, int], parts: Parts | None) -> Stopped:
@@ -202,10 +201,8 @@ def next_step(now: Now) -> NextStep:
         return Wait(None)
     if far := scheduler.nearer(now.handlers, now.manifest, now.policy, now.at, now.cron_times):
         return Reschedule(far)
-    return _start(now) if now.run is None else step_of_run(now, now.run)
-
-
-def _start(now: Now) -> NextStep:
+    if now.run is not None:
+        return step_of_run(now, now.run)
     due = scheduler.due(now.handlers, now.manifest, now.policy, now.at, now.cron_times)
     if due is None:
         return Wait(scheduler.next_due_at(now.handlers, None))

@@ -15,8 +15,8 @@ SKIPPED = encode({"status": "skipped"})
 
 
 def outcome_of(run: Run, result: str) -> str | None:
-    """What `next` is told of an applied mutation; a routine's run has no `next`."""
-    return None if run.phase is Phase.EXECUTING else applied(result)
+    """What `next` is told of an applied mutation, with the result as it is stored; a routine's run has no `next`."""
+    return None if run.phase is Phase.EXECUTING else f'{{"result":{result},"status":"applied"}}'
 
 
 def check_fits(result: str, name: str, bytes_max: int) -> None:
@@ -27,8 +27,3 @@ def check_fits(result: str, name: str, bytes_max: int) -> None:
             f"{name} happened, but its result has {size:,} bytes; a script can be given {bytes_max:,} (policy "
             "message_bytes_max). The result is kept. The connector must return less."
         )
-
-
-def applied(result: str) -> str:
-    """It happened; the stored bytes of the result stand in it unchanged."""
-    return '{"result":' + result + ',"status":"applied"}'

@@ -175,7 +175,11 @@ _GRACE_S = 0.5
 def _answer(task: Pending, name: str) -> Answer:
     error = task.exception()
     if error is None:
-        return _applied(task.result(), name)
+        try:
+            return Answer(result=encode(task.result(), what=f"the result of {name}"))
+        except KeepError as broken:
+            unknown = OutcomeUnknown(f"{name} answered with something that cannot be kept: {broken.message}")
+            return Answer(unknown=unknown)
     if isinstance(error, DEFINITE):
         return Answer(refused=error)
     if isinstance(error, OutcomeUnknown):
@@ -183,13 +187,6 @@ def _answer(task: Pending, name: str) -> Answer:
     unknown = OutcomeUnknown(f"{name} raised {in_words(error)}. It may or may not have happened.")
     unknown.__cause__ = error
     return Answer(unknown=unknown)
-
-
-def _applied(result: Json | Page[Json], name: str) -> Answer:
-    try:
-        return Answer(result=encode(result, what=f"the result of {name}"))
-    except KeepError as error:
-        return Answer(unknown=OutcomeUnknown(f"{name} answered with something that cannot be kept: {error.message}"))
 
 
 def said_late(task: Pending) -> str:

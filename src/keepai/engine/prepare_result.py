@@ -73,12 +73,11 @@ def _wanted(reservations: Json, handler: Handler, policy: Policy) -> tuple[tuple
                 f"prepare reserved events of the topic {shown(topic)}, to which {handler.name} does not subscribe. "
                 f"It subscribes to {', '.join(map(shown, handler.subscribe))}."
             )
-        wanted += [(topic, _id(i, topic)) for i in entry["ids"]]  # type: ignore[union-attr]
-    _check_wanted(wanted, policy)
-    return tuple(wanted)
-
-
-def _check_wanted(wanted: list[tuple[str, str]], policy: Policy) -> None:
+        try:
+            ids = [check_id(each, f"an id reserved in {shown(topic)}") for each in entry["ids"]]  # type: ignore[union-attr]
+        except BadValue as error:
+            raise RuleBroken(f"{error.message} Reserve the messageId of an event that ctx.peek returned.") from None
+        wanted += [(topic, message_id) for message_id in ids]
     if len(wanted) > policy.reservations_max:
         raise LimitExceeded(
             f"prepare reserved {len(wanted):,} events; the limit is {policy.reservations_max:,}. Reserve fewer per run."
@@ -86,13 +85,7 @@ def _check_wanted(wanted: list[tuple[str, str]], policy: Policy) -> None:
     if len(set(wanted)) < len(wanted):
         twice = next(w for w in wanted if wanted.count(w) > 1)
         raise RuleBroken(f"prepare reserved {shown(twice[1])} of topic {shown(twice[0])} twice. List each event once.")
-
-
-def _id(value: Json, topic: str) -> str:
-    try:
-        return check_id(value, f"an id reserved in {shown(topic)}")
-    except BadValue as error:
-        raise RuleBroken(f"{error.message} Reserve the messageId of an event that ctx.peek returned.") from None
+    return tuple(wanted)
 
 
 def _title(ui: Json, warn: list[str]) -> str | None:

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from ..ledger.rows import mutation_record
 from ..ledger.transitions import mutations, runs
-from ..model.errors import Conflict, HostFault, KeepError, LedgerStopped, OutcomeUnknown, RuleBroken, in_words
+from ..model.errors import (
+    Conflict,
+    HostFault,
+    KeepError,
+    LedgerStopped,
+    OutcomeUnknown,
+    RuleBroken,
+    WorkflowFull,
+    in_words,
+)
 from ..model.records import Mutation, Run
 from ..model.states import AFTER_APPLIED, Phase, Status
 from ..script.manifest import HandlerKind
-from . import consumer_run, failure, permission, producer_run, reconcile, room, routine_run
+from . import consumer_run, failure, permission, producer_run, reconcile, routine_run
 from .parts import Parts
 from .stepping import Before, Follow, Stepper
 
@@ -32,7 +41,7 @@ async def execute(
     stepper = Stepper(parts, run, loaded, handler, follow, before)
     try:
         if run.state is Status.ACTIVE and run.phase in (Phase.PREPARING, Phase.EXECUTING):
-            room.check(parts, run)  # one that waits was begun before, and has what a person approved in hand
+            _check_room(parts, run)  # one that waits was begun before, and has what a person approved in hand
         following = await _EXECUTE[handler.kind](stepper)
         return None if following is None else (following, stepper.passed_on())
     except (LedgerStopped, Conflict):
@@ -51,6 +60,27 @@ _EXECUTE = {
     HandlerKind.CONSUMER: consumer_run.execute,
     HandlerKind.ROUTINE: routine_run.execute,
 }
+
+
+def _check_room(parts: Parts, run: Run) -> None:
+    """Refuse to begin a run of a workflow for which the ledger keeps as much as it may.
+
+    It is judged before the first step of a run, and only there: what a run has begun it may finish, for its mutation
+    may have happened already. What one run adds has a limit of its own (policy run_bytes_max). No statement is needed
+    unless there is no room."""
+    most = parts.policy.workflow_bytes_max
+    kept = parts.ledger.kept_bytes(run.workflow_id)
+    if kept < most:
+        return
+    row = parts.ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)
+    assert row is not None, run
+    raise WorkflowFull(
+        f"The ledger keeps {kept:,} bytes for the workflow {row['name']!r}; the limit is {most:,} (policy "
+        f"workflow_bytes_max). Its events use {row['event_bytes']:,} of them, its runs with their traces "
+        f"{row['run_bytes']:,}, its inputs {row['input_bytes']:,}. Nothing of the workflow starts until there is room. "
+        "See why it keeps so much. Then make room with `keep db prune --days N`, which throws away the content of work "
+        f"that has ended, or raise the limit; and say `keep retry {run.id}`."
+    )
 
 
 async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepError) -> None:

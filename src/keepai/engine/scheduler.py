@@ -67,7 +67,10 @@ def due(
     if ready:
         _, handler, why = min(ready, key=lambda r: (r[0] is None, r[0] or 0, r[1]["handler"]))
         return Due(handler["handler"], "consumer", why)
-    scheduled = [h for h in handlers if h["kind"] != "consumer" and _time_due(h, now)]
+    scheduled = [
+        h for h in handlers if h["kind"] != "consumer"
+        and (h["queued"] or (h["next_run_at"] is not None and h["next_run_at"] <= now))
+    ]
     if not scheduled:
         return None
     first = min(scheduled, key=lambda h: (not h["queued"], h["next_run_at"] or 0, h["handler"]))
@@ -124,10 +127,6 @@ def consumer_due(handler: Row, now: int) -> str | None:
     return None
 
 
-def _time_due(handler: Row, now: int) -> bool:
-    return bool(handler["queued"]) or (handler["next_run_at"] is not None and handler["next_run_at"] <= now)
-
-
 def _gap(row: Row, handler: Handler, policy: Policy, now: int) -> tuple[int, int] | None:
     """The time in which a handler should have looked and did not, if it is longer than twice its interval."""
     if row["ran_at"] is None:
@@ -167,25 +166,16 @@ def nearer(
         handler = manifest.handler(row["handler"])
         if handler is None:
             continue
-        due = row["next_run_at"], row["wake_at"], row["recheck_at"]
-        scheduled = _scheduled(handler, due[0], policy, now, ran.get(handler.name))
-        near = scheduled, _least(due[1], wake_latest), _least(due[2], recheck_latest)
-        if near != due:
-            found.append(Nearer(row["handler"], *near))
+        due_at, wake_at, recheck_at = row["next_run_at"], row["wake_at"], row["recheck_at"]
+        if due_at is not None and due_at > next_time(handler.schedule, now, _default_ms(policy)):
+            due_at = min(due_at, next_run_at(handler, now, policy, ran.get(handler.name)))
+        if wake_at is not None:
+            wake_at = min(wake_at, wake_latest)
+        if recheck_at is not None:
+            recheck_at = min(recheck_at, recheck_latest)
+        if (due_at, wake_at, recheck_at) != (row["next_run_at"], row["wake_at"], row["recheck_at"]):
+            found.append(Nearer(row["handler"], due_at, wake_at, recheck_at))
     return found
-
-
-def _scheduled(
-    handler: Handler, due_at: int | None, policy: Policy, now: int, ran: Taken | None,
-) -> int | None:
-    """A due time by a schedule, not further ahead than the next one from now on."""
-    if due_at is None or due_at <= next_time(handler.schedule, now, _default_ms(policy)):
-        return due_at
-    return min(due_at, next_run_at(handler, now, policy, ran))
-
-
-def _least(time: int | None, latest: int | None) -> int | None:
-    return time if time is None or latest is None else min(time, latest)
 
 
 def _default_ms(policy: Policy) -> int:

@@ -50,8 +50,12 @@ class Stepper:
         self._undisturbed = False  # whether nobody has changed anything in the workflow since the run began
         self.begun_ms = 0  # when the last step began
         self.permissions = Permissions(parts, run, grants=before.grants if before is not None else None)
+        position = 0  # where the run's trace ends so far; one that has not pinned anything has none
+        if run.phase is not Phase.PREPARING:
+            last = parts.ledger.read().one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
+            position = int(last["position"]) if last else 0
         self.trace = Trace(
-            run.id, parts.clock, parts.policy.trace_bytes_max, self._traced(), parts.redactor,
+            run.id, parts.clock, parts.policy.trace_bytes_max, position, parts.redactor,
             parts.policy.trace_bytes_per_run_max,
         )
         self.at: Step | None = None
@@ -60,13 +64,6 @@ class Stepper:
         self.given: dict[tuple[str, str], Row] = {}  # the events that `prepare` was shown, by topic and messageId
         self.sent: Mutation | None = None  # and its intent, if it is on record with it
         self.sends = 0  # mutations of a routine that no ledger answered
-
-    def _traced(self) -> int:
-        """Where the run's trace ends so far; one that has not pinned anything has none."""
-        if self.run.phase is Phase.PREPARING:
-            return 0
-        last = self.parts.ledger.read().one("trace_last", workflow_id=self.run.workflow_id, run_id=self.run.id)
-        return int(last["position"]) if last else 0
 
     @cached_property
     def reserved(self) -> list[Row]:
@@ -95,12 +92,20 @@ class Stepper:
         """Run `step` in a fresh context and give what it returned or called, and what it gathered.
 
         If its worker process dies it is run again from the start, and nothing that it gathered counts."""
-        self.at = step
+        self.at, parts = step, self.parts
+        tried = step is Step.PREPARE and self.handler.has_mutate
         for _ in range(TRIES_MAX):
-            gate = self._gate(step, items)
+            gate = Gate(
+                parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
+            self.begun_ms = parts.clock.now_ms()
+            job = Job(
+                source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
+                surface=parts.surface, allowed=self._allowed(step), limits=parts.limits(), fixed=fixed,
+                begun_ms=self.begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), self.begun_ms) if tried else None,
+                cuts=cuts,
+            )
             try:
-                self.begun_ms = self.parts.clock.now_ms()
-                return await self.parts.runtime.run(self._job(step, args, state, fixed, cuts), gate), gate
+                return await parts.runtime.run(job, gate), gate
             except WorkerDied as death:
                 self.trace.warning(step, f"{death.message} The step was run again.")
                 last = death
@@ -125,20 +130,6 @@ class Stepper:
     def passed_on(self) -> Before:
         """What a run that began in this one's commit has to know."""
         return Before(self.handler.name, self._left, self.permissions.grants if self._undisturbed else None)
-
-    def _job(
-        self, step: Step, args: tuple[str | None, ...], state: str | None, fixed: Fixed | None, cuts: tuple[Cut, ...],
-    ) -> Job:
-        tried = step is Step.PREPARE and self.handler.has_mutate
-        return Job(
-            source=self.loaded.source, step=step, handler=self.handler.name, args=args, state=state,
-            surface=self.parts.surface, allowed=self._allowed(step), limits=self.parts.limits(), fixed=fixed,
-            begun_ms=self.begun_ms, ahead=Ahead(self._allowed(Step.MUTATE), self.begun_ms) if tried else None,
-            cuts=cuts,
-        )
-
-    def _gate(self, step: Step, items: Work | None = None) -> Gate:
-        return Gate(self.parts, self.run, self.loaded.manifest, self.handler, step, self.permissions, self.trace, items)
 
     def state(self) -> str | None:
         """The handler's durable state; nobody but a run of it changes that, when it commits."""

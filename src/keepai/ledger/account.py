@@ -47,12 +47,12 @@ class Draft:
     def __init__(self) -> None:
         self.moves: list[tuple[str, str, str]] = []  # the workflow, the subject, and the move as JSON
 
-    def add(
-        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None,
-        facts: str | None, actor: str | None,
+    def tell(
+        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,
+        *, facts: str | None = None, actor: str | None = None,
     ) -> None:
         """Tell a move: why in words, or as the text of a JSON value (`facts`)."""
-        told = f'["{machine}",{_quoted(source)},"{target}"'
+        told = f'["{machine}",null,"{target}"' if source is None else f'["{machine}","{source}","{target}"'
         if facts is not None:
             told += "," + facts
         elif why is not None:
@@ -60,10 +60,6 @@ class Draft:
         elif actor is not None:
             told += ",null"
         self.moves.append((workflow_id, subject, told + (f",{quote(actor)}]" if actor is not None else "]")))
-
-
-def _quoted(text: str | None) -> str:
-    return "null" if text is None else f'"{text}"'
 
 
 def as_facts(members: Mapping[str, object]) -> str:

@@ -38,6 +38,7 @@ from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import acts, events, items, mutations, runs
 from keepai.model.codec import encode
 from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
+from keepai.model.permissions import Mode
 from keepai.model.states import MutationStatus, Phase
 from keepai.reading import questions
 from tests.prove.simulate.memory import Patch, replaced
@@ -107,8 +108,9 @@ async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | N
     before = await mutation._applied_before(stepper, wanted.spec, intent, earlier, unit.step)
     if before is not None:
         return before
-    if mutation._must_ask(parts, read, run, wanted):
-        await mutation.approval.ask(stepper, intent)
+    judged = mutation._judged(parts, read, run, wanted)
+    if judged.mode is Mode.ASK:
+        await mutation.approval.ask(stepper, intent, judged.because)
         return None
     answer = await _called(run, wanted.spec, operation.name, wanted.params, intent.idempotency_key)
     row = await parts.ledger.write(mutations.send, run, intent, [], barrier=True)
@@ -217,13 +219,14 @@ async def _commit_in_two(stepper: Any) -> None:
     state = producer_run.kept_state(parts, ended.value, stepper.handler.name)
     await parts.ledger.write(_keep_state, run, state)
     await parts.ledger.write(
-        runs.commit_producer, run, gate.gathered.inputs, tuple(gate.gathered.publications.values()),
+        runs.commit_producer, run, tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values()),
         None, producer_run.next_run_at(stepper), [],
     )
 
 
 def _keep_state(tx: Any, run: Any, state: str | None) -> None:
-    runs._store(tx, run, state)
+    if state is not None:
+        tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
 
 
 _commit_consumer = runs.commit_consumer
@@ -261,16 +264,16 @@ def _new_version_keeps(run: Any, mutation: Any, active: Any, leaves: Any, trigge
     return replace(how, keep=True) if stale else how
 
 
-def _retry_never(error: Any, run: Any, step: Any, policy: Any, now: int) -> Any:
-    return replace(_stop(error, run, step, policy, now), retry_at=None)
+def _retry_never(error: Any, run: Any, step: Any, policy: Any, now: int, *item: Any) -> Any:
+    return replace(_stop(error, run, step, policy, now, *item), retry_at=None)
 
 
 _stop = failure.stop
 
 
-def _doubt_resets(error: Any, run: Any, step: Any, policy: Any, now: int) -> Any:
+def _doubt_resets(error: Any, run: Any, step: Any, policy: Any, now: int, *item: Any) -> Any:
     """Only refusals in a row count: an unknown outcome in between begins the count anew."""
-    why = _stop(error, run, step, policy, now)
+    why = _stop(error, run, step, policy, now, *item)
     return replace(why, failures=0) if isinstance(error, OutcomeUnknown) else why
 
 

@@ -227,18 +227,12 @@ class Transaction(Statements):
         super().__init__(connection)
         cursor = connection.cursor()  # one for all: each is read to its end before the next
         self._execute, self._many = cursor.execute, cursor.executemany
-        self._changes, self._ids = connection.changes, ids
+        self._changes = connection.changes
         self.host, self.epoch, self.now = host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
         self.told, self.entry = Draft(), 0
-
-    def tell(
-        self, workflow_id: str, machine: str, subject: str, source: str | None, target: str, why: str | None = None,
-        *, facts: str | None = None, actor: str | None = None,
-    ) -> None:
-        """Have the account tell a move; why in words, or as the text of a JSON value."""
-        self.told.add(workflow_id, machine, subject, source, target, why, facts, actor)
+        self.tell, self.new_id = self.told.tell, ids.new
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit; those that its triggers write do not count."""
@@ -269,10 +263,6 @@ class Transaction(Statements):
         """Every row, as its columns in order and as they are kept: without ids."""
         text, picked = self._bare.get(query) or self._bared(query)
         return self._execute(text, picked(params)).fetchall()
-
-    def new_id(self, prefix: str) -> str:
-        """A fresh id."""
-        return self._ids.new(prefix)
 
     def count(self, workflow_id: str, count: int, *, events: int = 0, runs: int = 0, inputs: int = 0) -> Row:
         """Take the next numbers of a workflow's own sequence, and count bytes: the workflow with the last of them."""

@@ -96,13 +96,15 @@ class Writer:
             self._commit([work])
             if work.barrier and work.error is None:
                 self._sync_now(work)
-            self._bring_in_now()
+            if self._log_is_long():
+                self._guarded([], lambda _: self._bring_in())
         else:
             work.future = asyncio.get_running_loop().create_future()
             self._queue.append(work)
             self._plan(0.0)
             await work.future
-        self._plan_flush()
+        if self._dirty and self._flush is None and not self.stopped:
+            self._flush = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_now)
         if work.error is not None:
             raise work.error
         return work.result
@@ -310,10 +312,6 @@ class Writer:
     def _log_is_long(self) -> bool:
         return self._log_pages >= self.log_pages_max and not self.stopped
 
-    def _bring_in_now(self) -> None:
-        if self._log_is_long():
-            self._guarded([], lambda _: self._bring_in())
-
     def _bring_in(self) -> None:
         """Bring a long log into the file. SQLite would do it by itself, and keep to itself that it failed."""
         self._log_pages = 0  # also if a reader is in the way: then it is tried after as many pages again
@@ -344,10 +342,6 @@ class Writer:
                 self._connection.execute("rollback to verb")
                 del self._tx.told.moves[told:]
             self._connection.execute("release verb")
-
-    def _plan_flush(self) -> None:
-        if self._dirty and self._flush is None and not self.stopped:
-            self._flush = asyncio.get_running_loop().call_later(_FLUSH_S, self._flush_now)
 
     def _flush_now(self) -> None:
         self._flush = None

@@ -102,7 +102,15 @@ def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
         mutation_key=intent.mutation_key,
     )
     assert earlier is not None
-    mutation = _begun(tx, run, intent, ordinal=earlier["ordinal"] + 1, attempts=earlier["attempts"] + 1)
+    mutation = Mutation(
+        id=tx.new_id("mut"), workflow_id=run.workflow_id, run_id=run.id, ordinal=earlier["ordinal"] + 1,
+        lineage=run.lineage, mutation_key=intent.mutation_key, idempotency_key=intent.idempotency_key,
+        connector=intent.connector, operation=intent.operation, account=intent.account, target=intent.target,
+        params=stored(intent.params), title=intent.title, preview=intent.preview, status=MutationStatus.IN_FLIGHT,
+        result=None, attempts=earlier["attempts"] + 1, sender=tx.host, epoch=tx.epoch, first_sent_at=tx.now,
+        closed_at=None, doubted_at=None, reconcile_attempts=0, evidence=None, resolution=None, contradicted_at=None,
+        error=None, item_id=intent.item_id, created_at=tx.now, updated_at=tx.now,
+    )
     number = run.seq + 1 if intent.item_id is None else tx.tick(run.workflow_id)  # a consumer's run has taken both
     tx.run("mutation_insert", seq=number, now=tx.now, **{**vars(mutation), **vars(intent)})
     facts = as_facts({
@@ -114,24 +122,12 @@ def _record(tx: Tx, run: Run, intent: Intent) -> Mutation:
     return mutation
 
 
-def _begun(tx: Tx, run: Run, intent: Intent, ordinal: int, attempts: int) -> Mutation:
-    return Mutation(
-        id=tx.new_id("mut"), workflow_id=run.workflow_id, run_id=run.id, ordinal=ordinal, lineage=run.lineage,
-        mutation_key=intent.mutation_key, idempotency_key=intent.idempotency_key, connector=intent.connector,
-        operation=intent.operation, account=intent.account, target=intent.target, params=stored(intent.params),
-        title=intent.title, preview=intent.preview, status=MutationStatus.IN_FLIGHT, result=None, attempts=attempts,
-        sender=tx.host, epoch=tx.epoch, first_sent_at=tx.now, closed_at=None, doubted_at=None, reconcile_attempts=0,
-        evidence=None, resolution=None, contradicted_at=None, error=None, item_id=intent.item_id, created_at=tx.now,
-        updated_at=tx.now,
-    )
-
-
 def apply(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, trace: Sequence[Traced]) -> Run:
     """It happened: the result is stored and the run goes on, in one step."""
     _move(tx, mutation, MutationStatus.APPLIED, result=result, closed=True)
     run = _got_further(tx, runs.moved(run, bytes=run.bytes + size(result)), mutation)
-    if outcome is not None:
-        return runs.emit(tx, run, outcome, trace)
+    if outcome is not None:  # a consumer's: what is left is to tell of it
+        return runs.advance(tx, run, Phase.EMITTING, outcome, trace, through=Phase.MUTATED)
     return runs.advance(tx, run, AFTER_APPLIED[run.phase], None, trace)
 
 

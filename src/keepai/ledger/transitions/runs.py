@@ -181,29 +181,16 @@ def pin(
 
 def advance(
     tx: Tx, run: Run, target: Phase, outcome: str | None = None, trace: Sequence[Traced] = (),
+    through: Phase | None = None,
 ) -> Run:
-    """Go forward one phase."""
-    run = _forward(tx, run, target, outcome, trace)
-    keep_trace(tx, run.workflow_id, trace)
-    return run
-
-
-def emit(tx: Tx, run: Run, outcome: str, trace: Sequence[Traced]) -> Run:
-    """The mutation of a consumer's run has its outcome: what is left is to tell of it."""
-    emitting = _forward(tx, run, Phase.EMITTING, outcome, trace, through=Phase.MUTATED)
-    keep_trace(tx, run.workflow_id, trace)
-    return emitting
-
-
-def _forward(
-    tx: Tx, run: Run, target: Phase, outcome: str | None, trace: Sequence[Traced] = (), through: Phase | None = None,
-) -> Run:
+    """Go forward one phase, or two: `through` another."""
     kept = run.bytes + size(outcome) + sizes.of_trace(trace)
     _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome, bytes=kept)
     if through is not None:
         tx.tell(run.workflow_id, "phase", run.id, run.phase, through)
     if target is not run.phase:
         tx.tell(run.workflow_id, "phase", run.id, through or run.phase, target)
+    keep_trace(tx, run.workflow_id, trace)
     new = run.outcome if outcome is None else outcome
     return moved(run, phase=target, outcome=new, updated_at=tx.now, bytes=kept)
 
@@ -360,31 +347,29 @@ def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None 
         publications = [Publication(p.topic, p.message_id, p.payload, causes, end.depth) for p in end.publications]
         first = _own_number(counted["sequence"]) - len(publications)
         events.publish(tx, run.workflow_id, run.id, publications, end.revisions_max, first)
-    become, held = _events_become(run), tx.all("event_held", run_id=run.id)
+    outcome: Any = stored(run.outcome) if run.outcome else {}
+    become = EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
+    held = tx.all("event_held", run_id=run.id)
     ended = tx.run("event_end_reserved", run_id=run.id, target=become, now=tx.now)
     for event in held:
         tx.tell(run.workflow_id, "event", event["id"], EventStatus.PENDING, become, run.id)
-    _store(tx, run, end.state)
     tx.run(
         "handler_committed", workflow_id=run.workflow_id, handler=run.handler, observed=run.observed,
         progressed=int(ended > 0), wake_at=end.wake_at, recheck_at=end.recheck_at, now=tx.now, **_version(run),
     )
-    keep_trace(tx, run.workflow_id, end.trace)
-    _commit(tx, run, kept)
+    _commit(tx, run, kept, end.state, end.trace)
     return _followed(tx, follows, counted, numbers)
 
 
-def _commit(tx: Tx, run: Run, kept: int) -> None:
+def _commit(tx: Tx, run: Run, kept: int, state: str | None, trace: Sequence[Traced]) -> None:
+    """The part of a run's end that all kinds of handlers share: the state that it leaves, its trace, its row."""
+    if state is not None:
+        tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
+    keep_trace(tx, run.workflow_id, trace)
     _expect(tx, "run_commit", run, source=run.phase, bytes=kept)
     tx.tell(run.workflow_id, "status", run.id, run.state, Status.COMMITTED,
             facts=None if run.outcome is None else brief(run.outcome))
     tx.tell(run.workflow_id, "phase", run.id, run.phase, Phase.COMMITTED)
-
-
-def _events_become(run: Run) -> EventStatus:
-    """What a run's events end as: a skipped mutation skips them, anything else consumes them."""
-    outcome: Any = stored(run.outcome) if run.outcome else {}
-    return EventStatus.SKIPPED if outcome.get("status") == "skipped" else EventStatus.CONSUMED
 
 
 def commit_producer(
@@ -406,15 +391,13 @@ def commit_routine(
 ) -> Run | None:
     """The handler returned: state, by how many bytes it grows, and the next due time, in one step; an item that it left
     open is left behind. So many `numbers` were counted for it before in the same transaction."""
-    _store(tx, run, state)
     tx.run(
         "handler_scheduled", workflow_id=run.workflow_id, handler=run.handler, next_run_at=next_run_at, now=tx.now,
         **_version(run),
     )
     items.pass_over(tx, run)
-    keep_trace(tx, run.workflow_id, trace)
     kept = run.bytes + sizes.of_trace(trace)
-    _commit(tx, run, kept)
+    _commit(tx, run, kept, state, trace)
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 
 
@@ -439,11 +422,6 @@ def keep_trace(tx: Tx, workflow_id: str, trace: Sequence[Traced]) -> None:
 
 def _version(run: Run) -> dict[str, int]:
     return {"major": run.number[0], "minor": run.number[1]}
-
-
-def _store(tx: Tx, run: Run, state: str | None) -> None:
-    if state is not None:
-        tx.run("handler_store", workflow_id=run.workflow_id, handler=run.handler, state=state, now=tx.now)
 
 
 def _expect(tx: Tx, query: str, run: Run, **params: object) -> None:
