@@ -239,6 +239,12 @@ def test_the_architecture_fits_on_one_page_and_names_every_room() -> None:
     assert not {room for room in rooms - {"testing"} if f"{room}/" not in picture}
 
 
+@pytest.mark.parametrize("path", TEXTS, ids=name_of)
+def test_no_text_for_people_has_a_private_code_or_names_a_document_that_they_do_not_have(path: Path) -> None:
+    found = re.findall(r"\b(?:[IR]\d{1,3}|DESIGN|INVARIANTS|REQUIREMENTS)\b", path.read_text("utf-8"))
+    assert not found, f"{name_of(path)} says {found}: say what it means"
+
+
 def test_the_readme_counts_the_types_of_connectors() -> None:
     words = {13: "thirteen", 14: "fourteen", 15: "fifteen", 16: "sixteen", 17: "seventeen", 18: "eighteen"}
     kinds = re.findall(r"^## \S+$", (DOCS / "reference" / "connectors.md").read_text("utf-8"), re.MULTILINE)
