@@ -1,3 +1,4 @@
+// Posts every new entry of a feed to a channel. Needs [connectors.news] of type "rss" and [connectors.slack].
 export default Keep.workflow({
   name: "feed-to-slack",
 

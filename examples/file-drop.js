@@ -1,4 +1,4 @@
-// Files what is dropped into inbox/: a line in the journal, then the file itself, each once. Needs [connectors.drive].
+// Files what is dropped into inbox/: writes a line into the journal, then moves the file, each once. Needs [connectors.drive].
 export default Keep.workflow({
   name: "file-drop",
 

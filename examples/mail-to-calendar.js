@@ -1,3 +1,4 @@
+// Books the meeting that an e-mail asks for, answers, and files the e-mail. Needs [connectors.gmail] and [connectors.calendar].
 export default Keep.workflow({
   name: "mail-to-calendar",
 

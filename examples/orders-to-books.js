@@ -1,3 +1,4 @@
+// Posts every paid order of one HTTP service to another. Needs [connectors.shop] and [connectors.books] of type "http".
 export default Keep.workflow({
   name: "orders-to-books",
 

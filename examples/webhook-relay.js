@@ -1,3 +1,4 @@
+// Passes payments that come in as webhooks on. Needs [connectors.payments] ("webhook.inbox") and [connectors.team] ("webhook").
 export default Keep.workflow({
   name: "webhook-relay",
 
