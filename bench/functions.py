@@ -27,7 +27,7 @@ from keep_side import SCRIPT, Mail, Sheets
 import keepai
 from keepai import Keep
 from keepai.config import Settings
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
 
 HOME = f"{Path(keepai.__file__).parent}/"
 BEFORE, COUNTED = 5, 20  #: events that go through first, and that are counted

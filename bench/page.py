@@ -24,7 +24,7 @@ from keep_side import SCRIPT, Sheets
 
 from keepai import Connector, Keep, Page, read
 from keepai.config import Settings
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
 from keepai.model.ids import text_of
 
 _COPIES = """

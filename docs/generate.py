@@ -22,10 +22,10 @@ from keepai.connectors import NOT_SETTINGS, TYPES
 from keepai.connectors import load as load_type
 from keepai.connectors.base import Connector, OperationSpec
 from keepai.connectors.typescript import type_of
-from keepai.doors.cli.examples import EXAMPLES
+from keepai.doors.cli.help_texts import EXAMPLES
+from keepai.doors.cli.json_shapes import SHAPES, Shape
+from keepai.doors.cli.json_shapes import shown as shown_shape
 from keepai.doors.cli.main import keep
-from keepai.doors.cli.shapes import SHAPES, Shape
-from keepai.doors.cli.shapes import shown as shown_shape
 from keepai.ledger.invariants import RULES
 from keepai.ledger.queries import load as load_statements
 from keepai.model import errors, states
@@ -38,8 +38,8 @@ from keepai.model.states import MACHINES, REASONS, Machine, as_mermaid, shown
 from keepai.notices import TYPES as CHANNELS
 from keepai.notices import load as load_channel
 from keepai.notices.base import Channel
-from keepai.reading.graph import svg
-from keepai.reading.typed import command
+from keepai.reading.graph_svg import svg
+from keepai.reading.offered_acts import command
 from keepai.script.check import check
 from keepai.script.findings import CODES
 from keepai.script.topic_graph import graph

@@ -20,8 +20,8 @@ from keepai.config import Settings
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.doors import control
 from keepai.doors.control import Control
-from keepai.doors.hooks import Hooks
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
+from keepai.doors.webhooks import WebhookPort
 
 Address = tuple[str, int] | str
 
@@ -163,7 +163,7 @@ async def opened(folder: Path, door: str, policy: Policy | None = None) -> Async
             web = await stack.enter_async_context(Web(keep, settings, port=0))
             address, name = ("127.0.0.1", web.port), web.origin.removeprefix("http://")
         elif door == "webhooks":
-            address = ("127.0.0.1", (await stack.enter_async_context(Hooks(settings))).port or 0)
+            address = ("127.0.0.1", (await stack.enter_async_context(WebhookPort(settings))).port or 0)
         else:
             await stack.enter_async_context(Control(keep, settings.path))
             address = str(control.socket_path(settings.path))

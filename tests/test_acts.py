@@ -11,17 +11,16 @@ import pytest
 
 from keepai import Keep
 from keepai.doors import control
-from keepai.doors.cli import acts as typed
+from keepai.doors.cli import act_commands as typed
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.names import KINDS
 from keepai.engine.commands import Commands
 from keepai.model.acts import ACTS, REQUESTS
 from keepai.model.states import MACHINES
-from keepai.reading.answers import deed
-from keepai.reading.items import LEFT_ACTIONS
+from keepai.reading.left_items import LEFT_ACTIONS
+from keepai.reading.offered_acts import command, deed
 from keepai.reading.questions import ACTIONS
 from keepai.reading.story import ON_WORKFLOW
-from keepai.reading.typed import command
 
 SRC = Path(__file__).parents[1] / "src/keepai"
 
@@ -80,7 +79,7 @@ def test_what_is_typed_for_an_act_is_a_command_with_these_arguments(name: str) -
 
 
 def test_the_command_line_offers_no_act_that_is_not_in_the_table() -> None:
-    assert set(typed.COMMANDS) == {name for name, module in COMMANDS.items() if module == "acts:COMMANDS"}
+    assert set(typed.COMMANDS) == {name for name, module in COMMANDS.items() if module == "act_commands:COMMANDS"}
     assert set(typed.COMMANDS) == {act.command for act in ACTS.values() if "shown" in act.params}
 
 

@@ -519,6 +519,38 @@ def test_every_module_says_where_it_stands() -> None:
     report(problems, "A module begins with two or three sentences: where it stands, what it must never do.")
 
 
+#: Rooms in which every name of a file and of a class stands once in the package, so that it can be found.
+ROOMS_OF_UNIQUE_NAMES = ("reading/", "doors/")
+
+
+def test_a_name_of_a_file_or_class_is_used_once() -> None:
+    places: dict[str, list[str]] = {}
+    for file in package_files():
+        names = [node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
+        for name in [*names, *([Path(file).name] if Path(file).name != "__init__.py" else [])]:
+            places.setdefault(name, []).append(file)
+    problems = [f"{name}: {', '.join(files)}" for name, files in sorted(places.items())
+                if len(files) > 1 and any(file.startswith(ROOMS_OF_UNIQUE_NAMES) for file in files)]
+    report(problems, "Find another name for one of them.")
+
+
+#: Folders whose first lines list their parts in reading order.
+LISTING_FOLDERS = ("reading", "doors", "doors/cli", "doors/web")
+
+
+@pytest.mark.parametrize("folder", LISTING_FOLDERS)
+def test_a_folder_lists_its_parts(folder: str) -> None:
+    listed = ast.get_docstring(tree_of(f"{folder}/__init__.py")) or ""
+    parts = {Path(file).name for file in package_files() if Path(file).parent.as_posix() == folder}
+    named = set(re.findall(r"\b(\w+\.py)\b", listed))
+    report(sorted(parts - {"__init__.py"} - named), f"{folder}/__init__.py lists every part, one line each.")
+    report(sorted(named - parts - NAMED_BESIDE), f"{folder}/__init__.py names parts that are not there.")
+
+
+#: Files of other folders that such a list mentions.
+NAMED_BESIDE = {"commands.py", "acts.py"}
+
+
 # Texts
 
 

@@ -31,9 +31,9 @@ from .notices.base import Channel
 from .reading.blast import Blast, Moment
 from .reading.digest import Digest, digest
 from .reading.explain import Explanation
-from .reading.letters import Letters
-from .reading.read import Views
-from .reading.verify import Known
+from .reading.notice_texts import NoticeWriter
+from .reading.unknown_outcome import CallFacts
+from .reading.views import Views
 from .runtime.javascript.runtime import JavaScriptRuntime
 
 
@@ -66,7 +66,7 @@ class Keep:
         )
         if redactor is not None:
             redacted_logs.cover(redactor)
-        letters = Letters(ledger.read(), self._views, self._path, lambda: self.page)
+        letters = NoticeWriter(ledger.read(), self._views, self._path, lambda: self.page)
         self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
         try:
             if ledger.accepted:
@@ -291,11 +291,11 @@ class Keep:
     def _views(self, read: Reader) -> Views:
         return Views(read, self._policy, self)
 
-    def known(self, mutation: Mutation) -> Known:
+    def known(self, mutation: Mutation) -> CallFacts:
         """What this host knows of a mutation in doubt; views know no connectors, so it is told to them."""
         spec = reconcile.spec_of(self.parts, mutation)
         left = self.host.settles_in_ms(mutation)  # the very measure by which acts are judged
-        return Known(
+        return CallFacts(
             configured=spec is not None, looks_up=spec is not None and spec.can_reconcile,
             key_window_s=spec.key_window_s if spec else None,
             settles_at=None if left is None else self._clock.now_ms() + left, settled=left == 0,

@@ -14,7 +14,7 @@ from random import Random
 from unittest.mock import patch
 
 from keepai import Policy
-from keepai.doors import connections, repeats
+from keepai.doors import connections, log_repeats
 from tests import doors
 from tests.attack.base import Area, Attack, Planted, must
 from tests.doors import Open, opened
@@ -42,7 +42,7 @@ class Host:
 async def place(folder: Path) -> AsyncIterator[Host]:
     host = Host()
     async with AsyncExitStack() as stack:
-        stack.enter_context(repeats.repeats_counted(host.lines.append))  # as `keep serve` writes its log
+        stack.enter_context(log_repeats.repeats_counted(host.lines.append))  # as `keep serve` writes its log
         for name in DOORS:
             (folder / name).mkdir()
             host.doors[name] = await stack.enter_async_context(opened(folder / name, name, Policy(request_s=600)))
@@ -124,5 +124,5 @@ AREA = Area(
     (Planted("a door closes no idle connection for a new one", lambda: patch.object(
         connections.Acceptor, "_make_room", lambda *_: False), "silent"),
      Planted("every line is written into the log", lambda: patch.object(
-         repeats.Repeats, "emit", lambda self, record: self._tell(record.getMessage())), "from each of")),
+         log_repeats.RepeatCounter, "emit", lambda self, record: self._tell(record.getMessage())), "from each of")),
 )

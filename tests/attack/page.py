@@ -18,8 +18,8 @@ from markupsafe import Markup
 
 from keepai.config import Settings
 from keepai.doors.web import guard, render
-from keepai.doors.web.app import app_routes
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
+from keepai.doors.web.web_app import app_routes
 from tests.attack.base import Area, Attack, Planted, must
 from tests.attack.webhook import RAW
 from tests.attack.wire import headers, said, status
@@ -187,7 +187,7 @@ async def _cross_site(site: Site, route: str, given: Mapping[str, str]) -> None:
 
 async def _without_token(site: Site, route: str) -> None:
     before = await site.version()
-    for csrf in ("", "wrong", site.served.csrf[:-1], site.served.cookie.partition("=")[2], site.served.web.door.csrf):
+    for csrf in ("", "wrong", site.served.csrf[:-1], site.served.cookie.partition("=")[2], site.served.web.sessions.csrf):
         if route != "/sign-in":
             await _unmoved(site, await _post(site, route, csrf=csrf), before)
 
@@ -346,7 +346,7 @@ def drawn(site: Site, chance: Random) -> Attack:
     for _ in range(chance.choice([0, 0, 1, 2, 3])):
         given[chance.choice(_NAMES)] = site.fill(chance.choice(_ODD_VALUES)).replace("{cookie}", site.served.cookie)
     body = urlencode({"act": chance.choice(["pause", "resume", "pause", "resume", "approve", "x"]), "p.wf": site.wf,
-                      "csrf": chance.choice(["", "x", site.served.web.door.csrf])}).encode() if method == "POST" else b""
+                      "csrf": chance.choice(["", "x", site.served.web.sessions.csrf])}).encode() if method == "POST" else b""
     lines = "".join(f"{name}: {value}\r\n" for name, value in {"Content-Length": str(len(body)), **given}.items())
     data = f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode("utf-8", "replace") + body
     session = given.get("Cookie", "") == site.served.cookie and "Host" in given
@@ -358,7 +358,7 @@ def drawn(site: Site, chance: Random) -> Attack:
         answer = await said(site.served.web.port, data, 0.5)
         must(status(answer) < 500, f"it was answered with {answer[:100]!r}")
         must(await site.version() == before, "something was done without the token")
-        must(site.served.web.door.session(site.served.cookie.partition("=")[2]), "the session was ended without the token")
+        must(site.served.web.sessions.session(site.served.cookie.partition("=")[2]), "the session was ended without the token")
         must(session or b"canary" not in answer.lower() or path.startswith("/%"), "a stranger was shown the workflow")
         must(b"traceback" not in answer.lower() and "server" not in headers(answer), f"it says too much: {answer[:200]!r}")
 

@@ -16,7 +16,7 @@ from keepai.config import Settings
 from keepai.connectors.webhook import inbox as inbox_module
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME
-from keepai.doors.hooks import Hooks
+from keepai.doors.webhooks import WebhookPort
 from keepai.testing import ManualClock
 from tests import doors
 from tests.attack.base import Area, Attack, Planted, must
@@ -51,7 +51,7 @@ RAW: dict[str, bytes] = {
 class Door:
     """A host that takes webhooks in, and what was signed for it."""
 
-    hooks: Hooks
+    hooks: WebhookPort
     box: Inbox
     clock: ManualClock
     genuine: set[tuple[str, str]] = field(default_factory=set)
@@ -88,7 +88,7 @@ class Door:
 async def place(folder: Path) -> AsyncIterator[Door]:
     clock = ManualClock(NOW)
     box = inbox(folder / "spool", clock, bytes_max=BYTES_MAX, per_minute=20)
-    async with Hooks(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
+    async with WebhookPort(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
         yield Door(hooks, box, clock)
 
 

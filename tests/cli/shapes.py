@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from keepai.doors.cli.shapes import SHAPES, Shape
+from keepai.doors.cli.json_shapes import SHAPES, Shape
 from keepai.model.clock import parse_iso
 
 WORDS: dict[str, tuple[type, ...]] = {

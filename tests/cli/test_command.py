@@ -13,8 +13,8 @@ import click
 import pytest
 
 from keepai.config import load, table
+from keepai.doors.cli.help_texts import SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
-from keepai.doors.cli.summaries import SUMMARIES
 from keepai.doors.cli.text import cells, cut, short
 from keepai.model.errors import ConfigError
 from keepai.model.policy import settings as policy_settings
@@ -154,6 +154,6 @@ def test_the_list_of_commands_says_what_each_command_says_of_itself() -> None:
 
 def test_help_loads_no_command() -> None:
     loaded = "import sys; from keepai.doors.cli.main import keep; keep(['--help'], standalone_mode=False); "
-    loaded += "print([m for m in sys.modules if m.endswith(('.dev', 'cli.acts', '.session'))], file=sys.stderr)"
+    loaded += "print([m for m in sys.modules if m.endswith(('.dev', '_commands', '_session'))], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.strip() == "[]"

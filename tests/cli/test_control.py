@@ -17,7 +17,7 @@ import pytest
 
 from keepai import Keep
 from keepai.doors import connections, control
-from keepai.doors.cli.session import Session
+from keepai.doors.cli.command_session import CommandSession
 from keepai.model.errors import LedgerUnusable, NotFound, ScriptInvalid
 
 from .conftest import EXAMPLE
@@ -102,7 +102,7 @@ async def test_a_host_that_does_not_answer_holds_up_no_look(tmp_path: Path, monk
         stuck.bind(str(control.socket_path(path)))
         control.socket_path(path).chmod(0o600)
         stuck.listen()
-        assert await asyncio.to_thread(Session(db=str(path)).told, "needs_you") is None
+        assert await asyncio.to_thread(CommandSession(db=str(path)).told, "needs_you") is None
 
 
 async def test_a_host_that_does_not_accept_is_told_in_a_few_seconds(

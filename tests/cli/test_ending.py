@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from keepai.doors.host import END_S
+from keepai.doors.host_process import END_S
 
 from .conftest import Place, until
 

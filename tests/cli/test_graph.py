@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from keepai.reading.graph import svg
+from keepai.reading.graph_svg import svg
 from keepai.script.check import check
 from keepai.script.topic_graph import Graph, Vertex, graph
 from tests.harness import consumer, producer, workflow

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from keepai.doors.cli.differs import differs
+from keepai.doors.cli.todo import differs
 
 from .conftest import SETTINGS, Place, until
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from keepai.doors.cli.session import Session as Settled
-from keepai.doors.web.pages.health import _troubles
+from keepai.doors.cli.command_session import CommandSession as Settled
+from keepai.doors.web.pages.health_page import _troubles
 from keepai.reading.look import open_look
 
 from .conftest import SETTINGS, Place

@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from keepai.doors import repeats
-from keepai.doors.repeats import KINDS_MAX, LINE_MAX, Repeats, repeats_counted
+from keepai.doors import log_repeats
+from keepai.doors.log_repeats import KINDS_MAX, LINE_MAX, RepeatCounter, repeats_counted
 
 LOG = logging.getLogger("some.library")
 
@@ -27,7 +27,7 @@ async def test_lines_that_repeat_are_counted_and_not_written() -> None:
 
 
 async def test_the_count_is_told_at_the_end_of_a_window_and_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repeats, "WINDOW_S", 0.05)
+    monkeypatch.setattr(log_repeats, "WINDOW_S", 0.05)
     told: list[str] = []
     summed_up = asyncio.Event()
 
@@ -76,7 +76,7 @@ async def test_other_threads_are_counted_too_and_remarks_are_left_out() -> None:
 
 async def test_a_line_that_cannot_be_made_harms_nobody(capsys: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
-    handler = Repeats(told.append)
+    handler = RepeatCounter(told.append)
     for message, given in (("%d", "no number"), ("The %s", "next")):
         handler.handle(logging.makeLogRecord({"name": "x", "levelno": 40, "msg": message, "args": (given,)}))
     assert told == ["The next"]

@@ -15,9 +15,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from keepai.doors.cli.examples import EXAMPLES
+from keepai.doors.cli.help_texts import EXAMPLES
+from keepai.doors.cli.json_shapes import SHAPES, Shape
 from keepai.doors.cli.main import keep
-from keepai.doors.cli.shapes import SHAPES, Shape
 
 from . import shapes
 from .conftest import Place

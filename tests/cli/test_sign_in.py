@@ -293,8 +293,8 @@ def test_no_browser_opens_none(world: World, monkeypatch: pytest.MonkeyPatch) ->
         return {"refresh_token": SECRETS["refresh_token"]}
 
     monkeypatch.setattr("keepai.doors.cli.connect.sign_in", sign_in)
-    monkeypatch.setattr("keepai.doors.cli.entering.at_terminal", lambda: True)
-    monkeypatch.setattr("keepai.doors.cli.entering.unseen", lambda *_, **__: "")
+    monkeypatch.setattr("keepai.doors.cli.secret_input.at_terminal", lambda: True)
+    monkeypatch.setattr("keepai.doors.cli.secret_input.unseen", lambda *_, **__: "")
     for more in (("--no-browser",), ()):
         world.place.type(*CONNECT, *world.settings, *CLIENT, "--sign-in", *more, stdin="\n")
     assert seen == [False, True]

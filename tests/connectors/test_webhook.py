@@ -20,7 +20,7 @@ from keepai.connectors.egress import Client, Response, Rules
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.outgoing import Webhook
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, fits, sign
-from keepai.doors.hooks import Hooks
+from keepai.doors.webhooks import WebhookPort
 from keepai.model.errors import ConfigError
 from keepai.testing import ManualClock
 from keepai.testing.loopback import Loopback, Reply
@@ -201,7 +201,7 @@ async def test_a_cursor_that_is_none_is_refused_and_one_delivery_can_be_asked_fo
 # -- the door ----------------------------------------------------------------------------------------
 
 
-async def post(hooks: Hooks, path: str, headers: dict[str, str], body: bytes, method: str = "POST") -> Response:
+async def post(hooks: WebhookPort, path: str, headers: dict[str, str], body: bytes, method: str = "POST") -> Response:
     assert hooks.origin
     client = Client(Rules.under([hooks.origin.removesuffix("hooks/")], ["127.0.0.1"]))
     return await client.send(method, hooks.origin.removesuffix("/hooks/") + path, Call(), headers=headers, content=body)
@@ -211,7 +211,7 @@ async def test_the_door_takes_signed_deliveries_and_nothing_else(tmp_path: Path)
     clock = ManualClock(NOW)
     box = inbox(tmp_path, clock, bytes_max=1000)
     good = signed("d1", b'{"a": 1}', clock)
-    async with Hooks(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
+    async with WebhookPort(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
         assert (await post(hooks, "/hooks/shop", good, b'{"a": 1}')).status == 202
         assert (await post(hooks, "/hooks/shop", good, b'{"a": 1}')).status == 200
         assert (await post(hooks, "/hooks/shop", {}, b"{}")).status == 400
@@ -225,7 +225,7 @@ async def test_the_door_takes_signed_deliveries_and_nothing_else(tmp_path: Path)
 
 async def test_keeps_own_webhooks_fit_its_own_inbox(tmp_path: Path) -> None:
     box = inbox(tmp_path)
-    async with Hooks(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
+    async with WebhookPort(Settings(connectors=(box,), hooks=("127.0.0.1", 0))) as hooks:
         hook = Webhook(f"{hooks.origin}shop", networks=["127.0.0.1"], name="tell", clock=ManualClock(NOW))
         hook.entrust({"secret": SECRET})
         spec = hook.operations["send"]
@@ -237,15 +237,15 @@ async def test_keeps_own_webhooks_fit_its_own_inbox(tmp_path: Path) -> None:
 
 async def test_without_a_connector_that_wants_webhooks_nothing_listens(tmp_path: Path) -> None:
     sheets = make("local.sheets", "sheets", {"path": str(tmp_path)})
-    async with Hooks(Settings(connectors=(sheets,), hooks=("127.0.0.1", 0))) as hooks:
+    async with WebhookPort(Settings(connectors=(sheets,), hooks=("127.0.0.1", 0))) as hooks:
         assert hooks.origin is None
 
 
 async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
     one, two = inbox(tmp_path / "a"), inbox(tmp_path / "b")
-    async with Hooks(Settings(connectors=(one,), hooks=("127.0.0.1", 0))) as hooks:
+    async with WebhookPort(Settings(connectors=(one,), hooks=("127.0.0.1", 0))) as hooks:
         with pytest.raises(ConfigError, match="Name another in"):
-            await Hooks(Settings(connectors=(two,), hooks=("127.0.0.1", hooks.port or 0))).__aenter__()
+            await WebhookPort(Settings(connectors=(two,), hooks=("127.0.0.1", hooks.port or 0))).__aenter__()
 
 
 def test_what_is_on_disk_is_plain(tmp_path: Path) -> None:

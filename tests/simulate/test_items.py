@@ -131,7 +131,7 @@ def an_item_that_stopped_is_done(patch: Patch) -> None:
 
 
 def what_was_left_is_forgotten(patch: Patch) -> None:
-    patch.setattr("keepai.reading.read.left_behind", lambda read, workflow_id: [])
+    patch.setattr("keepai.reading.views.left_behind", lambda read, workflow_id: [])
 
 
 def a_replay_sees_another_time(patch: Patch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from keepai import Call, Connector, OutcomeUnknown, Policy, Verdict, mutation
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from keepai.reading.read import Views
-from keepai.reading.verify import HOST_KNOWS, NOT_ENDED
+from keepai.reading.unknown_outcome import HOST_KNOWS, NOT_ENDED
+from keepai.reading.views import Views
 from tests.harness import Story, consumer, producer, take_first, workflow
 
 ANSWERS = ("try_again", "did_not_happen", "happened", "skip")

@@ -33,7 +33,7 @@ from keepai.model.states import (
     shown,
 )
 from keepai.reading.explain import Explanation
-from keepai.reading.movers import Mover
+from keepai.reading.next_steps import StepAhead
 from tests.harness import NOTHING, Story, consumer, producer, take_first, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
@@ -69,7 +69,7 @@ def acts_of(found: Explanation, *, now: bool = True) -> set[str]:
     return {act for m in found.moved_by for act in m.acts if not now or m.kind == "person"}
 
 
-def mover(found: Explanation, kind: str) -> Mover:
+def mover(found: Explanation, kind: str) -> StepAhead:
     """The one mover of a kind."""
     [one] = [m for m in found.moved_by if m.kind == kind]
     return one

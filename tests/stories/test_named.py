@@ -10,7 +10,7 @@ import pytest
 from keepai import Policy, Rejected, Transient
 from keepai.engine.repair import Evidence, evidence
 from keepai.model.records import Escalation
-from keepai.reading.answers import meaning
+from keepai.reading.offered_acts import meaning
 from tests.harness import Story, consumer, producer, workflow
 from tests.routines import MAIL, ROW, each, guarded, item, items, routine, the_question
 

@@ -32,10 +32,10 @@ from keepai import (
 from keepai.config import Settings
 from keepai.connectors.redacted import redacted, redactor_of
 from keepai.doors.cli.main import keep as command
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
 from keepai.ledger.sqlite.copies import backup
 from keepai.model.errors import KeepError, Refused
-from keepai.testing.rehearsal import Muted, Stage
+from keepai.testing.rehearsal import ReadOnlyConnector, RehearsalState
 from keepai.vault.keys import KeyPlaces
 from keepai.vault.vault import Vault as Secrets
 from tests.harness import Story, consumer, producer, workflow
@@ -508,7 +508,7 @@ async def test_the_card_of_a_call_says_no_secret_and_what_is_approved_is_sent(tm
 async def test_checks_and_comparisons_that_fail_say_no_secret(tmp_path: Path, wrapped: bool) -> None:
     leaky = Leaky(tmp_path)
     leaky.error, leaky.fails_in = caused, {"check", "same"}
-    one = Muted(leaky, Stage()) if wrapped else leaky  # a rehearsal's connectors are the same to it
+    one = ReadOnlyConnector(leaky, RehearsalState()) if wrapped else leaky  # a rehearsal's are the same to it
     walled = redacted(one, redactor_of([one]))
     if not wrapped:
         with pytest.raises(RuntimeError) as caught:

@@ -20,7 +20,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from keepai.config import Settings
-from keepai.doors.web.server import Web
+from keepai.doors.web.page_server import Web
 from tests.harness import Story, consumer, producer, workflow
 
 FLAGS = [
@@ -92,8 +92,8 @@ class Served:
     @property
     def csrf(self) -> str:
         """The token that stands in the forms of this session."""
-        session = self.web.door.session(self.cookie.partition("=")[2])
-        return session.csrf if session else self.web.door.csrf
+        session = self.web.sessions.session(self.cookie.partition("=")[2])
+        return session.csrf if session else self.web.sessions.csrf
 
 
 async def serve(

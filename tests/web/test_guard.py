@@ -17,10 +17,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from keepai.doors.web import tries
-from keepai.doors.web.app import app_routes
 from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
-from keepai.doors.web.server import Web, bind
-from keepai.doors.web.sessions import SESSIONS_MAX, Door
+from keepai.doors.web.page_server import Web, bind
+from keepai.doors.web.sessions import SESSIONS_MAX, Sessions
+from keepai.doors.web.web_app import app_routes
 from keepai.model.errors import ConfigError
 from tests import doors
 from tests.harness import Story
@@ -59,7 +59,7 @@ async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first(
     async def send(message: Message) -> None:
         pass
 
-    guard = Guard(app, Door(None, lambda: 0.0), names, refuse, lambda session: Response())
+    guard = Guard(app, Sessions(None, lambda: 0.0), names, refuse, lambda session: Response())
     ours, other = (b"host", b"127.0.0.1:8000"), (b"host", b"evil.example")
     for headers, status in (([ours], 401), ([ours, other], 421), ([other, ours], 421), ([ours, ours], 421), ([], 421)):
         scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers,
@@ -96,7 +96,7 @@ async def test_a_token_works_once_and_leaves_the_address(served: Served) -> None
     path = served.web.address().removeprefix(served.web.origin)
     first = await served.ask("GET", path, signed_in=False)
     assert first.status == 200
-    cookie, name = first.headers["set-cookie"], f"keep_{served.web.port}_{served.web.door.label}"
+    cookie, name = first.headers["set-cookie"], f"keep_{served.web.port}_{served.web.sessions.label}"
     assert re.fullmatch(rf"{name}=[\w-]{{40,}}; HttpOnly; Path=/; SameSite=strict", cookie)
     assert first.headers["cache-control"] == "no-store"
     again = await served.ask("GET", path, signed_in=False)
@@ -196,7 +196,7 @@ def raw(port: int, path: str, headers: dict[str, str]) -> list[str]:
 
 async def test_with_a_password_there_is_no_token(locked: Served) -> None:
     assert "token" not in locked.web.address()
-    token = locked.web.door.token()
+    token = locked.web.sessions.token()
     assert (await locked.get(f"/?token={token}")).status == 401
 
 
@@ -282,7 +282,7 @@ async def test_the_page_has_both_loopback_addresses_or_another_port() -> None:
 
 
 async def test_a_machine_without_ipv6_has_the_page_at_its_one_loopback_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.doors.web.server.LOOPBACK", ("127.0.0.1", "2001:db8::1"))  # which this machine lacks
+    monkeypatch.setattr("keepai.doors.web.page_server.LOOPBACK", ("127.0.0.1", "2001:db8::1"))  # this machine lacks it
     [listener] = bind(None, 0)
     assert listener.getsockname()[0] == "127.0.0.1"
     listener.close()

@@ -11,15 +11,15 @@ import pytest
 from click.testing import CliRunner
 
 from keepai.doors.cli.main import keep
-from keepai.doors.web.pages import events, inputs, outputs, runs
+from keepai.doors.web.pages import events_page, inputs_page, outputs_page, runs_page
 from keepai.reading import lists
-from keepai.reading.lists import Wanted
+from keepai.reading.lists import ListFilter
 
 from .conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGES = {**runs.THINGS, **events.THINGS, **inputs.THINGS, **outputs.THINGS}
+PAGES = {**runs_page.THINGS, **events_page.THINGS, **inputs_page.THINGS, **outputs_page.THINGS}
 SHOWN = re.compile(r"\b(?:wf|run|evt|inp|mut|itm|apr|fix|hst)_[0-9a-z]{12}\b")
 
 
@@ -87,5 +87,5 @@ async def test_a_list_finds_what_is_looked_for_by_its_id(standing: Served) -> No
             "inp_": lambda wanted: [each.input for each in lists.inputs(read, wf, wanted).rows],
             "mut_": lambda wanted: [each.output for each in lists.outputs(read, wf, wanted).rows],
         }[id[:4]]
-        assert [each.id for each in found(Wanted(text=id))] == [id]  # type: ignore[no-untyped-call]
-        assert not found(Wanted(text=id[:-1] + "u")), thing  # type: ignore[no-untyped-call]
+        assert [each.id for each in found(ListFilter(text=id))] == [id]  # type: ignore[no-untyped-call]
+        assert not found(ListFilter(text=id[:-1] + "u")), thing  # type: ignore[no-untyped-call]

@@ -8,7 +8,7 @@ import pytest
 
 from keepai import Transient
 from keepai.reading import lists, overview
-from keepai.reading.lists import Wanted
+from keepai.reading.lists import ListFilter
 from tests.harness import Story, consumer, producer, take_all, workflow
 
 from .conftest import APPEND, LINES
@@ -25,7 +25,7 @@ async def filled(story: Story, number: int, script: str = LINES) -> str:
     return wf
 
 
-def titles(listed: lists.Listed[lists.Came]) -> list[str]:
+def titles(listed: lists.ListPage[lists.InputRow]) -> list[str]:
     return [came.input.title for came in listed.rows]
 
 
@@ -34,13 +34,13 @@ async def test_pages_follow_each_other_without_gap_or_overlap(tmp_path: Path) ->
         wf = await filled(story, 7)
         read, seen, before = story.keep.parts.ledger.read(), [], None
         for size in (3, 3, 1):
-            page = lists.inputs(read, wf, Wanted(before=before), rows=3)
+            page = lists.inputs(read, wf, ListFilter(before=before), rows=3)
             assert len(page.rows) == size
             seen += titles(page)
             before = page.older
         assert before is None
         assert seen == [f"Item {each:02}" for each in reversed(range(7))]
-        assert all(len(came.outputs) == 1 for came in lists.inputs(read, wf, Wanted()).rows)
+        assert all(len(came.outputs) == 1 for came in lists.inputs(read, wf, ListFilter()).rows)
 
 
 async def test_filters_by_status_time_and_text(tmp_path: Path) -> None:
@@ -50,16 +50,16 @@ async def test_filters_by_status_time_and_text(tmp_path: Path) -> None:
         story.feed.put("late", title="Ärger mit Straße")
         await story.run(minutes=5)
         read, now = story.keep.parts.ledger.read(), story.clock.now_ms()
-        assert titles(lists.inputs(read, wf, Wanted(status="pending"))) == ["Ärger mit Straße"]
-        assert titles(lists.inputs(read, wf, Wanted(status="needs you"))) == ["Ärger mit Straße"]
-        assert len(lists.inputs(read, wf, Wanted(status="done")).rows) == 4
-        assert lists.inputs(read, wf, Wanted(status="skipped")).rows == ()
-        assert titles(lists.inputs(read, wf, Wanted(since_ms=now - 6 * 60_000))) == ["Ärger mit Straße", "Item 03"]
+        assert titles(lists.inputs(read, wf, ListFilter(status="pending"))) == ["Ärger mit Straße"]
+        assert titles(lists.inputs(read, wf, ListFilter(status="needs you"))) == ["Ärger mit Straße"]
+        assert len(lists.inputs(read, wf, ListFilter(status="done")).rows) == 4
+        assert lists.inputs(read, wf, ListFilter(status="skipped")).rows == ()
+        assert titles(lists.inputs(read, wf, ListFilter(since_ms=now - 6 * 60_000))) == ["Ärger mit Straße", "Item 03"]
         for text in ("ärger", "ÄRGER", "Ärger", "late"):
-            assert titles(lists.inputs(read, wf, Wanted(text=text))) == ["Ärger mit Straße"], text
-        assert titles(lists.inputs(read, wf, Wanted(status="pending", text="item"))) == []
-        assert len(lists.outputs(read, wf, Wanted(status="applied", text="APPENDROW")).rows) == 4
-        assert lists.outputs(read, wf, Wanted(status="failed")).rows == ()
+            assert titles(lists.inputs(read, wf, ListFilter(text=text))) == ["Ärger mit Straße"], text
+        assert titles(lists.inputs(read, wf, ListFilter(status="pending", text="item"))) == []
+        assert len(lists.outputs(read, wf, ListFilter(status="applied", text="APPENDROW")).rows) == 4
+        assert lists.outputs(read, wf, ListFilter(status="failed")).rows == ()
 
 
 async def test_one_page_searches_so_far_and_says_how_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ async def test_one_page_searches_so_far_and_says_how_far(tmp_path: Path, monkeyp
         wf = await filled(story, 8)
         read, found, pages, before = story.keep.parts.ledger.read(), [], 0, None
         while True:
-            page = lists.inputs(read, wf, Wanted(text="Item 00", before=before))
+            page = lists.inputs(read, wf, ListFilter(text="Item 00", before=before))
             pages, before = pages + 1, page.older
             found += titles(page)
             if before is None:
@@ -92,7 +92,7 @@ async def test_what_waits_is_found_wherever_it_stands_in_a_long_list(
     script = workflow(producers={"poll": producer()}, consumers={"take": consumer(skips_first, mutate=holds)})
     async with Story(tmp_path) as story:
         wf = await filled(story, 6, script)
-        page = lists.inputs(story.keep.parts.ledger.read(), wf, Wanted(status="pending"))
+        page = lists.inputs(story.keep.parts.ledger.read(), wf, ListFilter(status="pending"))
         assert titles(page) == ["Item 00"]
         assert page.older is None
 
@@ -105,7 +105,7 @@ async def test_an_output_leads_back_to_all_its_inputs(tmp_path: Path) -> None:
             story.feed.put(f"m{each}")
         await story.run()
         read = story.keep.parts.ledger.read()
-        [went] = lists.outputs(read, wf, Wanted()).rows
+        [went] = lists.outputs(read, wf, ListFilter()).rows
         assert (went.inputs, went.more) == (7, False)
         assert went.first is not None
         first = lists.causes(read, went.output, rows=4)

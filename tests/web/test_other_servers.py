@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from keepai.doors.web.app import app_routes
+from keepai.doors.web.web_app import app_routes
 
 from .conftest import LINES, Served, Tab, serve
 
@@ -145,9 +145,9 @@ async def test_under_a_plain_address_another_server_gets_the_cookie_and_cannot_a
 async def test_under_its_own_name_every_other_one_is_refused(standing: Served, name: str) -> None:
     answer = await standing.ask("GET", "/", headers={"Host": f"{name}:{standing.web.port}"})
     assert answer.status == 421
-    assert standing.web.door.label not in answer.body + str(answer.headers)
+    assert standing.web.sessions.label not in answer.body + str(answer.headers)
 
 
 async def test_under_a_plain_address_every_other_name_is_refused(plain: Served) -> None:
-    for name in ("localhost", "[::1]", f"{plain.web.door.label}.localhost"):
+    for name in ("localhost", "[::1]", f"{plain.web.sessions.label}.localhost"):
         assert (await plain.ask("GET", "/", headers={"Host": f"{name}:{plain.web.port}"})).status == 421

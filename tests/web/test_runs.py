@@ -14,7 +14,7 @@ from keepai import Transient
 from keepai.model.records import Run
 from keepai.reading import lists
 from keepai.reading.excerpt import excerpt
-from keepai.reading.lists import Wanted
+from keepai.reading.lists import ListFilter
 from keepai.reading.waterfall import WIDTH, Scale, Span, lasting
 from tests.harness import consumer, producer, workflow
 
@@ -86,9 +86,9 @@ async def test_runs_are_found_by_what_is_known_of_them(
 async def test_older_runs_are_a_page_away(ran: tuple[Served, dict[str, Run]]) -> None:
     served, runs = ran
     read, wf = served.story.keep.parts.ledger.read(), runs["poll"].workflow_id
-    first = lists.runs(read, wf, Wanted(), "answer", rows=1)
+    first = lists.runs(read, wf, ListFilter(), "answer", rows=1)
     assert [each.run.id for each in first.rows] == [runs["second"].id]
-    second = lists.runs(read, wf, Wanted(before=first.older), "answer", rows=1)
+    second = lists.runs(read, wf, ListFilter(before=first.older), "answer", rows=1)
     assert ([each.run.id for each in second.rows], second.older) == ([runs["first"].id], None)
     asked = f"handler=answer&before={first.older}"
     body = (await served.get(f"/workflows/flow/runs?{asked}")).body

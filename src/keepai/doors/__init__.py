@@ -1,15 +1,17 @@
 """How people and programs come in. A door shows what `reading/` finds and acts through `engine/commands.py`.
 
+In reading order:
+
 `cli/`               the command `keep`
 `web/`               the page that `keep dev` shows
-`hooks.py`           the port that takes webhooks
+`webhooks.py`        the port that takes webhooks
 `control.py`         the socket through which commands reach a running host
 `peers.py`           who is at the other end of that socket
 `http_server.py`     HTTP for the page and the webhook port
 `connections.py`     accepting connections, with limits, for all of them
-`repeats.py`         log lines that repeat are counted, not repeated
+`log_repeats.py`     log lines that repeat are counted, not repeated
 `health_checks.py`   whether what Keep needs is there and works, for `keep doctor` and the page
-`host.py`            a host made from the settings, and how it is told to end
+`host_process.py`    a host made from the settings, and how it is told to end
 `dev_host.py`        a host in the foreground with its doors open: `keep dev`
 `demo_folder.py`     the folder that `keep demo` works on
 `demo_host.py`       `keep demo --ui`: a host with its page that is started again each time it is killed

@@ -27,8 +27,8 @@ from .cli.wiring import make
 from .demo_folder import KEEP, SCRIPT, environment, furnish
 from .dev_host import PagePlace, run
 from .web.demo_page import Demo
-from .web.server import bind
-from .web.sessions import Handed
+from .web.page_server import bind
+from .web.sessions import HandedSession
 
 SESSION, LISTENERS, ADDRESS = "KEEP_DEMO_SESSION", "KEEP_DEMO_LISTENERS", "KEEP_DEMO_ADDRESS"
 LIVES_MAX = 1_000
@@ -41,7 +41,7 @@ def run_demo_page(folder: Path, address: str | None, port: int | None) -> None:
     _deploy(folder)
     signal.signal(signal.SIGTERM, _interrupt)
     listeners = bind(address, port)
-    handed = {SESSION: Handed.new().text, ADDRESS: address or ""}
+    handed = {SESSION: HandedSession.new().text, ADDRESS: address or ""}
     with ExitStack() as opened, suppress(KeyboardInterrupt):  # the host says that it ends
         _keep_alive(folder, [opened.enter_context(each).fileno() for each in listeners], handed)
 
@@ -95,7 +95,7 @@ def main() -> None:
         linux.die_with_parent()
     settings, sheets = _settings()
     listeners = [socket.socket(fileno=int(number)) for number in os.environ.pop(LISTENERS).split()]
-    demo = Demo(Path.cwd(), sheets, listeners, Handed.of(os.environ.pop(SESSION)))
+    demo = Demo(Path.cwd(), sheets, listeners, HandedSession.of(os.environ.pop(SESSION)))
     page = PagePlace(os.environ.pop(ADDRESS) or None, demo=demo)
     asyncio.run(run(settings, page, once=False, as_json=False))
 

@@ -18,15 +18,15 @@ from ..model.errors import KeepError
 from ..reading.look import Look, open_look
 from ..reading.wording import clock, count
 from .cli.auto_deploy import AutoDeploy
-from .cli.narrator import Narrator, Told
+from .cli.narrator import Narrator, NewsLine
 from .cli.text import cut, echo, echo_json_line, line, plain, say, width
 from .connections import shortage
 from .control import Control
-from .hooks import Hooks
-from .host import FINISH_S, leave, new_host, on_signals
-from .repeats import repeats_counted
+from .host_process import FINISH_S, leave, new_host, on_signals
+from .log_repeats import repeats_counted
 from .web.demo_page import Demo
-from .web.server import Web
+from .web.page_server import Web
+from .webhooks import WebhookPort
 
 POLL_S = 0.2
 
@@ -67,7 +67,7 @@ async def run(settings: Settings, page: PagePlace | None, once: bool, as_json: b
 
 async def _take_webhooks(shown: AsyncExitStack, settings: Settings) -> None:
     """Let webhooks in, if a connector takes them."""
-    hooks = await shown.enter_async_context(Hooks(settings))
+    hooks = await shown.enter_async_context(WebhookPort(settings))
     for name in hooks.inboxes:
         say(f"Webhooks for ctx.{name} come in at {hooks.origin}{name}")
 
@@ -77,7 +77,7 @@ async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Pag
     web = await shown.enter_async_context(Web(keep, settings, page.address, page.port, page.demo))
     await shown.enter_async_context(AutoDeploy(keep, settings))
     say(f"Open {web.address()}")
-    if web.door.has_password:
+    if web.sessions.has_password:
         say("Sign in with the password in KEEP_PASSWORD." + ("" if web.is_private else
             " Others on the network can read what they overhear: the page is not encrypted."))
     else:
@@ -143,7 +143,7 @@ def _greet(settings: Settings, look: Look, once: bool) -> None:
     say(f"Keep runs {workflows} from {settings.path}; connectors: {names}." + ("" if once else " Ctrl-C ends it."))
 
 
-def _tell(news: list[Told], as_json: bool) -> None:
+def _tell(news: list[NewsLine], as_json: bool) -> None:
     for told in news:
         if as_json:
             echo_json_line(told.to_json())
@@ -153,7 +153,7 @@ def _tell(news: list[Told], as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _painted(text: str, told: Told) -> str:
+def _painted(text: str, told: NewsLine) -> str:
     if told.kind == "needs_you":
         return click.style(text, fg="red")
     return click.style(text, fg="green") if told.state == "applied" else text

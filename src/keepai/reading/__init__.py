@@ -1,1 +1,29 @@
-"""What is looked at: every answer that a door shows, read from the ledger. It writes nothing and knows no door."""
+"""What is looked at: every answer that a door shows, read from the ledger. It writes nothing and knows no door.
+
+In reading order:
+
+`look.py`                a ledger opened to be read; what every door looks through
+`views.py`               inputs, outputs, events, runs, mutations, items and questions as records
+`inputs_and_events.py`   an input or event as people see it, from its row; events that a consumer leaves
+`lists.py`               the same lists a page at a time, newest first
+`overview.py`            every workflow at a glance
+`workflow_details.py`    one workflow: handlers, schedules, versions, permissions
+`graph_svg.py`           its graph of topics as a picture
+`questions.py`           which stopped runs are questions to a person, with the facts and the answers
+`unknown_outcome.py`     what is known of a mutation in doubt, and what a host adds to that
+`repair_questions.py`    a repair that waits for a person, as a question
+`contradictions.py`      evidence that contradicts a recorded outcome, as a question
+`left_items.py`          an item that its routine began and left, as a question
+`offered_acts.py`        how a question is put, what comes of each answer, and what to type
+`explain.py`             why anything stands where it stands
+`reasons.py`             the sentences for that
+`next_steps.py`          who or what can move it on
+`story.py`               what happened to it, from the account
+`waterfall.py`           a run as bars in time
+`blast.py`               what the runs of a version or of a span of time have touched
+`digest.py`              what came in, went out and failed in a span of time
+`notice_texts.py`        questions and the digest as messages to people
+`excerpt.py`             the line of a script that an error points at
+`diffs.py`               what differs between two texts, or two contents
+`wording.py`             times, numbers and sizes in words
+"""

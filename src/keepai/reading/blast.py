@@ -14,7 +14,7 @@ from ..ledger.rows import item_record, mutation_record
 from ..model.clock import parse_iso
 from ..model.errors import NotFound, Refused
 from ..model.records import Input, Item, Mutation, Record
-from .standing import input_record
+from .inputs_and_events import input_record
 
 #: At most so many inputs, items and mutations are given, the oldest; they are counted all the same.
 ROWS_MAX = 100_000

@@ -13,7 +13,7 @@ from ..model.records import Escalation, Mutation
 from ..model.states import DOUBTFUL, MutationStatus
 from . import reasons
 from .questions import sent_facts
-from .verify import by_hand, late_evidence
+from .unknown_outcome import by_hand, late_evidence
 
 #: Outcome on record → what came later, and what that may mean.
 MEANINGS = {

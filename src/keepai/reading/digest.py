@@ -12,14 +12,14 @@ from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.records import Escalation, Record
 from ..model.visible import visible
-from .answers import heading
+from .offered_acts import heading
 
 LINES_MAX = 5  #: of each kind that are named, the newest; all are counted
 LINE_MAX = 160
 
 
 @dataclass(frozen=True)
-class Entry(Record):
+class DigestEntry(Record):
     """What happened so often, and the newest of it."""
 
     count: int
@@ -27,23 +27,23 @@ class Entry(Record):
 
 
 @dataclass(frozen=True)
-class Day(Record):
+class WorkflowDigest(Record):
     """What one workflow did."""
 
     workflow_id: str
     workflow: str
-    came_in: Entry
-    went_out: Entry
-    failed: Entry  # side effects that did not happen, and runs that failed, each time
-    skipped: Entry
-    waits: Entry  # questions to a person, as they are now
+    came_in: DigestEntry
+    went_out: DigestEntry
+    failed: DigestEntry  # side effects that did not happen, and runs that failed, each time
+    skipped: DigestEntry
+    waits: DigestEntry  # questions to a person, as they are now
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing happened and nothing waits."""
         return not any(each.count for each in self.entries().values())
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, DigestEntry]:
         """Each by what it is called."""
         return {"came in": self.came_in, "went out": self.went_out, "failed": self.failed, "skipped": self.skipped,
                 "waits for you": self.waits}
@@ -55,7 +55,7 @@ class Digest(Record):
 
     since_at: int
     until_at: int
-    workflows: tuple[Day, ...]
+    workflows: tuple[WorkflowDigest, ...]
 
     @property
     def title(self) -> str:
@@ -109,10 +109,12 @@ def _counts(move: Row) -> bool:
 
 def _day(
     read: Reader, workflow: Row, happened: Mapping[tuple[str, str, str], _Happened], questions: Sequence[Escalation],
-) -> Day:
-    def entry(machine: str, target: str, line: Callable[[str], str]) -> Entry:
+) -> WorkflowDigest:
+    def entry(machine: str, target: str, line: Callable[[str], str]) -> DigestEntry:
         found = happened.get((workflow["id"], machine, target))
-        return Entry(found.count, tuple(_line(line(each)) for each in found.newest)) if found else Entry(0, ())
+        if found is None:
+            return DigestEntry(0, ())
+        return DigestEntry(found.count, tuple(_line(line(each)) for each in found.newest))
 
     def of_input(id: str) -> str:
         return str(_found(read, "input_by_id", input_id=id)["title"])
@@ -126,12 +128,12 @@ def _day(
         told = error.get("message") if isinstance(error, dict) else None
         return f"{run['handler']}: {told or 'failed'}"
 
-    return Day(
+    return WorkflowDigest(
         workflow_id=workflow["id"], workflow=workflow["name"], came_in=entry("input", "active", of_input),
         went_out=entry("mutation", "applied", of_mutation),
         failed=_both(entry("mutation", "failed", of_mutation), entry("status", "failed", of_run)),
         skipped=entry("mutation", "skipped", of_mutation),
-        waits=Entry(len(questions), tuple(_line(f"{heading(q)} {q.title}") for q in questions[:LINES_MAX])),
+        waits=DigestEntry(len(questions), tuple(_line(f"{heading(q)} {q.title}") for q in questions[:LINES_MAX])),
     )
 
 
@@ -141,11 +143,11 @@ def _found(read: Reader, statement: str, **id: str) -> Row:
     return row
 
 
-def _both(one: Entry, other: Entry) -> Entry:
-    return Entry(one.count + other.count, (*one.lines, *other.lines)[:LINES_MAX])
+def _both(one: DigestEntry, other: DigestEntry) -> DigestEntry:
+    return DigestEntry(one.count + other.count, (*one.lines, *other.lines)[:LINES_MAX])
 
 
-def _told(day: Day) -> Iterator[str]:
+def _told(day: WorkflowDigest) -> Iterator[str]:
     for name, entry in day.entries().items():
         if entry.count:
             yield f"  {entry.count:,} {name}"

@@ -8,7 +8,7 @@ AROUND = 4  #: lines shown before and after
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """One line of a script."""
 
     number: int
@@ -20,7 +20,7 @@ class Line:
 class Excerpt:
     """Some lines of a script, one of them marked."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[SourceLine, ...]
     column: int | None  # in the marked line, from 1
 
     @property
@@ -37,6 +37,6 @@ def excerpt(source: str, line: int | None, column: int | None = None, around: in
     if line is None or not 1 <= line <= len(every):
         return None
     first, last = max(1, line - around), min(len(every), line + around)
-    shown = tuple(Line(number, every[number - 1], number == line) for number in range(first, last + 1))
+    shown = tuple(SourceLine(number, every[number - 1], number == line) for number in range(first, last + 1))
     fits = column is not None and 1 <= column <= len(every[line - 1]) + 1
     return Excerpt(shown, column if fits else None)

@@ -19,11 +19,11 @@ from ..model.records import Approval, Held, Mutation, Record, Run
 from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
 from .contradictions import told
-from .movers import Mover, Movers
+from .inputs_and_events import held_record, input_status, left_by_consumers, looks_at
+from .next_steps import NextSteps, StepAhead
 from .questions import Questions
-from .standing import held_record, input_status, left_by_consumers, looks_at
-from .story import TOLD_MAX, Scope, Told, tell
-from .verify import late_evidence
+from .story import TOLD_MAX, Scope, StoryLine, tell
+from .unknown_outcome import late_evidence
 
 #: Of one input, no more of its waiting events than this are asked what they wait for.
 _WAITING_MAX = 20
@@ -76,8 +76,8 @@ class Explanation(Record):
     because: str
     selected: tuple[Selected, ...]
     attempted: tuple[Attempted, ...]
-    moved_by: tuple[Mover, ...]
-    story: tuple[Told, ...]
+    moved_by: tuple[StepAhead, ...]
+    story: tuple[StoryLine, ...]
     untold: int = 0  # earlier moves that the story leaves out
     held: tuple[Held, ...] = ()  # payloads that came too late to be processed
     processed_by: tuple[Processed, ...] = ()  # of an event or an item, oldest first
@@ -88,7 +88,7 @@ class Explainer:
 
     def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
         self._read, self._now = read, now_ms
-        self._movers = Movers(read, questions, now_ms)
+        self._movers = NextSteps(read, questions, now_ms)
 
     def explain(self, id: str) -> Explanation:
         """One thing, by its whole id."""
@@ -227,7 +227,7 @@ class Explainer:
         """The events that some handler has still to take; what nobody takes is a result."""
         return [e for e in events if e["status"] == "pending" and not self._movers.is_result(e)]
 
-    def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[Mover, ...]:
+    def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[StepAhead, ...]:
         """Whatever moves the events of an input that still wait, or those for which it came too late."""
         moved = self._waiting(events) if row["waiting"] else []
         if row["late"] and not row["waiting"]:
@@ -239,7 +239,7 @@ class Explainer:
 
     def _made(
         self, id: str, kind: str, workflow_id: str, *, standing: str, because: str, selected: tuple[Selected, ...],
-        attempted: tuple[Attempted, ...], moved_by: tuple[Mover, ...], scope: Scope, held: tuple[Held, ...] = (),
+        attempted: tuple[Attempted, ...], moved_by: tuple[StepAhead, ...], scope: Scope, held: tuple[Held, ...] = (),
         processed_by: tuple[Processed, ...] = (),
     ) -> Explanation:
         story = tell(self._read, scope)

@@ -14,9 +14,9 @@ from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import stored
 from ..model.records import Event, Input, Item, Mutation, Record, Run
+from .inputs_and_events import event_record, input_record
 from .overview import COUNTED_MAX
-from .read import EVENT_STATUSES as EVENT_STATUSES
-from .standing import event_record, input_record
+from .views import EVENT_STATUSES as EVENT_STATUSES
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ INPUT_STATUSES = ("pending", "needs you", "done", "late", "skipped")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ListFilter:
     """What a list shall show, and from which place on."""
 
     status: str | None = None
@@ -49,7 +49,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Listed(Generic[T]):
+class ListPage(Generic[T]):
     """One page of a list."""
 
     rows: tuple[T, ...]
@@ -58,7 +58,7 @@ class Listed(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Came(Record):
+class InputRow(Record):
     """An input, and what went out because of it."""
 
     input: Input
@@ -66,7 +66,7 @@ class Came(Record):
 
 
 @dataclass(frozen=True)
-class Went(Record):
+class OutputRow(Record):
     """An output, and how many inputs led to it."""
 
     output: Mutation
@@ -76,7 +76,7 @@ class Went(Record):
 
 
 @dataclass(frozen=True)
-class Worked(Record):
+class ItemRow(Record):
     """An item, and what went out for it."""
 
     item: Item
@@ -84,7 +84,7 @@ class Worked(Record):
 
 
 @dataclass(frozen=True)
-class Ran(Record):
+class RunRow(Record):
     """A run, the script's word for what it works on, and what it sent."""
 
     run: Run
@@ -93,7 +93,7 @@ class Ran(Record):
     items: int
 
 
-def inputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Came]:
+def inputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[InputRow]:
     """What came in, each with what went out because of it."""
     if wanted.status in ("pending", "needs you"):
         waiting = read.all("look_inputs_waiting", workflow_id=workflow_id, limit=COUNTED_MAX)
@@ -105,7 +105,7 @@ def inputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> 
     return _cut([(int(r["seq"]), _came(read, r)) for r in found], rows, floor)
 
 
-def outputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Went]:
+def outputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[OutputRow]:
     """What went out, each with how many inputs led to it."""
     where = {"workflow_id": workflow_id, **wanted.params()}
     floor = read.one("list_mutations_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
@@ -113,7 +113,7 @@ def outputs(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) ->
     return _cut([(int(row["seq"]), _went(read, row)) for row in found], rows, floor)
 
 
-def events(read: Reader, workflow_id: str, topic: str | None, wanted: Wanted, rows: int = ROWS) -> Listed[Event]:
+def events(read: Reader, workflow_id: str, topic: str | None, wanted: ListFilter, rows: int = ROWS) -> ListPage[Event]:
     """Events of a topic, or of all; the few that wait are found wherever in a long list they stand."""
     where = {"workflow_id": workflow_id, "topic": topic, **wanted.params()}
     if wanted.status in ("pending", "reserved"):
@@ -124,7 +124,7 @@ def events(read: Reader, workflow_id: str, topic: str | None, wanted: Wanted, ro
     return _cut([(int(row["seq"]), event_record(row)) for row in found], rows, floor)
 
 
-def items(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> Listed[Worked]:
+def items(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[ItemRow]:
     """The units of routines' work, each with what was sent for it."""
     where = {"workflow_id": workflow_id, **wanted.params()}
     floor = read.one("list_items_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
@@ -132,12 +132,14 @@ def items(read: Reader, workflow_id: str, wanted: Wanted, rows: int = ROWS) -> L
     return _cut([(int(row["seq"]), worked(read, item_record(row))) for row in found], rows, floor)
 
 
-def worked(read: Reader, item: Item) -> Worked:
+def worked(read: Reader, item: Item) -> ItemRow:
     """An item, and what was sent for it in all its attempts."""
-    return Worked(item, tuple(mutation_record(each) for each in read.all("look_mutations_of_item", item_id=item.id)))
+    return ItemRow(item, tuple(mutation_record(each) for each in read.all("look_mutations_of_item", item_id=item.id)))
 
 
-def runs(read: Reader, workflow_id: str, wanted: Wanted, handler: str | None = None, rows: int = ROWS) -> Listed[Ran]:
+def runs(
+    read: Reader, workflow_id: str, wanted: ListFilter, handler: str | None = None, rows: int = ROWS,
+) -> ListPage[RunRow]:
     """What was run, of one handler or of all, each with what it did."""
     where = {"workflow_id": workflow_id, **wanted.params()}
     floor = read.one("list_runs_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
@@ -147,7 +149,7 @@ def runs(read: Reader, workflow_id: str, wanted: Wanted, handler: str | None = N
     return _cut([(int(row["seq"]), _ran(read, row)) for row in found], rows, floor)
 
 
-def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -> Listed[Input]:
+def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -> ListPage[Input]:
     """The inputs that led to an output, oldest first."""
     found = read.all("list_inputs_of_mutation", mutation_id=mutation.id, after=after, limit=rows + 1)
     return _cut([(int(row["seq"]), input_record(row)) for row in found], rows)
@@ -160,7 +162,7 @@ def fan_in(read: Reader, mutation_id: str) -> int:
     return int(row["number"])
 
 
-def _few(read: Reader, waiting: list[Row], wanted: Wanted, rows: int) -> Iterator[Row]:
+def _few(read: Reader, waiting: list[Row], wanted: ListFilter, rows: int) -> Iterator[Row]:
     """Of the few that wait, those that are wanted: each is looked at by itself, wherever in a long list it stands."""
     before, left = wanted.params()["before"], rows
     for seq in sorted((int(row["seq"]) for row in waiting if row["seq"] < before), reverse=True):
@@ -173,30 +175,31 @@ def _few(read: Reader, waiting: list[Row], wanted: Wanted, rows: int) -> Iterato
                 return
 
 
-def _cut(found: list[tuple[int, T]], rows: int, floor: Row | None = None) -> Listed[T]:
+def _cut(found: list[tuple[int, T]], rows: int, floor: Row | None = None) -> ListPage[T]:
     """A page, and from where the next one goes on."""
     shown = tuple(row for _, row in found[:rows])
     if len(found) > rows:
-        return Listed(shown, found[rows - 1][0])
-    return Listed(shown, int(floor["seq"]) + 1, int(floor["created_at"])) if floor else Listed(shown, None)
+        return ListPage(shown, found[rows - 1][0])
+    return ListPage(shown, int(floor["seq"]) + 1, int(floor["created_at"])) if floor else ListPage(shown, None)
 
 
-def _came(read: Reader, row: Row) -> Came:
+def _came(read: Reader, row: Row) -> InputRow:
     sent = read.all("look_mutations_of_input", workflow_id=row["workflow_id"], input_id=row["id"])
-    return Came(input_record(row), tuple(mutation_record(each) for each in sent))
+    return InputRow(input_record(row), tuple(mutation_record(each) for each in sent))
 
 
-def _went(read: Reader, row: Row) -> Went:
+def _went(read: Reader, row: Row) -> OutputRow:
     number = fan_in(read, row["id"])
     first = read.one("list_inputs_of_mutation", mutation_id=row["id"], after=0, limit=1)
-    return Went(mutation_record(row), min(number, FAN_MAX), number > FAN_MAX, input_record(first) if first else None)
+    cause = input_record(first) if first else None
+    return OutputRow(mutation_record(row), min(number, FAN_MAX), number > FAN_MAX, cause)
 
 
-def _ran(read: Reader, row: Row) -> Ran:
+def _ran(read: Reader, row: Row) -> RunRow:
     run, where = run_record(row), {"workflow_id": row["workflow_id"], "run_id": row["id"]}
     sent = tuple(mutation_record(each) for each in read.all("look_mutations_of_run", **where))
     items = len(read.all("look_items_of_run", **where)) if run.kind == "routine" else 0
-    return Ran(run, title_of(run), sent, items)
+    return RunRow(run, title_of(run), sent, items)
 
 
 def title_of(run: Run) -> str | None:

@@ -11,8 +11,8 @@ from ..ledger.base import OpenReader
 from ..ledger.opening import open_reader
 from ..model.clock import SystemClock
 from ..model.policy import Policy
-from .read import Views
-from .verify import HostKnows
+from .unknown_outcome import HostFacts
+from .views import Views
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Look:
 
 
 @contextmanager
-def open_look(ledger: Path, policy: Policy, host: HostKnows | None = None) -> Iterator[Look]:
+def open_look(ledger: Path, policy: Policy, host: HostFacts | None = None) -> Iterator[Look]:
     """A read-only look at a ledger; it creates nothing. `host` is one in this process."""
     clock = SystemClock()
     with closing(open_reader(ledger)) as read:

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from ..ledger.base import Reader, Row
 from ..model.records import Escalation, Record, Workflow
-from .read import Views
+from .views import Views
 
 #: Of one workflow, no more of what waits than this is counted.
 COUNTED_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Arrived(Record):
+class InputCount(Record):
     """The inputs of one source and type."""
 
     source: str
@@ -32,7 +32,7 @@ class Arrived(Record):
 
 
 @dataclass(frozen=True)
-class Sent(Record):
+class OutputCount(Record):
     """The outputs through one connector."""
 
     connector: str
@@ -48,7 +48,7 @@ class Sent(Record):
 
 
 @dataclass(frozen=True)
-class Glance(Record):
+class WorkflowGlance(Record):
     """One workflow at a glance."""
 
     workflow: Workflow
@@ -56,13 +56,13 @@ class Glance(Record):
     because: str
     questions: int
     held: bool  # nothing of it goes on before one of them is answered
-    inputs: tuple[Arrived, ...]
+    inputs: tuple[InputCount, ...]
     more_pending: bool  # more waits than was counted
-    outputs: tuple[Sent, ...]
+    outputs: tuple[OutputCount, ...]
     active_at: int | None  # when a run last did something
 
 
-def glances(read: Reader, views: Views, now_ms: int) -> list[Glance]:
+def glances(read: Reader, views: Views, now_ms: int) -> list[WorkflowGlance]:
     """Every workflow, those that need somebody first."""
     asked = views.needs_you(now_ms)
     found = [_glance(read, workflow, [q for q in asked if q.workflow_id == workflow.id])
@@ -70,13 +70,13 @@ def glances(read: Reader, views: Views, now_ms: int) -> list[Glance]:
     return sorted(found, key=lambda each: (not each.questions, each.workflow.name))
 
 
-def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Glance:
+def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> WorkflowGlance:
     where = {"workflow_id": workflow.id}
     last, open_run = read.one("look_runs", **where, limit=1), read.one("run_open", **where)
     standing, because = standing_of(workflow, asked, open_run)
     pending = read.all("look_inputs_waiting", **where, limit=COUNTED_MAX)
     held = open_run is not None and any(q.run_id == open_run["id"] for q in asked)
-    return Glance(
+    return WorkflowGlance(
         workflow, standing, because, len(asked), held, tuple(_arrived(read, workflow.id, pending)),
         len(pending) == COUNTED_MAX, tuple(_sent(read, workflow.id)), int(last["updated_at"]) if last else None,
     )
@@ -99,22 +99,23 @@ def standing_of(workflow: Workflow, asked: Sequence[Escalation], run: Row | None
     return "done", "Nothing is left to do."
 
 
-def _arrived(read: Reader, workflow_id: str, pending: Iterable[Row]) -> list[Arrived]:
+def _arrived(read: Reader, workflow_id: str, pending: Iterable[Row]) -> list[InputCount]:
     waiting = Counter((r["source"], r["type"]) for r in pending)
     skipped = {(r["source"], r["type"]): r["skipped"]
                for r in read.all("look_inputs_skipped", workflow_id=workflow_id)}
     late = {(r["source"], r["type"]): r["late"] for r in read.all("look_inputs_late", workflow_id=workflow_id)}
     return [
-        Arrived(*(kind := (r["source"], r["type"])), r["total"], waiting[kind], skipped.get(kind, 0), late.get(kind, 0))
+        InputCount(*(kind := (r["source"], r["type"])), r["total"], waiting[kind], skipped.get(kind, 0),
+                   late.get(kind, 0))
         for r in read.all("look_inputs_by_kind", workflow_id=workflow_id)
     ]
 
 
-def _sent(read: Reader, workflow_id: str) -> list[Sent]:
+def _sent(read: Reader, workflow_id: str) -> list[OutputCount]:
     ended = Counter({(r["connector"], r["status"]): r["number"]
                      for r in read.all("look_mutations_ended", workflow_id=workflow_id)})
     under_way = Counter(r["connector"] for r in read.all("look_mutation_open", workflow_id=workflow_id))
     return [
-        Sent(c := r["connector"], r["total"], under_way[c], ended[c, "failed"], ended[c, "skipped"])
+        OutputCount(c := r["connector"], r["total"], under_way[c], ended[c, "failed"], ended[c, "skipped"])
         for r in read.all("look_mutations_by_connector", workflow_id=workflow_id)
     ]

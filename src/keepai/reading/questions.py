@@ -21,8 +21,8 @@ from ..model.policy import Policy
 from ..model.records import Approval, Escalation, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason
 from ..script.result_reads import result_reads
-from .repairs import Repairs, repairs_of, waiting_repair
-from .verify import Doubt, HostKnows
+from .repair_questions import Repairs, repairs_of, waiting_repair
+from .unknown_outcome import DoubtfulMutation, HostFacts
 
 #: Kind of question → the acts that answer it.
 ACTIONS: dict[str, tuple[str, ...]] = {
@@ -53,7 +53,7 @@ class Seen:
     mutation: Mutation | None  # the one that its stop is about
     approval: Approval | None  # the one that it waits for or may use
     inputs: tuple[str, ...]
-    doubt: Doubt | None
+    doubt: DoubtfulMutation | None
     result_read: tuple[str, ...]  # of a doubt: where the script reads the result that a person may not have
     repairs: Repairs | None  # of a fault of the script
 
@@ -79,7 +79,7 @@ class Seen:
 class Questions:
     """Looks at one ledger; `host` is what one that runs knows of its connectors, if one does."""
 
-    def __init__(self, read: Reader, policy: Policy, host: HostKnows | None = None) -> None:
+    def __init__(self, read: Reader, policy: Policy, host: HostFacts | None = None) -> None:
         self._read, self._policy, self._host = read, policy, host
 
     def of(self, run: Run, now_ms: int) -> Escalation | None:
@@ -109,7 +109,7 @@ class Questions:
             repairs_of(self._read, run, self._policy.repairs_max) if run.reason is Reason.LOGIC else None,
         )
 
-    def _result_read(self, run: Run, workflow: Row, doubt: Doubt) -> tuple[str, ...]:
+    def _result_read(self, run: Run, workflow: Row, doubt: DoubtfulMutation) -> tuple[str, ...]:
         """Where the active version, which goes on with the result, reads it."""
         version = {"major": workflow["major"], "minor": workflow["minor"]}
         script = self._read.one("script_get", workflow_id=run.workflow_id, **version)
@@ -126,13 +126,13 @@ class Questions:
         passed = run.phase is Phase.EXECUTING and mutation and mutation.status is MutationStatus.APPLIED
         return None if passed and not differs else mutation
 
-    def doubt(self, mutation: Mutation) -> Doubt | None:
+    def doubt(self, mutation: Mutation) -> DoubtfulMutation | None:
         """What is known about a mutation in question; None if it is not."""
         if mutation.status is not MutationStatus.INDETERMINATE:
             return None
         moves = of_subject(self._read, mutation.workflow_id, mutation.id)
         asked_before = any(move["target"] == MutationStatus.NEEDS_RECONCILE for move in moves)
-        return Doubt(mutation, asked_before, self._host.known(mutation) if self._host else None)
+        return DoubtfulMutation(mutation, asked_before, self._host.known(mutation) if self._host else None)
 
 
 def question(seen: Seen) -> Escalation | None:

@@ -9,7 +9,7 @@ from ..model.clock import iso
 from ..model.codec import stored
 from ..model.records import Approval, Gap, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status
-from .items import why_left
+from .left_items import why_left
 
 #: Why a run began → how people say it.
 TRIGGERS = {

@@ -37,7 +37,7 @@ _NOTED = {
 
 
 @dataclass(frozen=True)
-class Told(Record):
+class StoryLine(Record):
     """One move, one decision that moved nothing, or one act of a person that moved nothing at once."""
 
     told_at: int
@@ -60,7 +60,7 @@ class Scope:
     until_at: int | None = None
 
 
-def tell(read: Reader, scope: Scope) -> tuple[Told, ...]:
+def tell(read: Reader, scope: Scope) -> tuple[StoryLine, ...]:
     """The story, oldest first."""
     found = [row for each in dict.fromkeys(scope.subjects)
              for row in of_subject(read, scope.workflow_id, each)]
@@ -79,10 +79,10 @@ def tell(read: Reader, scope: Scope) -> tuple[Told, ...]:
     return tuple(each for _, each in sorted(placed, key=lambda entry: entry[0]))
 
 
-def _move(row: Row) -> Told:
+def _move(row: Row) -> StoryLine:
     machine, source, target = str(row["machine"]), row["source"], str(row["target"])
     why = _own(machine, target, row["why"]) or _table(machine, source, target)
-    return Told(int(row["at"]), str(row["subject"]), machine, source, target, why)
+    return StoryLine(int(row["at"]), str(row["subject"]), machine, source, target, why)
 
 
 def _own(machine: str, target: str, why: str | None) -> str | None:
@@ -116,7 +116,7 @@ def _belongs(row: Row, scope: Scope) -> bool:
     return scope.since_at <= int(row["at"]) and (scope.until_at is None or int(row["at"]) <= scope.until_at)
 
 
-def _brought(told: list[Told], row: Row) -> int | None:
+def _brought(told: list[StoryLine], row: Row) -> int | None:
     """The move that an act brought about: of its subject, at its moment, and nobody else's."""
     act = ACTS.get(str(row["act"]))
     found = [
@@ -127,7 +127,7 @@ def _brought(told: list[Told], row: Row) -> int | None:
     return found[-1] if found else None
 
 
-def _act(row: Row) -> Told:
+def _act(row: Row) -> StoryLine:
     detail = stored(row["detail"])
     said = "" if detail is None else str(row["detail"])
-    return Told(int(row["at"]), str(row["subject"]), "act", None, str(row["act"]), said, str(row["actor"]))
+    return StoryLine(int(row["at"]), str(row["subject"]), "act", None, str(row["act"]), said, str(row["actor"]))

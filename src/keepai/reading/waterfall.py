@@ -34,7 +34,7 @@ class Bar(Record):
 
 
 @dataclass(frozen=True)
-class Wait(Record):
+class WaitBar(Record):
     """A time in which the run stood still."""
 
     reason: str
@@ -43,7 +43,7 @@ class Wait(Record):
 
 
 @dataclass(frozen=True)
-class Entry(Record):
+class StepEntry(Record):
     """One call with its answer, or one line that was logged."""
 
     traced: Traced
@@ -54,14 +54,14 @@ class Entry(Record):
 
 
 @dataclass(frozen=True)
-class Stage(Record):
+class StepBar(Record):
     """One step, how long it worked, and what it did."""
 
     step: str
     lasted: str | None  # None: it is not on record when it began
     bar: Bar | None
-    waits: tuple[Wait, ...]
-    entries: tuple[Entry, ...]
+    waits: tuple[WaitBar, ...]
+    entries: tuple[StepEntry, ...]
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Scale:
         return passed.length - sum(wait.within(passed) * (1 - drawn) for wait, drawn in self._waits)
 
 
-def waterfall(run: Run, moves: Sequence[Row], trace: Sequence[Traced], now_ms: int) -> tuple[Stage, ...]:
+def waterfall(run: Run, moves: Sequence[Row], trace: Sequence[Traced], now_ms: int) -> tuple[StepBar, ...]:
     """The steps of a run in their order."""
     end = now_ms if run.state in OPEN else run.updated_at
     whole = Span(run.created_at, max(run.created_at, end))
@@ -141,22 +141,22 @@ def _reason(row: Row) -> str:
 
 def _stage(
     step: str, span: Span | None, lines: Sequence[Traced], waits: Sequence[tuple[str, Span]], scale: Scale,
-) -> Stage:
+) -> StepBar:
     entries = tuple(_entry(line, scale) for line in lines)
     if span is None:
-        return Stage(step, None, None, (), entries)
+        return StepBar(step, None, None, (), entries)
     inside = [(reason, wait) for reason, wait in waits if wait.within(span)]
     worked = span.length - sum(wait.within(span) for _, wait in inside)
-    stood = tuple(Wait(reason, lasting(wait.length), scale.bar(wait)) for reason, wait in inside)
-    return Stage(step, lasting(worked), scale.bar(span), stood, entries)
+    stood = tuple(WaitBar(reason, lasting(wait.length), scale.bar(wait)) for reason, wait in inside)
+    return StepBar(step, lasting(worked), scale.bar(span), stood, entries)
 
 
-def _entry(line: Traced, scale: Scale) -> Entry:
+def _entry(line: Traced, scale: Scale) -> StepEntry:
     """A call stands where it began; the trace says when it ended."""
     if line.duration_ms is None:
-        return Entry(line, None, line.answer, None, None)
+        return StepEntry(line, None, line.answer, None, None)
     bar = scale.bar(Span(line.at - line.duration_ms, line.at))
-    return Entry(line, _readable(line.args), _readable(line.answer), lasting(line.duration_ms), bar)
+    return StepEntry(line, _readable(line.args), _readable(line.answer), lasting(line.duration_ms), bar)
 
 
 def _readable(text: str | None) -> str | None:

@@ -35,7 +35,7 @@ SECONDS_MAX = 120.0
 
 
 @dataclass(frozen=True)
-class Came(Record):
+class RegisteredInput(Record):
     """An input that it registered."""
 
     source: str
@@ -45,7 +45,7 @@ class Came(Record):
 
 
 @dataclass(frozen=True)
-class Held(Record):
+class UnsentMutation(Record):
     """A mutation that was not sent; its result is made up."""
 
     handler: str
@@ -60,7 +60,7 @@ class Held(Record):
 
 
 @dataclass(frozen=True)
-class Stop(Record):
+class RehearsalStop(Record):
     """What the workflow would stop at."""
 
     kind: str
@@ -72,9 +72,9 @@ class Rehearsal(Record):
     """What the script would do now."""
 
     deployment: Deployment
-    inputs: tuple[Came, ...]
-    mutations: tuple[Held, ...]
-    stops: tuple[Stop, ...]
+    inputs: tuple[RegisteredInput, ...]
+    mutations: tuple[UnsentMutation, ...]
+    stops: tuple[RehearsalStop, ...]
     more: bool  # whether it was cut off: after `SHOWN_MAX` mutations, or after `SECONDS_MAX`
 
 
@@ -86,8 +86,8 @@ async def rehearse(
     with tempfile.TemporaryDirectory(prefix="keep-rehearsal-") as folder:
         copied = Path(folder) / "keep.db"
         await asyncio.to_thread(_copy, path, copied)
-        stage = Stage()
-        muted = [Muted(connector, stage) for connector in connectors]
+        stage = RehearsalState()
+        muted = [ReadOnlyConnector(connector, stage) for connector in connectors]
         async with Keep(copied, connectors=muted, policy=policy) as keep:
             others = await keep.workflows()
             deployed = await keep.deploy(source, grants=grants, strand=strand, configured=configured)
@@ -100,7 +100,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 @dataclass
-class Stage:
+class RehearsalState:
     """What the connectors of one rehearsal share: how much was shown, and whether that is enough."""
 
     shown: int = 0
@@ -108,7 +108,7 @@ class Stage:
 
 
 async def _rehearse(
-    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: Stage,
+    keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState,
 ) -> Rehearsal:
     workflow_id, real = deployed.workflow_id, modes_of(keep.parts, deployed.workflow_id)
     await _leave_alone(keep, others, workflow_id)
@@ -116,7 +116,7 @@ async def _rehearse(
     await keep.deploy(source, grants=_everything(keep, source))
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
-    inputs = [Came(each.source, each.type, each.external_id, each.title)
+    inputs = [RegisteredInput(each.source, each.type, each.external_id, each.title)
               for each in await keep.inputs(workflow_id, after=input)]
     sent = [each for each in await keep.mutations(workflow_id, after=mutation)
             if each.status is MutationStatus.APPLIED]
@@ -134,7 +134,7 @@ def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
     return str(row["id"]) if row else None
 
 
-async def _run(keep: Keep, workflow_id: str, stage: Stage) -> None:
+async def _run(keep: Keep, workflow_id: str, stage: RehearsalState) -> None:
     """Everything that is due now and what it causes, or as much of it as there is time for."""
     async def halt() -> None:
         await asyncio.sleep(SECONDS_MAX)
@@ -177,12 +177,12 @@ def _resting_on_assumed(keep: Keep, runs: Sequence[Run], sent: Sequence[Mutation
     return after
 
 
-async def _stops(keep: Keep, workflow_id: str, rests: set[str]) -> list[Stop]:
+async def _stops(keep: Keep, workflow_id: str, rests: set[str]) -> list[RehearsalStop]:
     """What the workflow stops at; after an assumed result that may be the result's fault."""
     stops = [_stop(each, each.run_id in rests) for each in await keep.needs_you(workflow_id)]
     if stops:
         return stops
-    return [Stop(each.blocked_status, "it is tried again later") for each in await keep.workflows()
+    return [RehearsalStop(each.blocked_status, "it is tried again later") for each in await keep.workflows()
             if each.id == workflow_id and each.blocked_status]
 
 
@@ -202,24 +202,24 @@ def _everything(keep: Keep, source: str) -> Grants:
     return dict.fromkeys(manifest.capabilities, "allow")
 
 
-def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> Held:
+def _held(mutation: Mutation, handler: str, grants: Mapping[str, str], assumed: bool) -> UnsentMutation:
     capability = f"{mutation.connector}.{mutation.operation}"
-    return Held(
+    return UnsentMutation(
         handler, mutation.connector, mutation.operation, mutation.params, mutation.preview, mutation.title,
         grants.get(capability), mutation.result, assumed,
     )
 
 
-def _stop(question: Escalation, after_assumed: bool) -> Stop:
+def _stop(question: Escalation, after_assumed: bool) -> RehearsalStop:
     place = f" (at {question.facts['location']})" if question.facts.get("location") else ""
     doubt = " A result before it was assumed: with the real one it may go on." if after_assumed else ""
-    return Stop(question.kind, f"{question.facts.get('why') or question.title}{place}{doubt}")
+    return RehearsalStop(question.kind, f"{question.facts.get('why') or question.title}{place}{doubt}")
 
 
-class Muted(Connector):
+class ReadOnlyConnector(Connector):
     """A connector that reads as ever and can send nothing."""
 
-    def __init__(self, real: Connector, stage: Stage) -> None:
+    def __init__(self, real: Connector, stage: RehearsalState) -> None:
         super().__init__(name=real.name)
         self.account = real.account
         self.input_types, self.secrets = real.input_types, real.secrets  # type: ignore[misc]
@@ -243,7 +243,7 @@ class Muted(Connector):
 class _Mute(OperationSpec):
     """A mutation that is not sent, and not looked up either: its result is made up."""
 
-    stage: Stage = field(kw_only=True)
+    stage: RehearsalState = field(kw_only=True)
 
     async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
         if self.stage.shown == SHOWN_MAX:

@@ -12,13 +12,13 @@ from typing import Any
 from ...app import Keep
 from ...model.errors import LedgerUnusable
 from .. import control
-from ..host import new_host
-from .session import Session
+from ..host_process import new_host
+from .command_session import CommandSession
 from .wiring import unlock
 
 
 def ask_host(
-    session: Session, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None, **params: Any,
+    session: CommandSession, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None, **params: Any,
 ) -> Any:
     """Have the host do something, or do it here if there is none, after what must be done `first` then."""
     try:
@@ -28,7 +28,7 @@ def ask_host(
 
 
 def _act_here(
-    session: Session, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
+    session: CommandSession, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
 ) -> Any:
     settings = session.settings(connectors=True)
     unlock(settings)

@@ -20,8 +20,8 @@ from ...config import Settings
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
-from .scripts import deployed
-from .source import shown
+from .script_commands import deployed
+from .script_files import shown
 from .text import plain, say
 
 POLL_S = 0.5

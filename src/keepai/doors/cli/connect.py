@@ -20,11 +20,11 @@ from ...connectors.redacted import redacted, redactor_of
 from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
 from ..health_checks import FAIL, OK, HealthLine, check_connector
-from . import entering, tables
-from .session import Session, with_json, with_session
+from . import secret_input, toml_edit
+from .command_session import CommandSession, with_json, with_session
 from .signing import sign_in
-from .tables import toml
 from .text import did_you_mean, echo, echo_json, plain, say
+from .toml_edit import toml
 from .wiring import make, vault_of
 
 
@@ -40,7 +40,7 @@ from .wiring import make, vault_of
 @with_json
 @with_session
 def connect(
-    session: Session, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], anew: bool,
+    session: CommandSession, name: str, type_name: str, given: tuple[str, ...], sources: tuple[str, ...], anew: bool,
     no_browser: bool, unchecked: bool, as_json: bool,
 ) -> None:
     """Connect ctx.NAME with an outside system, and try it.
@@ -52,17 +52,17 @@ def connect(
     """
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
-    there = tables.connection(file, name)
-    table = _table(name, type_name, file.parent, entering.pairs(given, "--set"), there)
+    there = toml_edit.connection(file, name)
+    table = _table(name, type_name, file.parent, secret_input.pairs(given, "--set"), there)
     connector = make(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
-    places = entering.pairs(sources, "--secret")
+    places = secret_input.pairs(sources, "--secret")
     offer = _offer(connector, places, anew)
     vault = vault_of(settings)
     stored = dict(vault.values(name)) if connector.secrets else {}
     trial = {**stored, **_secrets(connector, places, stored, offer, anew)}
-    signs = offer is not None and (anew or (entering.at_terminal() and offer.secret not in trial))
+    signs = offer is not None and (anew or (secret_input.at_terminal() and offer.secret not in trial))
     if offer and signs:
-        _sign_in(connector, offer, trial, browser=entering.at_terminal() and not no_browser)
+        _sign_in(connector, offer, trial, browser=secret_input.at_terminal() and not no_browser)
     found = _tried(connector, trial)
     if found.state == FAIL:
         hint = " With --sign-in you sign in with a browser." if offer and not signs else ""
@@ -71,11 +71,11 @@ def connect(
     if fresh:
         vault.put(name, fresh)
     if there is None:
-        tables.add_connection(file, name, table)
+        toml_edit.add_connection(file, name, table)
     done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
             "secrets": sorted(fresh), "checked": found.state == OK}
     echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
-    entering.warn_of_weak(fresh)
+    secret_input.warn_of_weak(fresh)
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -91,10 +91,10 @@ def _table(
     exposed = next((key for key in given if key in kind.secrets and key not in known), None)
     if exposed:
         raise ConfigError(f"{exposed} is a secret: give it with --secret {exposed}=SOURCE, where SOURCE is "
-                          f"{entering.SOURCES}. Change it if others could see this command.")
+                          f"{secret_input.SOURCES}. Change it if others could see this command.")
     values = {key: _value(key, text, known.get(key)) for key, text in given.items()}
     if there is None:
-        asked = _ask_for(known, values) if entering.at_terminal() else {}
+        asked = _ask_for(known, values) if secret_input.at_terminal() else {}
         return {"type": type_name, **values, **asked}
     wanted = {"type": type_name, **values}
     differs = next((key for key, value in wanted.items() if there.get(key) != value), None)
@@ -161,14 +161,15 @@ def _secrets(
             raise ConfigError(f"{connector.name} has no secret {secret!r}. {known}")
     if list(sources.values()).count("-") > 1:
         raise ConfigError("Only one secret can come from stdin. Give the others with file:PATH or env:VARIABLE.")
-    found = {each: entering.from_source(source, f"{connector.name}.{each}") for each, source in sources.items()}
-    if entering.at_terminal():
+    found = {each: secret_input.from_source(source, f"{connector.name}.{each}") for each, source in sources.items()}
+    if secret_input.at_terminal():
         earned = offer.secret if offer else ""
         for secret, what in connector.secrets.items():
             if secret in found or (anew and secret == earned):
                 continue
             enter = "keep the present one" if secret in stored else "sign in with a browser" if secret == earned else ""
-            typed = entering.unseen(f"{secret} ({what}; Enter {f'to {enter}' if enter else 'for none'})", empty=True)
+            skip = f"to {enter}" if enter else "for none"
+            typed = secret_input.unseen(f"{secret} ({what}; Enter {skip})", empty=True)
             found |= {secret: typed} if typed else {}
     return found
 
@@ -188,7 +189,7 @@ def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, brow
     missing = next((each for each in offer.needs if each not in trial), None)
     if missing:
         raise ConfigError(f"Without the {missing} nobody can sign in: type it, or give it with --secret "
-                          f"{missing}=SOURCE, where SOURCE is {entering.SOURCES}.")
+                          f"{missing}=SOURCE, where SOURCE is {secret_input.SOURCES}.")
     connector.entrust(trial)
     trial |= sign_in(offer, browser=browser)
 
@@ -203,7 +204,7 @@ def _refuse_unless_wanted(name: str, problem: str, unchecked: bool) -> None:
     if unchecked:
         say(f"{name} does not answer: {problem}")
         return
-    if entering.at_terminal():
+    if secret_input.at_terminal():
         say(f"{name} does not answer: {problem}")
         if click.confirm("Write and store it nevertheless?", err=True):
             return

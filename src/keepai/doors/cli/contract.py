@@ -16,7 +16,7 @@ from ...connectors.user_module import load_user_module
 from ...model.errors import ConfigError, KeepError, in_words
 from ...reading.wording import count
 from ...testing.contract import Report, Subject, Trial, examine, operation_of
-from .session import with_json
+from .command_session import with_json
 from .text import echo, echo_json, plain, say
 
 SUFFIX = "_contract.py"

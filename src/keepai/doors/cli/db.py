@@ -16,9 +16,9 @@ from ...ledger.opening import backup as backed_up
 from ...ledger.opening import vacuum as vacuumed
 from ...model.errors import LedgerOlder
 from ...reading.wording import count, size
-from ..host import new_host
+from ..host_process import new_host
 from .ask_host import ask_host
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, field, plain
 
 
@@ -30,7 +30,7 @@ def db() -> None:
 @db.command()
 @with_json
 @with_session
-def check(session: Session, as_json: bool) -> None:
+def check(session: CommandSession, as_json: bool) -> None:
     """Whether the ledger is whole, and its account as written.
 
     It only reads, and may run beside a host. Exit code 1 if something is wrong.
@@ -50,7 +50,7 @@ def check(session: Session, as_json: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @with_json
 @with_session
-def backup(session: Session, file: str, as_json: bool) -> None:
+def backup(session: CommandSession, file: str, as_json: bool) -> None:
     """Copy the ledger into a new FILE, as it is at one moment.
 
     A host may run meanwhile. The copy is checked like `keep db check` does before it gets its name; it overwrites
@@ -69,7 +69,7 @@ def backup(session: Session, file: str, as_json: bool) -> None:
 @db.command()
 @with_json
 @with_session
-def vacuum(session: Session, as_json: bool) -> None:
+def vacuum(session: CommandSession, as_json: bool) -> None:
     """Write the file anew without its gaps.
 
     `keep db prune` leaves such gaps. No host may run meanwhile, and the disk needs as much free space as the
@@ -87,7 +87,7 @@ def vacuum(session: Session, as_json: bool) -> None:
 @db.command()
 @with_json
 @with_session
-def accept_older(session: Session, as_json: bool) -> None:
+def accept_older(session: CommandSession, as_json: bool) -> None:
     """Go on with a ledger that is older, or another one.
 
     Keep refuses a ledger that was put back from a backup, or that lost its log: what was sent since is not on record in
@@ -123,7 +123,7 @@ async def _accepted(settings: Settings) -> bool:
 @click.option("--dry-run", is_flag=True, help="Throw nothing away; say how much it would be.")
 @with_json
 @with_session
-def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> None:
+def prune(session: CommandSession, days: int | None, dry_run: bool, as_json: bool) -> None:
     """Throw away the content of work that ended long ago.
 
     A host does it by itself once a day. Traces, PrepareResults and the payloads of ended events go. Every input,
@@ -145,7 +145,7 @@ def prune(session: Session, days: int | None, dry_run: bool, as_json: bool) -> N
         echo(f"{verb} the content of {what}, {size(done['bytes'])}: all ended before {done['before_at']}.")
 
 
-def _measured(session: Session, days: int | None) -> dict[str, Any]:
+def _measured(session: CommandSession, days: int | None) -> dict[str, Any]:
     kept = days or session.settings().policy.retention_days
     with session.look() as look:
         return dict(measure(look.read, before_ms(look.now_ms, kept)).to_json())

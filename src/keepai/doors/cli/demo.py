@@ -12,8 +12,8 @@ import click
 
 from ..demo_folder import WORKFLOW
 from ..demo_host import run_demo_page
+from .command_session import with_json
 from .demo_play import Play
-from .session import with_json
 from .text import echo, echo_json
 
 

@@ -10,7 +10,7 @@ import click
 
 from ...testing.crash import install_from_env
 from ..dev_host import PagePlace, run
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
 from .text import say
 from .wiring import unlock
 
@@ -24,7 +24,7 @@ from .wiring import unlock
                    "needs a password in KEEP_PASSWORD.")
 @with_json
 @with_session
-def dev(session: Session, once: bool, no_ui: bool, port: int | None, address: str | None, as_json: bool) -> None:
+def dev(session: CommandSession, once: bool, no_ui: bool, port: int | None, address: str | None, as_json: bool) -> None:
     """Run the workflows here, with a page to look at, until Ctrl-C.
 
     The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the

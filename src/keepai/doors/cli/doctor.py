@@ -31,9 +31,9 @@ from ..health_checks import (
     check_sandbox,
 )
 from ..peers import misplaced
-from .entering import weakness
+from .command_session import CommandSession, with_json, with_session
+from .secret_input import weakness
 from .secrets import states
-from .session import Session, with_json, with_session
 from .text import echo, echo_json, field, plain
 from .wiring import connections, vault_of
 
@@ -43,7 +43,7 @@ CHECKED_MAX = 64 << 20  #: a larger ledger is left to `keep db check`
 @click.command()
 @with_json
 @with_session
-def doctor(session: Session, as_json: bool) -> None:
+def doctor(session: CommandSession, as_json: bool) -> None:
     """See what is missing or wrong here, and what to do about it. Exit code 1 if something fails.
 
     It looks at Python, SQLite, the sandbox, keep.toml, the secrets, each connector, the ledger, the channels, the host,
@@ -65,7 +65,7 @@ def _told(found: HealthLine) -> Iterator[str]:
     yield from (" " * 4 + each for each in rest)
 
 
-async def _examined(session: Session) -> list[HealthLine]:
+async def _examined(session: CommandSession) -> list[HealthLine]:
     found = [_python(), _sqlite(), *await check_sandbox()]
     try:
         settings = session.settings(connectors=True)

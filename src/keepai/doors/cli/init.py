@@ -10,7 +10,7 @@ import click
 
 from ...connectors.base import check_name
 from ...model.errors import ConfigError, Refused
-from .session import Session, with_json
+from .command_session import CommandSession, with_json
 from .text import echo, echo_json
 from .types import declared, write
 
@@ -47,7 +47,7 @@ def init(folder: str, connector: str | None, as_json: bool) -> None:
     for name in made:
         _make_folder((place / name).parent)
         write(place / name, files(__package__).joinpath("template", FILES[name]).read_text("utf-8"))
-    write(place / TYPES, declared(Session(config=str(place / "keep.toml")).settings(connectors=True)))
+    write(place / TYPES, declared(CommandSession(config=str(place / "keep.toml")).settings(connectors=True)))
     made.append(TYPES)
     if as_json:
         echo_json({"folder": folder, "files": made})

@@ -12,8 +12,8 @@ from ...model.records import Traced
 from ...reading.look import Look
 from ...reading.wording import clock
 from . import names
-from .complete import WORKFLOW
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
+from .completion import WORKFLOW
 from .text import echo, echo_json, echo_json_line, line, say, width
 
 POLL_S = 0.2
@@ -27,7 +27,7 @@ Entry = tuple[tuple[int, int], str, "Traced"]
               help="Begin with at most so many lines, the newest.")
 @with_json
 @with_session
-def logs(session: Session, workflow: str | None, follow: bool, last: int, as_json: bool) -> None:
+def logs(session: CommandSession, workflow: str | None, follow: bool, last: int, as_json: bool) -> None:
     """What a workflow's runs did, line by line."""
     with session.look() as look:
         workflow_id = names.workflow(look, workflow)["id"]

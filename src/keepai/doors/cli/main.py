@@ -10,52 +10,51 @@ import click
 
 from ...model.acts import ACTS
 from ...model.errors import ConfigError, KeepError, ScriptInvalid
-from .examples import with_example
-from .summaries import SUMMARIES
+from .help_texts import SUMMARIES, with_example
 from .text import did_you_mean, plain
 
 #: What a command's exit code says.
 OK, FAILED, USAGE, FINDINGS, NEEDS_YOU = 0, 1, 2, 3, 4
 
 #: What every command is given; it reads ledgers, so it is imported with the first command.
-SESSION = "session:Session"
+SESSION = "command_session:CommandSession"
 #: Command → the module and the function that it is, in the order in which people meet them. It is imported when it is
 #: used, so that `keep --help` need not wait for the engine.
 COMMANDS = {
     "demo": "demo:demo",
     "init": "init:init",
-    "check": "scripts:check",
+    "check": "script_commands:check",
     "types": "types:types",
-    "test": "cases:test",
+    "test": "cases_command:test",
     "test-connector": "contract:test_connector",
-    "deploy": "scripts:deploy",
-    "fix": "scripts:fix",
+    "deploy": "script_commands:deploy",
+    "fix": "script_commands:fix",
     "rollback": "rollback:rollback",
-    "graph": "graph:graph",
+    "graph": "graph_command:graph",
     "connect": "connect:connect",
     "secrets": "secrets:secrets",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
     "todo": "todo:todo",
-    "digest": "digest:digest",
-    "inputs": "accounts:inputs",
-    "outputs": "accounts:outputs",
-    "items": "accounts:items",
-    "runs": "accounts:runs",
+    "digest": "digest_command:digest",
+    "inputs": "list_commands:inputs",
+    "outputs": "list_commands:outputs",
+    "items": "list_commands:items",
+    "runs": "list_commands:runs",
     "show": "show:show",
     "why": "why:why",
-    "blast": "blast:blast",
+    "blast": "blast_command:blast",
     "logs": "logs:logs",
-    **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "acts:COMMANDS"),
+    **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "act_commands:COMMANDS"),
     "notify": "notify:notify",
     "db": "db:db",
     "doctor": "doctor:doctor",
-    "completion": "complete:completion",
+    "completion": "completion:completion",
 }
 
 
-class Commands(click.Group):
+class LazyCommands(click.Group):
     """Imports a command when it is asked for, and turns Keep's errors into a sentence and an exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -111,7 +110,7 @@ def _show_version(ctx: click.Context, option: click.Parameter, wanted: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--config", metavar="FILE", help="The keep.toml to use; without it, the one here, if any.")
 @click.option("--db", metavar="FILE", help="The ledger's file; without it, what keep.toml says, or keep.db.")
 @click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_show_version,

@@ -16,17 +16,17 @@ from ...ledger.rows import mutation_record
 from ...model.clock import iso
 from ...model.records import Mutation, Run
 from ...reading.look import Look
-from ...reading.typed import commands
+from ...reading.offered_acts import commands
 from ...reading.wording import ago
-from .accounts import named
-from .stops import stop_of
+from .list_commands import named
+from .stopped_runs import stop_of
 
 _BATCH = 64
 _OPEN = ("active", "paused", "failed")
 
 
 @dataclass(frozen=True)
-class Told:
+class NewsLine:
     """One line."""
 
     at: int
@@ -67,13 +67,13 @@ class Narrator:
         self.news(look)
         self._change = None  # it is the number of one connection
 
-    def news(self, look: Look) -> list[Told]:
+    def news(self, look: Look) -> list[NewsLine]:
         """What happened since the last time, in the order of the runs."""
         change = look.read.change()
         if change == self._change:
             return []
         self._change = change
-        told: list[Told] = []
+        told: list[NewsLine] = []
         for row in look.read.all("workflow_all"):
             known = self._known.setdefault(row["id"], _Known())
             for run in self._changed(look, row["id"], known):
@@ -91,7 +91,7 @@ class Narrator:
         known.seq = max((run.seq for run in fresh), default=known.seq)
         return old + fresh
 
-    def _about(self, look: Look, run: Run, name: str, known: _Known) -> list[Told]:
+    def _about(self, look: Look, run: Run, name: str, known: _Known) -> list[NewsLine]:
         did = _Did.of(look, run)
         before = known.runs.pop(run.id, None)
         if run.state.value in _OPEN:
@@ -102,7 +102,7 @@ class Narrator:
         told += did.since(before[1] if before else {})
         if before is None or (before[0], before[2]) != (run.status, run.retry_at):
             told += _of_run(look, run, name, did)
-        return [Told(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
+        return [NewsLine(at, name, run.handler, run.id, kind, state, text) for at, kind, state, text in told]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import click
 from ...model.clock import SystemClock
 from ...model.errors import ConfigError, KeepError
 from ...notices.base import Channel, Message
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, plain
 
 
@@ -23,7 +23,7 @@ def notify() -> None:
 @click.argument("name", required=False)
 @with_json
 @with_session
-def test(session: Session, name: str | None, as_json: bool) -> None:
+def test(session: CommandSession, name: str | None, as_json: bool) -> None:
     """Send a test message by a channel of keep.toml, or by all. Exit code 1 if one did not take it."""
     settings = session.settings(connectors=True)
     wanted = [each for each in settings.channels if name in (None, each.name)]

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from ...model.records import Rows
-from ...reading.lists import Listed, Wanted
+from ...reading.lists import ListFilter, ListPage
 from ...reading.look import Look
 from . import names
 from .text import say
@@ -21,7 +21,7 @@ LAST = 50  #: entries that are shown if nothing is said
 
 
 @dataclass(frozen=True)
-class Part:
+class ListPart:
     """Which part of a list is wanted."""
 
     last: int  # the newest, unless there is a limit
@@ -30,7 +30,7 @@ class Part:
 
     def of(
         self, look: Look, kind: str, page: Callable[[int, str | None], Rows[T]],
-        newest: Callable[[Wanted, int], Listed[Any]], name: str, **wanted: Any,
+        newest: Callable[[ListFilter, int], ListPage[Any]], name: str, **wanted: Any,
     ) -> tuple[list[T], str]:
         """The entries, oldest first, and a remark on what else there is; `name` finds them in the rows of `newest`."""
         if self.limit is not None:
@@ -42,11 +42,11 @@ class Part:
         return [getattr(row, name) for row in reversed(rows)], earlier if more else ""
 
     def _newest(
-        self, newest: Callable[[Wanted, int], Listed[Any]], wanted: dict[str, Any],
+        self, newest: Callable[[ListFilter, int], ListPage[Any]], wanted: dict[str, Any],
     ) -> tuple[list[Any], bool]:
         rows, before, more = list[Any](), None, True
         while more and len(rows) < self.last:  # one page searches only so far
-            listed = newest(Wanted(before=before, **wanted), self.last - len(rows))
+            listed = newest(ListFilter(before=before, **wanted), self.last - len(rows))
             rows += listed.rows
             before, more = listed.older, listed.older is not None
         return rows, more
@@ -58,7 +58,7 @@ def with_paging(command: Callable[..., None]) -> Callable[..., None]:
     def paged(*args: Any, last: int | None, limit: int | None, after: str | None, **kwargs: Any) -> None:
         if last is not None and (limit is not None or after is not None):
             raise click.UsageError("--last shows the newest, --limit and --after begin with the oldest. Give one.")
-        command(*args, part=Part(last or LAST, limit or (LAST if after else None), after), **kwargs)
+        command(*args, part=ListPart(last or LAST, limit or (LAST if after else None), after), **kwargs)
 
     for option in (
         click.option("--after", metavar="ID", help="Go on behind the entry with this id, oldest first."),

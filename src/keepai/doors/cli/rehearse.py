@@ -11,10 +11,10 @@ import click
 from ...engine.deploy import Grants
 from ...model.errors import ScriptInvalid
 from ...reading.wording import count
-from ...testing.rehearsal import Held, Rehearsal
+from ...testing.rehearsal import Rehearsal, UnsentMutation
 from ...testing.rehearsal import rehearse as tried
-from .session import Session
-from .source import read_script, refused, shown
+from .command_session import CommandSession
+from .script_files import read_script, refused, shown
 from .text import echo, echo_json, exact, field, plain, say
 from .wiring import unlock
 
@@ -24,7 +24,7 @@ _GRANTS = {
 }
 
 
-def rehearse(session: Session, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
+def rehearse(session: CommandSession, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
     """Show what a script would do; gives the exit code."""
     settings = session.settings(connectors=True)
     unlock(settings)
@@ -66,7 +66,7 @@ def _told(done: Rehearsal) -> Iterator[str]:
         yield click.style(f"It would stop: {plain(stop.kind)}: {plain(stop.why)}", fg="red")
 
 
-def _held(held: Held) -> Iterator[str]:
+def _held(held: UnsentMutation) -> Iterator[str]:
     yield f"{plain(held.handler)} → {held.connector}.{held.operation}"
     yield from field("title", f"{held.title} (the script's word)" if held.title else "")
     yield from exact("preview", held.preview)

@@ -16,9 +16,9 @@ from ...reading.wording import ago
 from ...script.manifest import from_text
 from . import names
 from .ask_host import ask_host
-from .complete import WORKFLOW
-from .scripts import deployed
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
+from .completion import WORKFLOW
+from .script_commands import deployed
 from .text import did_you_mean, echo, echo_json, plain
 
 
@@ -30,7 +30,7 @@ from .text import did_you_mean, echo, echo_json, plain
 @with_json
 @with_session
 def rollback(
-    session: Session, workflow: str, version: str | None, listed: bool, strand: bool, as_json: bool,
+    session: CommandSession, workflow: str, version: str | None, listed: bool, strand: bool, as_json: bool,
 ) -> None:
     """Make the text of an earlier version active again.
 

@@ -12,8 +12,8 @@ from ...model.errors import ConfigError, NotFound
 from ...reading.wording import count
 from ...vault.keys import KeyPlaces
 from ...vault.vault import Vault
-from . import entering
-from .session import Session, with_json, with_session
+from . import secret_input
+from .command_session import CommandSession, with_json, with_session
 from .text import did_you_mean, echo, echo_json, plain, say, table
 from .wiring import connections, vault_of
 
@@ -30,7 +30,7 @@ def secrets() -> None:
 @secrets.command(name="list")
 @with_json
 @with_session
-def list_(session: Session, as_json: bool) -> None:
+def list_(session: CommandSession, as_json: bool) -> None:
     """Which secrets are stored, since when, and which are missing; never what they are."""
     settings = session.settings(connectors=True)
     found = states(settings, _vault(settings))
@@ -62,20 +62,20 @@ def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
               help="Where the value is: - (stdin), file:PATH or env:VARIABLE; without it you are asked, or stdin.")
 @with_json
 @with_session
-def set_(session: Session, name: str, secret: str, source: str | None, as_json: bool) -> None:
+def set_(session: CommandSession, name: str, secret: str, source: str | None, as_json: bool) -> None:
     """Store a secret of the connection NAME, in place of the one before."""
     settings = session.settings(connectors=True)
     what = _declared(settings, name, secret)
-    if source is None and entering.at_terminal():
-        value = entering.unseen(f"{secret} ({what})")
+    if source is None and secret_input.at_terminal():
+        value = secret_input.unseen(f"{secret} ({what})")
     else:
-        value = entering.from_source(source or "-", f"{name}.{secret}")
+        value = secret_input.from_source(source or "-", f"{name}.{secret}")
     _vault(settings).put(name, {secret: value})
     if as_json:
         echo_json({"connection": name, "secret": secret})
     else:
         echo(f"Stored, encrypted: {name}.{secret}. `keep doctor` tries it.")
-    entering.warn_of_weak({secret: value})
+    secret_input.warn_of_weak({secret: value})
 
 
 def _declared(settings: Settings, name: str, secret: str) -> str:
@@ -97,7 +97,7 @@ def _declared(settings: Settings, name: str, secret: str) -> str:
               help="Where the new key shall be; without it, where the old one was.")
 @with_json
 @with_session
-def rotate(session: Session, home: Any, as_json: bool) -> None:
+def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
     """Encrypt every secret anew, under new keys.
 
     The secrets themselves stay the same: change them where they come from, then `keep secrets set`. A new passphrase is
@@ -105,7 +105,7 @@ def rotate(session: Session, home: Any, as_json: bool) -> None:
     """
     settings = session.settings()
     vault = _vault(settings)
-    new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, entering.asking())
+    new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, secret_input.asking())
     if (home or vault.home()) == "passphrase" and not new.passphrase and new.ask is None:
         raise ConfigError(f"There is no new passphrase. Put it in {ENV_NEW_PASSPHRASE}, or say this at a terminal.")
     chosen = vault.rotate(new, home)
@@ -121,7 +121,7 @@ def rotate(session: Session, home: Any, as_json: bool) -> None:
 @click.argument("secret", required=False)
 @with_json
 @with_session
-def delete(session: Session, name: str, secret: str | None, as_json: bool) -> None:
+def delete(session: CommandSession, name: str, secret: str | None, as_json: bool) -> None:
     """Delete a secret of the connection NAME, or all of them."""
     gone = _vault(session.settings()).delete(name, secret)
     if as_json:

@@ -16,11 +16,11 @@ from ...reading.look import Look, open_look
 from ...reading.wording import count
 from ..connections import shortage
 from ..control import Control
-from ..hooks import Hooks
-from ..host import FINISH_S, leave, new_host, on_signals
-from ..repeats import repeats_counted
-from .narrator import Narrator, Told
-from .session import Session, with_json, with_session
+from ..host_process import FINISH_S, leave, new_host, on_signals
+from ..log_repeats import repeats_counted
+from ..webhooks import WebhookPort
+from .command_session import CommandSession, with_json, with_session
+from .narrator import Narrator, NewsLine
 from .text import line, say
 from .wiring import unlock
 
@@ -30,7 +30,7 @@ POLL_S = 0.5
 @click.command()
 @with_json
 @with_session
-def serve(session: Session, as_json: bool) -> None:
+def serve(session: CommandSession, as_json: bool) -> None:
     """Run the workflows here for a service manager.
 
     It prints nothing; on stderr it says one line per happening, with --json as JSON. It ends at SIGTERM or SIGINT: at
@@ -51,7 +51,7 @@ class _Log:
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
-    def news(self, news: list[Told]) -> None:
+    def news(self, news: list[NewsLine]) -> None:
         """What happened."""
         for told in news:
             data = told.to_json()
@@ -72,7 +72,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, Control(keep, settings.path), Hooks(settings) as hooks:
+        async with new_host(settings) as keep, Control(keep, settings.path), WebhookPort(settings) as hooks:
             look = opened.enter_context(open_look(settings.path, settings.policy, keep))
             narrator.catch_up(look)
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")

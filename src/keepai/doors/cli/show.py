@@ -14,10 +14,10 @@ from ...model.clock import SystemClock, iso, parse_iso
 from ...reading.look import Look
 from ...reading.wording import ago, clock
 from . import names
-from .complete import ANYTHING
+from .command_session import CommandSession, with_json, with_session
+from .completion import ANYTHING
 from .logs import told
-from .session import Session, with_json, with_session
-from .stops import stopped
+from .stopped_runs import stopped
 from .text import echo, echo_json, line, paint, plain
 
 Data = dict[str, Any]
@@ -28,7 +28,7 @@ _KINDS = ("run", "input", "event", "item", "mutation", "approval")
 @click.argument("id", metavar="ID", type=ANYTHING)
 @with_json
 @with_session
-def show(session: Session, id: str, as_json: bool) -> None:
+def show(session: CommandSession, id: str, as_json: bool) -> None:
     """Everything about one thing, by its id or the beginning of it.
 
     ID is that of a run, an input, an event, an item, a mutation, an approval or a workflow.

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from ...connectors.sign_in import Attempt, SignIn
 from ...model.errors import Refused
 from ..connections import Acceptor, Bounds, Streams, listening
-from ..repeats import repeats_counted
+from ..log_repeats import repeats_counted
 from .text import plain, say
 
 WAIT_S = 300.0  #: how long a person may take

@@ -11,20 +11,20 @@ from ...model.records import Escalation, Gap, Workflow
 from ...reading.look import Look
 from ...reading.wording import ago, count, kept
 from ..control import is_running
-from .session import Session, with_json, with_session
-from .stops import Stopped, questions, stopped
+from .command_session import CommandSession, with_json, with_session
+from .stopped_runs import StoppedRun, questions, stopped
 from .text import echo, echo_json, line, paint, plain, width
 from .watch import with_watch
 
 if TYPE_CHECKING:
-    _Entry = tuple[Workflow, Stopped | None, list[Escalation]]
+    _Entry = tuple[Workflow, StoppedRun | None, list[Escalation]]
 
 
 @click.command()
 @with_json
 @with_watch
 @with_session
-def status(session: Session, as_json: bool) -> None:
+def status(session: CommandSession, as_json: bool) -> None:
     """How every workflow stands. Exit code 4 if one waits for a person, or if no host starts with this ledger."""
     with session.look(tells=True) as look:
         shown = look.views.version()
@@ -40,7 +40,7 @@ def status(session: Session, as_json: bool) -> None:
     sys.exit(4 if asked or look.read.refused else 0)
 
 
-def _data(workflow: Workflow, stop: Stopped | None, asked: list[Escalation]) -> dict[str, Any]:
+def _data(workflow: Workflow, stop: StoppedRun | None, asked: list[Escalation]) -> dict[str, Any]:
     return {**workflow.to_json(), "blocked": stop.to_json() if stop else None, "needs_you": [q.id for q in asked]}
 
 
@@ -59,7 +59,7 @@ def _print(look: Look, entries: list[_Entry], running: bool) -> None:
 
 
 def _facts(
-    look: Look, workflow: Workflow, stop: Stopped | None, asked: list[Escalation], running: bool,
+    look: Look, workflow: Workflow, stop: StoppedRun | None, asked: list[Escalation], running: bool,
 ) -> list[tuple[str, str]]:
     facts = []
     if stop:
@@ -85,7 +85,7 @@ def _facts(
     return facts
 
 
-def _line_of(stop: Stopped) -> str:
+def _line_of(stop: StoppedRun) -> str:
     return f" at line {stop.run.error.line}" if stop.run.error and stop.run.error.line else ""
 
 

@@ -15,15 +15,14 @@ import click
 
 from ...model.clock import parse_iso
 from ...model.records import Escalation
-from ...reading.answers import CLASSES, handle, heading, meaning, with_name
+from ...reading.diffs import differences
 from ...reading.look import Look
-from ...reading.typed import command, commands
+from ...reading.offered_acts import CLASSES, command, commands, handle, heading, meaning, with_name
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
-from .differs import differs
-from .session import Session, with_json, with_session
-from .stops import questions
-from .text import echo, echo_json, exact, field, plain, say
+from .command_session import CommandSession, with_json, with_session
+from .stopped_runs import questions
+from .text import LABEL, cells, echo, echo_json, exact, field, plain, say, width
 from .watch import with_watch
 
 
@@ -31,7 +30,7 @@ from .watch import with_watch
 @with_json
 @with_watch
 @with_session
-def todo(session: Session, as_json: bool) -> None:
+def todo(session: CommandSession, as_json: bool) -> None:
     """What waits for you: questions that only a person can answer.
 
     Exit code 4 if there is one.
@@ -185,3 +184,25 @@ def _moment(look: Look, word: str, moment: object) -> str:
 
 def _when(look: Look, moment: str) -> str:
     return f"{ago(parse_iso(moment), look.now_ms)} ({moment})"
+
+
+_HEADER = ("FIELD", "APPLIED", "WANTED")
+
+
+def differs(applied: Any, wanted: Any) -> list[str]:
+    """The fields that are not the same, exactly; side by side where the terminal is wide enough."""
+    found, same = differences(applied, wanted)
+    rows = [(plain(name), plain(before), plain(now)) for name, before, now in found]
+    lead = " " * LABEL
+    told = [*_beside(rows), *([f"{count(same, 'other field')} the same"] if same else [])]
+    return [f"  {'differs':<{LABEL - 3}} {told[0]}", *(lead + each for each in told[1:])] if rows else []
+
+
+def _beside(rows: list[tuple[str, str, str]]) -> list[str]:
+    every = [_HEADER, *rows]
+    wide = [max(cells(row[column]) for row in every) for column in range(3)]
+    room = width()
+    if room is None or LABEL + sum(wide) + 4 <= room:
+        return ["  ".join(cell + " " * (space - cells(cell)) for cell, space in zip(row, wide, strict=True)).rstrip()
+                for row in every]
+    return [part for name, before, now in rows for part in (name, f"  applied  {before}", f"  wanted   {now}")]

@@ -9,7 +9,7 @@ import click
 from ...config import Settings
 from ...connectors.typescript import declare
 from ...model.errors import ConfigError
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
 from .text import echo, echo_json, say
 
 
@@ -17,7 +17,7 @@ from .text import echo, echo_json, say
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
 @with_json
 @with_session
-def types(session: Session, file: str | None, as_json: bool) -> None:
+def types(session: CommandSession, file: str | None, as_json: bool) -> None:
     """Declare `ctx` as TypeScript, for editors and language models.
 
     It is made from the connectors of keep.toml: each of their operations with its parameters and its result, and what

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from .session import Session
+from .command_session import CommandSession
 from .text import LINES
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,12 +32,12 @@ def with_watch(function: F) -> F:
         if not watch:
             return draw()
         ctx.meta[LINES] = True
-        return _repeat(ctx.find_object(Session) or Session(), draw, kwargs["as_json"])
+        return _repeat(ctx.find_object(CommandSession) or CommandSession(), draw, kwargs["as_json"])
 
     return wrapped  # type: ignore[return-value]
 
 
-def _repeat(session: Session, draw: Callable[[], Any], as_json: bool) -> None:
+def _repeat(session: CommandSession, draw: Callable[[], Any], as_json: bool) -> None:
     terminal = sys.stdout.isatty() and not as_json
     with session.look() as look:
         seen: int | None = None

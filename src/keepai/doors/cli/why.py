@@ -9,13 +9,12 @@ from typing import Any
 import click
 
 from ...model.clock import parse_iso
-from ...reading.answers import handle, meaning, offered, with_name
 from ...reading.look import Look
-from ...reading.typed import command
+from ...reading.offered_acts import command, handle, meaning, offered, with_name
 from ...reading.wording import ago, count
 from . import names
-from .complete import ANYTHING
-from .session import Session, with_json, with_session
+from .command_session import CommandSession, with_json, with_session
+from .completion import ANYTHING
 from .text import cells, echo, echo_json, exact, field, line, plain, short
 
 Data = Mapping[str, Any]
@@ -29,7 +28,7 @@ _SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 @click.argument("id", metavar="ID", type=ANYTHING)
 @with_json
 @with_session
-def why(session: Session, id: str, as_json: bool) -> None:
+def why(session: CommandSession, id: str, as_json: bool) -> None:
     """Why something stands where it stands, and what would move it.
 
     ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or

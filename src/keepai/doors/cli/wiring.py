@@ -16,7 +16,7 @@ from ...model.errors import ConfigError, VaultClosed
 from ...notices.base import Channel
 from ...vault.keys import KeyPlaces
 from ...vault.vault import Vault, path_beside
-from .entering import asking
+from .secret_input import asking
 from .text import plain
 
 

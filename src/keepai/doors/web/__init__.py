@@ -1,26 +1,29 @@
 """The page that `keep dev` shows: one small server beside the host, in the same process and on the same ledger.
 
-What stands where:
+In reading order:
 
-    server.py   binds a port and runs the server inside the host's loop
-    sessions.py who may come in: the one-time token, the password, the sessions
-    guard.py    what every request must keep and every answer carries; no route can forget it
-    site.py     what a page is given: `show` to read and render, `site` for the rest
-    looks.py    reading the ledger in threads of its own, never in the host's loop
-    live.py     /live: tells open pages that something was committed
-    acting.py   /act: the one form that does anything, through `control.perform`
-    cards.py    questions to a person as cards, with a form for each answer
-    filters.py  from the address of a list to what it shall show
-    timeline.py a story as sentences
-    render.py   Jinja with everything from outside escaped, invisible characters too
-    deep_checks.py  the close look that Health offers, in a process of its own where it may take long
-    demo_page.py what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
-    pages/      the pages; templates/ their texts; static/ style, script and what came from npm
+    page_server.py   binds a port and runs the server inside the host's loop
+    web_app.py       the routes of every page, the few that are no pages, and the guard around all
+    guard.py         what every request must keep and every answer carries; no route can forget it
+    sessions.py      who may come in: the one-time token, the password, the sessions
+    tries.py         makes guessing the password slow
+    site.py          what a page is given: `show` to read and render, `site` for the rest
+    look_threads.py  reading the ledger in threads of its own, never in the host's loop
+    live.py          /live: tells open pages that something was committed
+    act_route.py     /act: the one form that does anything, through `control.perform`
+    cards.py         questions to a person as cards, with a form for each answer
+    filters.py       from the address of a list to what it shall show
+    timeline.py      a story as sentences
+    render.py        Jinja with everything from outside escaped, invisible characters too
+    assets.py        style and script, served with their hash in the address
+    deep_checks.py   the close look that Health offers, in a process of its own where it may take long
+    demo_page.py     what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
+    pages/           the pages; templates/ their texts; static/ style, script and what came from npm
 
 A page is one module in pages/ and its template. Nothing else has to be touched: the modules of the package are found by
 themselves. A module has
 
-    LINKS = (Link("Runs", "/workflows/{wf}/runs", order=40),)   # its entries in the navigation, or ()
+    LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)   # its entries in the navigation, or ()
     THINGS = {"run_": "/runs/{id}"}                             # where ids lead, for the macro `ref`; or {}
 
     def routes() -> list[Route]:

@@ -1,4 +1,4 @@
-"""Questions to a person as cards: the words of `reading/answers.py`, the real facts, and a form for each answer."""
+"""Questions to a person as cards: the words of `reading/offered_acts.py`, the facts, and a form for each answer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 from ...model.acts import ACTS, Act
 from ...model.clock import parse_iso
 from ...model.records import Escalation, Run
-from ...reading import answers
-from ...reading.differences import differences
+from ...reading import offered_acts
+from ...reading.diffs import differences
 from ...reading.excerpt import Excerpt, excerpt
 from ...reading.look import Look
-from ...reading.movers import Mover
+from ...reading.next_steps import StepAhead
 
 #: Facts that are moments.
 _MOMENTS = ("sent_at", "ended_at", "may_arrive_until", "asked_at", "expires_at", "noticed_at")
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerForm:
     """One answer as a form sends it."""
 
     name: str
@@ -32,7 +32,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Later:
+class LaterAnswer:
     """An answer that would be refused now."""
 
     meaning: Act
@@ -48,8 +48,8 @@ class Card:
     heading: str
     workflow: str
     why: str
-    answers: tuple[Answer, ...]
-    later: tuple[Later, ...]
+    answers: tuple[AnswerForm, ...]
+    later: tuple[LaterAnswer, ...]
     moments: Mapping[str, int]
     arrives_s: int | None  # for how long the request may still arrive, where that is known
     differs: tuple[tuple[str, str, str], ...]  # field, as applied, as wanted now
@@ -60,7 +60,7 @@ class Card:
     @property
     def kind(self) -> str:
         """What kind of question it is, in a word."""
-        return "repair" if answers.is_repair(self.question) else self.question.kind
+        return "repair" if offered_acts.is_repair(self.question) else self.question.kind
 
     @property
     def mends(self) -> bool:
@@ -74,11 +74,11 @@ def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
     return [_card(look, each, names[each.workflow_id]) for each in questions]
 
 
-def of_movers(movers: Iterable[Mover], workflow_id: str) -> list[Answer]:
+def of_movers(movers: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
     """What a person may do about something that puts no question."""
-    found = [(act, mover) for mover in movers if mover.kind == "person" for act in answers.offered(mover.acts)]
+    found = [(act, mover) for mover in movers if mover.kind == "person" for act in offered_acts.offered(mover.acts)]
     return [
-        _answer(act, mover.subject or "", workflow_id, mover.capability, answers.meaning(act))
+        _answer(act, mover.subject or "", workflow_id, mover.capability, offered_acts.meaning(act))
         for act, mover in found if ACTS[act].label
     ]
 
@@ -94,32 +94,32 @@ def source_of(look: Look, run: Run) -> str:
 def _card(look: Look, question: Escalation, name: str) -> Card:
     facts: Mapping[str, Any] = question.facts
     rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
-    handle = answers.handle(name, question.workflow_id)
+    handle = offered_acts.handle(name, question.workflow_id)
     return Card(
-        question, answers.heading(question), name, answers.with_name(str(facts.get("why") or ""), handle),
+        question, offered_acts.heading(question), name, offered_acts.with_name(str(facts.get("why") or ""), handle),
         _answers(question), _later(question), _moments(facts), _left_s(facts, look.now_ms), tuple(rows), same,
         _place(look, question), _changes(look, question),
     )
 
 
-def _answers(question: Escalation) -> tuple[Answer, ...]:
+def _answers(question: Escalation) -> tuple[AnswerForm, ...]:
     capability = question.facts.get("capability")
     return tuple(
-        _answer(act, answers.subject(question, act), question.workflow_id, str(capability),
-                answers.meaning(act, question))
-        for act in answers.offered(question.actions) if ACTS[act].label
+        _answer(act, offered_acts.subject(question, act), question.workflow_id, str(capability),
+                offered_acts.meaning(act, question))
+        for act in offered_acts.offered(question.actions) if ACTS[act].label
     )
 
 
-def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Act) -> Answer:
-    act, params = answers.deed(name, subject, workflow_id, capability)
-    return Answer(name, act, params, meaning)
+def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Act) -> AnswerForm:
+    act, params = offered_acts.deed(name, subject, workflow_id, capability)
+    return AnswerForm(name, act, params, meaning)
 
 
-def _later(question: Escalation) -> tuple[Later, ...]:
+def _later(question: Escalation) -> tuple[LaterAnswer, ...]:
     found = question.facts.get("possible_from")
     later = found.items() if isinstance(found, dict) else ()
-    return tuple(Later(answers.meaning(act, question), _moment(when), str(when)) for act, when in later)
+    return tuple(LaterAnswer(offered_acts.meaning(act, question), _moment(when), str(when)) for act, when in later)
 
 
 def _moments(facts: Mapping[str, Any]) -> dict[str, int]:
@@ -150,7 +150,7 @@ def _place(look: Look, question: Escalation) -> Excerpt | None:
 
 def _changes(look: Look, question: Escalation) -> tuple[str, ...]:
     """What a repair changes in the script that failed."""
-    if not answers.is_repair(question):
+    if not offered_acts.is_repair(question):
         return ()
     before = source_of(look, look.views.run(question.run_id)).splitlines()
     after = str(question.facts["source"]).splitlines()

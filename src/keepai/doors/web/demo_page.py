@@ -26,7 +26,7 @@ from ...reading.overview import glances
 from ...testing.crash import kill_self_at
 from ...testing.forgetful import ForgetfulSheets
 from ..demo_folder import WORKFLOW, deliver
-from .sessions import Handed
+from .sessions import HandedSession
 from .site import show, site
 
 #: The row is on the disk then, and the host does not know it yet.
@@ -42,7 +42,7 @@ LETTERS = (
 
 
 @dataclass(frozen=True)
-class Told:
+class DemoEmail:
     """One e-mail and what came of it, in a sentence."""
 
     title: str
@@ -55,7 +55,9 @@ class Told:
 class Demo:
     """The living example in `folder`."""
 
-    def __init__(self, folder: Path, sheets: ForgetfulSheets, listeners: list[socket.socket], handed: Handed) -> None:
+    def __init__(
+        self, folder: Path, sheets: ForgetfulSheets, listeners: list[socket.socket], handed: HandedSession,
+    ) -> None:
         self._folder, self._sheets = folder, sheets
         self.listeners, self.handed = listeners, handed
 
@@ -99,7 +101,7 @@ class Demo:
     def _read(self, look: Look, request: Request) -> Mapping[str, Any]:
         rows = self._rows()
         workflow = look.views.workflow_row(WORKFLOW)
-        listed = lists.inputs(look.read, workflow["id"], lists.Wanted(), SHOWN)
+        listed = lists.inputs(look.read, workflow["id"], lists.ListFilter(), SHOWN)
         return {
             "glances": glances(look.read, look.views, look.now_ms), "rows": sum(rows.values()),
             "emails": sum(row["total"] for row in look.read.all("look_inputs_by_kind", workflow_id=workflow["id"])),
@@ -121,10 +123,10 @@ def _busy() -> Response:
     return PlainTextResponse("Not now: the workflow waits for your answer. Give it first.")
 
 
-def _told(look: Look, came: lists.Came, rows: Counter[str]) -> Told:
+def _told(look: Look, came: lists.InputRow, rows: Counter[str]) -> DemoEmail:
     subject = came.input.title.rpartition(': "')[2].removesuffix('"')
     state, sentence = _sentence(look, came.outputs[-1]) if came.outputs else ("waiting", "It has just come in.")
-    return Told(came.input.title, came.input.id, state, sentence, rows[subject])
+    return DemoEmail(came.input.title, came.input.id, state, sentence, rows[subject])
 
 
 def _sentence(look: Look, output: Mutation) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from ...model.clock import iso
-from ...reading.lists import Listed, Wanted
+from ...reading.lists import ListFilter, ListPage
 
 TEXT_MAX = 200
 
@@ -44,11 +44,11 @@ class Filters:
         """Whether anything is left out."""
         return bool(self.status or self.time or self.text or self.handler)
 
-    def wanted(self, now_ms: int) -> Wanted:
+    def wanted(self, now_ms: int) -> ListFilter:
         """The same for the ledger."""
         span = SPANS[self.time]
         since = None if span is None else now_ms - span
-        return Wanted(self.status or None, since, self.text or None, self.before)
+        return ListFilter(self.status or None, since, self.text or None, self.before)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def place(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 18 else None
 
 
-def paging(path: str, asked: Filters, listed: Listed[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:
+def paging(path: str, asked: Filters, listed: ListPage[Any], more: Mapping[str, str] = MappingProxyType({})) -> Paging:
     """The pages beside this one; `more` is what else the address asks for."""
     named = {**more, "status": asked.status, "handler": asked.handler, "time": asked.time, "text": asked.text}
     kept = {key: value for key, value in named.items() if value}

@@ -26,7 +26,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .sessions import Door, Session, same
+from .sessions import BrowserSession, Sessions, same
 
 BODY_BYTES_MAX = 1 << 20
 METHODS = ("GET", "HEAD", "POST")
@@ -112,17 +112,17 @@ def _split(host: str) -> tuple[str, int]:
 
 Refuse = Callable[[Request, Refusal], Response]
 #: The page for somebody who was just let in; it alone carries the token of the session.
-Welcome = Callable[[Session], Response]
+Welcome = Callable[[BrowserSession], Response]
 
 
 class Guard:
     """The middleware; `refuse` makes the page that tells why, `welcome` the one after signing in."""
 
-    def __init__(self, app: ASGIApp, door: Door, names: Names, refuse: Refuse, welcome: Welcome) -> None:
-        self._app, self._door, self._names, self._refuse, self._welcome = app, door, names, refuse, welcome
+    def __init__(self, app: ASGIApp, sessions: Sessions, names: Names, refuse: Refuse, welcome: Welcome) -> None:
+        self._app, self._sessions, self._names, self._refuse, self._welcome = app, sessions, names, refuse, welcome
         #: Cookies know no ports: two hosts on one machine must not sign each other out, and nobody can set this one.
         self._of_port = f"keep_{names.port}_"
-        self.cookie = self._of_port + door.label
+        self.cookie = self._of_port + sessions.label
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -137,7 +137,7 @@ class Guard:
         wrong = self._misfit(request)
         if wrong:
             return self._refuse(request, wrong), receive
-        session = self._door.session(request.cookies.get(self.cookie, ""))
+        session = self._sessions.session(request.cookies.get(self.cookie, ""))
         request.scope.setdefault("state", {})["session"] = session
         entered = self._enter(request, session)
         if entered:
@@ -160,12 +160,12 @@ class Guard:
             return Refusal(403, "This form was not sent from a page of Keep. Nothing was done.")
         return None
 
-    def _enter(self, request: Request, session: Session | None) -> Response | None:
+    def _enter(self, request: Request, session: BrowserSession | None) -> Response | None:
         """Let in whoever has the token, once, and take it out of the address."""
         given = request.query_params.get("token")
-        if request.method != "GET" or request.url.path != "/" or not given or self._door.has_password:
+        if request.method != "GET" or request.url.path != "/" or not given or self._sessions.has_password:
             return None
-        cookie = self._door.enter_with_token(given)
+        cookie = self._sessions.enter_with_token(given)
         if cookie is not None:
             return self.signed_in(request, cookie)
         if session is not None:
@@ -175,7 +175,7 @@ class Guard:
 
     def signed_in(self, request: Request, cookie: str) -> Response:
         """Hand out the session: its cookie, and its token."""
-        session = self._door.session(cookie)
+        session = self._sessions.session(cookie)
         assert session is not None, "it has just begun"
         answer = self._welcome(session)
         answer.set_cookie(self.cookie, cookie, httponly=True, samesite="strict", path="/")
@@ -184,14 +184,14 @@ class Guard:
                 answer.delete_cookie(name)  # of a host that had this port before: they would pile up
         return answer
 
-    def _forged(self, request: Request, session: Session | None, body: bytes) -> Refusal | None:
+    def _forged(self, request: Request, session: BrowserSession | None, body: bytes) -> Refusal | None:
         """Whether a form lacks the token that only our own pages have."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != FORM:
             return Refusal(415, "Only forms are understood here.")
         fields = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         request.scope["state"]["form"] = fields
-        wanted = self._door.csrf if session is None or request.url.path == SIGN_IN else session.csrf
+        wanted = self._sessions.csrf if session is None or request.url.path == SIGN_IN else session.csrf
         if not same(fields.get("csrf", ""), wanted):
             return Refusal(403, "This form lacks the token of this visit. Nothing was done: sign in again.")
         return None

@@ -27,7 +27,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Session:
+class BrowserSession:
     """One browser that was let in."""
 
     csrf: str = field(repr=False)
@@ -41,7 +41,7 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Handed:
+class HandedSession:
     """The one session of a host that a parent starts again and again: each host is handed the same."""
 
     label: str = field(repr=False)
@@ -49,12 +49,12 @@ class Handed:
     csrf: str = field(repr=False)
 
     @classmethod
-    def new(cls) -> Handed:
+    def new(cls) -> HandedSession:
         """One that nobody has yet."""
         return cls(new_label(), secrets.token_urlsafe(32), secrets.token_urlsafe(24))
 
     @classmethod
-    def of(cls, text: str) -> Handed:
+    def of(cls, text: str) -> HandedSession:
         """From `text`."""
         label, cookie, csrf = text.split()
         return cls(label, cookie, csrf)
@@ -70,16 +70,16 @@ def new_label() -> str:
     return secrets.token_hex(16)
 
 
-class Door:
+class Sessions:
     """Keeps the sessions; `time` is a clock that only grows, in seconds."""
 
-    def __init__(self, password: str | None, time: Callable[[], float], handed: Handed | None = None) -> None:
+    def __init__(self, password: str | None, time: Callable[[], float], handed: HandedSession | None = None) -> None:
         self._handed = handed
         #: The first part of the page's own name, and a part of its cookie's name; another one at each start.
         self.label = handed.label if handed else new_label()
         self._password = _hash(password) if password else None
         self._token: str | None = None
-        self._sessions: dict[str, Session] = {handed.cookie: Session(handed.csrf)} if handed else {}
+        self._sessions: dict[str, BrowserSession] = {handed.cookie: BrowserSession(handed.csrf)} if handed else {}
         self.tries = Tries(time)  #: of the password
         self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
 
@@ -106,7 +106,7 @@ class Door:
             return None
         return self._begin()
 
-    def session(self, cookie: str) -> Session | None:
+    def session(self, cookie: str) -> BrowserSession | None:
         """The session of a cookie."""
         found = None
         for known, session in self._sessions.items():
@@ -114,7 +114,7 @@ class Door:
                 found = session
         return found
 
-    def leave(self, session: Session) -> None:
+    def leave(self, session: BrowserSession) -> None:
         """End a session."""
         self._sessions = {cookie: each for cookie, each in self._sessions.items() if each is not session}
 
@@ -124,7 +124,7 @@ class Door:
         cookie = secrets.token_urlsafe(32)
         while len(self._sessions) >= SESSIONS_MAX:
             del self._sessions[next(iter(self._sessions))]
-        self._sessions[cookie] = Session(secrets.token_urlsafe(24))
+        self._sessions[cookie] = BrowserSession(secrets.token_urlsafe(24))
         return cookie
 
 

@@ -12,9 +12,9 @@ from starlette.responses import HTMLResponse, Response
 from ...reading.look import Look
 from .guard import Refusal
 from .live import Live
-from .looks import Looks
+from .look_threads import LookThreads
 from .render import Renderer
-from .sessions import Door, Session
+from .sessions import BrowserSession, Sessions
 
 if TYPE_CHECKING:
     from ...app import Keep
@@ -25,7 +25,7 @@ Read = Callable[[Look, Request], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Link:
+class NavLink:
     """One entry of the navigation: `{wf}` in its path stands for a workflow, whose navigation it then belongs to."""
 
     label: str
@@ -39,11 +39,11 @@ class Site:
     """Everything that the routes share."""
 
     keep: Keep
-    looks: Looks
+    looks: LookThreads
     live: Live
-    door: Door
+    sessions: Sessions
     renderer: Renderer
-    links: tuple[Link, ...]
+    links: tuple[NavLink, ...]
 
 
 def site(request: Request) -> Site:
@@ -51,10 +51,10 @@ def site(request: Request) -> Site:
     return cast("Site", request.app.state.site)
 
 
-def session(request: Request) -> Session:
+def session(request: Request) -> BrowserSession:
     """The session of a request; the guard has seen to it that there is one."""
     found = request.state.session
-    assert isinstance(found, Session), "the guard lets nobody pass without one"
+    assert isinstance(found, BrowserSession), "the guard lets nobody pass without one"
     return found
 
 
@@ -71,7 +71,7 @@ async def show(request: Request, template: str, read: Read, status: int = 200) -
     return HTMLResponse(await here.looks.read(make), status)
 
 
-def _frame(look: Look, request: Request, links: tuple[Link, ...]) -> dict[str, Any]:
+def _frame(look: Look, request: Request, links: tuple[NavLink, ...]) -> dict[str, Any]:
     """What stands around every page."""
     return {
         "shown": look.views.version(), "now_ms": look.now_ms, "path": request.url.path, "links": links, "wf": None,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ...model.codec import encode, stored
-from ...reading.story import Told
+from ...reading.story import StoryLine
 
 #: Machine and target → what happened. What is not here is told by its names.
 SENTENCES: Mapping[tuple[str, str], str] = {
@@ -50,7 +50,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class Line:
+class TimelineLine:
     """One sentence of a story."""
 
     at: int
@@ -62,21 +62,21 @@ class Line:
     state: str
 
 
-def lines(story: Iterable[Told]) -> list[Line]:
+def lines(story: Iterable[StoryLine]) -> list[TimelineLine]:
     """A story, line by line; how a run went through its phases belongs to the run's own page."""
     return [_line(told) for told in story if told.machine != "phase"]
 
 
-def _line(told: Told) -> Line:
+def _line(told: StoryLine) -> TimelineLine:
     kind = _KINDS.get(told.machine, told.machine)
     if kind == "act":
         about = told.subject if told.target != "deploy" else told.subject.partition(" ")[2]
         why = f"{about} {_detail(told.why)}".strip()
-        return Line(told.told_at, told.target.replace("_", " "), why, told.by, "", kind, "")
+        return TimelineLine(told.told_at, told.target.replace("_", " "), why, told.by, "", kind, "")
     moved = told.target if told.source is None else f"{told.source} → {told.target}"
     what = SENTENCES.get((told.machine, told.target), f"{told.machine} {moved}")
     why = "" if told.why == "it begins" else told.why
-    return Line(told.told_at, what, why, told.by, told.subject, kind, told.target)
+    return TimelineLine(told.told_at, what, why, told.by, told.subject, kind, told.target)
 
 
 def _detail(text: str) -> str:

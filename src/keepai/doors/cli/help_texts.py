@@ -1,0 +1,119 @@
+"""What `keep --help` says of each command, and an example for each; tests compare them with the commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from ...model.acts import ACTS, REQUESTS
+
+_SAMPLES = {
+    "workflow": "invoices", "run": "run_01m7", "approval": "apr_01m7", "event": "evt_01m7", "input": "inp_01m7",
+    "mutation": "mut_01m7",
+}
+
+#: Command → what somebody would type, with what it is for.
+EXAMPLES: Mapping[str, tuple[str, ...]] = {
+    "demo": ("keep demo --ui               # on a page, with buttons",
+             "keep demo --keep demo        # and leave it there to look at"),
+    "init": ("keep init invoices           # then: cd invoices, keep test, keep dev",
+             "keep init --connector tickets   # here; then: keep test-connector tickets.py",),
+    "check": ("keep check                   # every script here", "keep check invoices.js --json"),
+    "types": ("keep types keep.d.ts",),
+    "test-connector": ("keep test-connector tickets.py",),
+    "test": ("keep test                    # every case here", "keep test invoices.js -k lost"),
+    "deploy": (
+        "keep deploy invoices.js --grant gmail.search --grant sheets.appendRow=ask",
+        "keep deploy invoices.js --dry-run",
+    ),
+    "fix": ('keep fix invoices mended.js --note "an empty subject"',),
+    "rollback": ("keep rollback invoices       # to the text before", "keep rollback invoices 1.0"),
+    "graph": ("keep graph invoices", "keep graph invoices.js --svg > invoices.svg"),
+    "connect": (
+        "keep connect sheets local.sheets --set path=sheets --set create=true",
+        "keep connect gmail local.mail --set path=mail",
+    ),
+    "secrets": ("keep secrets list",),
+    "secrets list": ("keep secrets list",),
+    "secrets set": ("keep secrets set gmail password            # asks for it, unseen",
+                    "keep secrets set gmail password --from file:password.txt"),
+    "secrets rotate": ("keep secrets rotate --to keyring",),
+    "secrets delete": ("keep secrets delete gmail password",),
+    "dev": ("keep dev", "keep dev --once              # run what is due now, then end"),
+    "serve": ("keep serve 2>> keep.log",),
+    "status": ("keep status --watch",),
+    "todo": ("keep todo", "keep todo --json | jq '.[].commands'"),
+    "digest": ("keep digest --since 7d",),
+    "inputs": ("keep inputs invoices --status pending", 'keep inputs invoices --search "invoice 2041"'),
+    "outputs": ("keep outputs invoices --last 10",),
+    "items": ("keep items reminders --status failed",),
+    "runs": ("keep runs invoices --last 20",),
+    "show": ("keep show run_01m7             # the beginning of an id is enough",),
+    "why": ("keep why inp_01m7",),
+    "blast": ("keep blast invoices --version 1.3",),
+    "logs": ("keep logs invoices -f",),
+    **{act.command: (f"keep {act.command} {_SAMPLES[act.on[0]]}",) for act in ACTS.values() if "shown" in act.params},
+    "grant": (
+        "keep grant invoices sheets.appendRow",
+        "keep grant invoices gmail.send --mode ask --match 'recipients=*@example.com' --per-day 20",
+    ),
+    "approve": ("keep approve apr_01m7        # exactly what `keep todo` showed",),
+    "skip": ("keep skip evt_01m7",),
+    "resolve": ("keep resolve mut_01m7 did_not_happen", "keep resolve mut_01m7 happened --result '{\"rowId\": \"7\"}'"),
+    "notify": ("keep notify test",),
+    "notify test": ("keep notify test phone",),
+    "db": ("keep db check",),
+    "db check": ("keep db check",),
+    "db backup": ("keep db backup keep-monday.db",),
+    "db accept-older": ("keep db accept-older",),
+    "db vacuum": ("keep db vacuum",),
+    "db prune": ("keep db prune --days 90 --dry-run",),
+    "doctor": ("keep doctor",),
+    "completion": ('eval "$(keep completion bash)"',),
+}
+
+
+def with_example(command: click.Command, name: str) -> click.Command:
+    """The command with its example below its help, and so for the commands within it."""
+    if name in EXAMPLES and not command.epilog:
+        lines = "\n".join(f"  $ {each}" for each in EXAMPLES[name])
+        command.epilog = f"\b\nExample:\n{lines}"
+    for inner, each in command.commands.items() if isinstance(command, click.Group) else ():
+        with_example(each, f"{name} {inner}")
+    return command
+
+
+#: Command → what it does, in the words of its own help; a test compares them. The list in `keep --help` is made from
+#: this, so that it does not load every command.
+SUMMARIES = {
+    **{act.command: act.help for act in REQUESTS.values() if act.command != "db"},
+    "skip": "Give up a run, an event, an input or an item.",
+    "demo": "Kill a host in mid-mutation, and see nothing lost or doubled.",
+    "init": "Make a folder with a workflow that works at once.",
+    "check": "Find mistakes in scripts without running anything.",
+    "types": "Declare `ctx` as TypeScript, for editors and language models.",
+    "test": "Run the workflows' own cases.",
+    "test-connector": "Break a connector's outside in every way, and count.",
+    "rollback": "Make the text of an earlier version active again.",
+    "graph": "Who publishes to which topic, and who takes from it.",
+    "connect": "Connect ctx.NAME with an outside system, and try it.",
+    "secrets": "What connectors and channels are entrusted with.",
+    "dev": "Run the workflows here, with a page to look at, until Ctrl-C.",
+    "serve": "Run the workflows here for a service manager.",
+    "status": "How every workflow stands.",
+    "todo": "What waits for you: questions that only a person can answer.",
+    "digest": "What came in, went out and failed lately, and what waits.",
+    "inputs": "What came in, and what came of each.",
+    "outputs": "What went out, and which inputs caused it.",
+    "items": "What the routines worked on, and how far each has come.",
+    "runs": "Every attempt at every handler, oldest first.",
+    "show": "Everything about one thing, by its id or the beginning of it.",
+    "why": "Why something stands where it stands, and what would move it.",
+    "blast": "What a script version touched: its inputs, items, mutations.",
+    "logs": "What a workflow's runs did, line by line.",
+    "notify": "The channels by which people are told.",
+    "db": "The ledger's file.",
+    "doctor": "See what is missing or wrong here, and what to do about it.",
+    "completion": "Print what a shell needs to complete workflows and ids.",
+}

@@ -1,0 +1,153 @@
+"""The shape of what each command prints with `--json`: one table, from which the reference is made and tests judge.
+
+A shape is a word (`text`, `number`, `yes or no`, `time`, `anything`; with `?` it may be null), a list with the one
+shape of its entries, or a dict of names. The name `*` stands for any others. Shapes of records are read off them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, TypeAlias
+
+from ...engine.deploy import Deployment
+from ...engine.retention import Pruned
+from ...ledger.checks import Check
+from ...model import records
+from ...model.acts import ACTS
+from ...model.errors import Finding
+from ...reading.blast import Blast
+from ...reading.digest import Digest
+from ...reading.explain import Explanation
+from ...testing.cases import Result
+from ...testing.rehearsal import Rehearsal
+from .narrator import NewsLine
+
+Shape: TypeAlias = "str | list[Shape] | dict[str, Shape]"
+
+TEXT, NUMBER, YES, TIME, ANY = "text", "number", "yes or no", "time", "anything"
+_WORDS: Mapping[object, str] = {str: TEXT, int: NUMBER, float: NUMBER, bool: YES}
+#: `Json` holds itself, so it is anything here.
+_SPACE = {"Json": object}
+
+
+def of(record: type) -> dict[str, Shape]:
+    """The shape of a record, as its `to_json` gives it."""
+    hints = typing.get_type_hints(record, localns=_SPACE)
+    names = [each.name for each in dataclasses.fields(record)]
+    if issubclass(record, records.Record):
+        names = [name for name in (*names, *record.shown_too()) if name not in record.hidden()]
+    return {name: _of_type(name, hints.get(name, str)) for name in names}
+
+
+def _of_type(name: str, kind: Any) -> Shape:
+    inner = typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    if origin in (typing.Union, types.UnionType):
+        rest = [each for each in inner if each is not type(None)]
+        shape = _of_type(name, rest[0]) if len(rest) == 1 else ANY
+        return _or_null(shape) if len(rest) < len(inner) else shape
+    if origin in (tuple, list):
+        return [_of_type("", inner[0])]
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return of(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return TEXT
+    if kind is int and name.endswith("_at"):
+        return TIME
+    return _WORDS.get(kind, {"*": ANY} if origin in (dict, Mapping) or kind is dict else ANY)
+
+
+def _or_null(shape: Shape) -> Shape:
+    if isinstance(shape, str):
+        return shape if shape == ANY else f"{shape}?"
+    return {"?": shape}
+
+
+_FINDING: Shape = {"file": TEXT, **of(Finding)}
+_ACT: Shape = {"act": TEXT, "subject": TEXT, "result": ANY}
+_DEPLOYED: dict[str, Shape] = of(Deployment)
+_BLOCKED: Shape = {"?": {
+    "run_id": TEXT, "handler": TEXT, "status": TEXT, "kind": "text?", "mutation_id": "text?", "needs_you": YES,
+    "why": TEXT, "line": "number?", "retry_at": "time?", "commands": [TEXT],
+}}
+_MOVE: Shape = {"machine": TEXT, "from": "text?", "to": TEXT, "at": TIME, "why": ANY, "actor": "text?"}
+_DONE: Shape = {"act": TEXT, "subject": TEXT, "actor": TEXT, "at": TIME, "detail": ANY}
+_TOLD: Shape = {**of(NewsLine), "at": TIME}
+_NOTE: Shape = {"at": TIME, "kind": TEXT, "text": TEXT, "*": ANY}
+
+#: Command → what it prints, in each of its cases.
+SHAPES: Mapping[str, Mapping[str, Shape]] = {
+    "demo": {"": {"ok": YES, "*": ANY}},
+    "init": {"": {"folder": TEXT, "files": [TEXT]}},
+    "check": {"": [_FINDING]},
+    "types": {"": {"file": "text?", "connectors": [TEXT], "text": TEXT}},
+    "test": {"": [{"file": TEXT, **of(Result)}]},
+    "test-connector": {"": [{
+        "file": TEXT, "operation": TEXT, "class": TEXT, "subject": TEXT, "broken": NUMBER, "untried": [TEXT],
+        "trials": [{"trial": TEXT, "said": [TEXT], "effects": NUMBER, "broken": [TEXT], "notes": [TEXT]}],
+    }]},
+    "deploy": {
+        "": _DEPLOYED, "if the script has errors": {"findings": [_FINDING]},
+        "with --dry-run": {"dry_run": YES, **of(Rehearsal), "deployment": _DEPLOYED},
+    },
+    "fix": {"": {"repair": TEXT, "workflow_id": TEXT}},
+    "rollback": {
+        "": {**_DEPLOYED, "rolled_back_to": TEXT, "run": {"?": {"id": TEXT, "status": TEXT, "then": TEXT}}},
+        "with --list": [{"version": TEXT, "active": YES, "author": TEXT, "hash": TEXT, "activated_at": TIME}],
+    },
+    "graph": {"": {
+        "workflow": TEXT,
+        "handlers": [{"name": TEXT, "kind": TEXT, "subscribe": [TEXT], "publishes": ANY, "schedule": "text?"}],
+        "topics": [{"name": TEXT, "subscriber": "text?", "waiting": NUMBER}],
+    }},
+    "connect": {"": {
+        "name": TEXT, "type": TEXT, "file": TEXT, "added": YES, "settings": {"*": ANY}, "secrets": [TEXT],
+        "checked": YES,
+    }},
+    "secrets list": {"": [{"connection": TEXT, "secret": TEXT, "state": TEXT, "set_at": "time?"}]},
+    "secrets set": {"": {"connection": TEXT, "secret": TEXT}},
+    "secrets rotate": {"": {"path": TEXT, "key": TEXT, "secrets": NUMBER}},
+    "secrets delete": {"": {"connection": TEXT, "deleted": [TEXT]}},
+    "dev": {"a line for each happening": _TOLD},
+    "serve": {"a line for each happening, on stderr": _NOTE},
+    "status": {"": {"host": YES, "refused": "text?", "shown": NUMBER, "workflows": [
+        {**of(records.Workflow), "blocked": _BLOCKED, "needs_you": [TEXT]}]}},
+    "todo": {"": [{**of(records.Escalation), "commands": [TEXT]}]},
+    "digest": {"": of(Digest)},
+    "inputs": {"": [of(records.Input)]},
+    "outputs": {"": [of(records.Output)]},
+    "items": {"": [{**of(records.Item), "applied": NUMBER, "needs_you": YES}]},
+    "runs": {"": [{**of(records.Run), "items": [TEXT]}]},
+    "show": {"": {"what": TEXT, "id": TEXT, "shown": NUMBER, "history": [_MOVE], "acts": [_DONE], "*": ANY}},
+    "why": {"": of(Explanation)},
+    "blast": {"": of(Blast)},
+    "logs": {"; with -f a line for each": [{**of(records.Traced), "handler": TEXT, "at": TIME}]},
+    **{act.command: {"": _ACT} for act in ACTS.values() if "shown" in act.params},
+    "notify test": {"": [{"channel": TEXT, "sent": YES, "said": TEXT}]},
+    "db check": {"": {"path": TEXT, "sound": YES, "checks": [of(Check)]}},
+    "db backup": {"": {"path": TEXT, "file": TEXT, "bytes": NUMBER, "checks": [of(Check)]}},
+    "db accept-older": {"": {"path": TEXT, "was_older": YES}},
+    "db vacuum": {"": {"path": TEXT, "bytes_before": NUMBER, "bytes": NUMBER}},
+    "db prune": {"": {"dry_run": YES, **of(Pruned)}},
+    "doctor": {"": [{"name": TEXT, "state": TEXT, "said": TEXT, "do": TEXT}]},
+    "completion": {"": {"shell": TEXT, "script": TEXT}},
+}
+
+
+def shown(shape: Shape, depth: int = 0) -> str:
+    """A shape as people read it."""
+    lead = "  " * (depth + 1)
+    if isinstance(shape, str):
+        return shape
+    if isinstance(shape, list):
+        return f"[{shown(shape[0], depth)}, …]"
+    if set(shape) == {"?"}:
+        return f"null or {shown(shape['?'], depth)}"
+    if set(shape) == {"*"}:
+        return f"{{ any name: {shown(shape['*'], depth)} }}"
+    entries = [f"{lead}{'…' if name == '*' else name}: {shown(each, depth + 1)}" for name, each in shape.items()]
+    return "{\n" + "\n".join(entries) + "\n" + "  " * depth + "}"

@@ -1,0 +1,271 @@
+"""`keep inputs`, `outputs`, `items` and `runs`: what came in, what went out, what was worked on, and tried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from ...ledger.base import Row
+from ...model.records import Event, Input, Item, Mutation, Output, Run
+from ...reading import lists
+from ...reading.look import Look
+from ...reading.wording import ago, count
+from ...script.manifest import from_text
+from . import names
+from .command_session import CommandSession, with_json, with_session
+from .completion import WORKFLOW
+from .paging import ListPart, remark, with_paging
+from .text import cells, cut, echo, echo_json, line, paint, short, table, width
+from .watch import with_watch
+
+
+@click.command()
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
+@click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these.")
+@click.option("--search", metavar="TEXT", help="Only those with this in their title.")
+@with_paging
+@with_json
+@with_watch
+@with_session
+def inputs(
+    session: CommandSession, workflow: str | None, status: str | None, search: str | None, part: ListPart,
+    as_json: bool,
+) -> None:
+    """What came in, and what came of each."""
+    with session.look() as look:
+        row = names.workflow(look, workflow)
+        found, more = part.of(
+            look, "input", lambda limit, after: look.views.inputs(row["id"], status, search, limit, after),
+            lambda wanted, rows: lists.inputs(look.read, row["id"], wanted, rows), "input",
+            status=status, text=search,
+        )
+        whole = [look.views.input(each.id) for each in found]
+        if as_json:
+            echo_json([each.to_json() for each in whole])
+        else:
+            _print_inputs(look, row, whole)
+        remark(found, more, "Nothing has come in yet." if not (status or search) else "None.", as_json)
+
+
+def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
+    shown = short([each.id for each in found] + [m.id for each in found for m in each.outputs or ()])
+    takers = _takers(look, workflow)
+    for each in found:
+        block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
+        for told, id in _what_came(look, each, takers):
+            leaf("→", told, shown.get(id, id))
+
+
+@click.command()
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
+@with_paging
+@with_json
+@with_watch
+@with_session
+def outputs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
+    """What went out, and which inputs caused it."""
+    with session.look() as look:
+        workflow_id = names.workflow(look, workflow)["id"]
+        sent, more = part.of(
+            look, "mutation", lambda limit, after: look.views.mutations(workflow_id, limit, after),
+            lambda wanted, rows: lists.outputs(look.read, workflow_id, wanted, rows), "output",
+        )
+        found = list(look.views.with_inputs(sent))
+        if as_json:
+            echo_json([each.to_json() for each in found])
+        else:
+            _print_outputs(look, found)
+        remark(found, more, "Nothing has gone out yet.", as_json)
+
+
+def _print_outputs(look: Look, found: list[Output]) -> None:
+    shown = short([each.mutation.id for each in found] + [i.id for each in found for i in each.inputs])
+    for each in found:
+        mutation = each.mutation
+        when, doubt = ago(mutation.created_at, look.now_ms), mutation.status.value == "indeterminate"
+        block(mutation.status, when, named(mutation), shown[mutation.id], doubt)
+        for cause in each.inputs:
+            leaf("←", cause.title, shown[cause.id])
+
+
+@click.command()
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
+@click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
+              help="Only these.")
+@with_paging
+@with_json
+@with_watch
+@with_session
+def items(session: CommandSession, workflow: str | None, status: str | None, part: ListPart, as_json: bool) -> None:
+    """What the routines worked on, and how far each has come."""
+    with session.look() as look:
+        workflow_id = names.workflow(look, workflow)["id"]
+        found, more = part.of(
+            look, "item", lambda limit, after: look.views.items(workflow_id, limit, after, status),
+            lambda wanted, rows: lists.items(look.read, workflow_id, wanted, rows), "item",
+            status=status,
+        )
+        if as_json:
+            echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
+                       for each in found])
+        else:
+            print_items(look, found)
+        remark(found, more, "None." if status else "No routine has worked on anything yet.", as_json)
+
+
+def print_items(look: Look, found: Sequence[Item]) -> None:
+    """Items, each with when it last changed, its attempt and how much of it is applied."""
+    shown = short(each.id for each in found)
+    for each in found:
+        needs_you, applied = _needs_you(look, each), count(_applied(look, each), "mutation")
+        block(each.status, ago(each.updated_at, look.now_ms), each.title, shown[each.id], needs_you)
+        state = f"{each.status}, " if needs_you else ""
+        in_all = " in all of them" if each.attempt > 1 else ""
+        leaf("→", f"{state}attempt {each.attempt}, {applied} applied{in_all}", each.external_id)
+
+
+def _applied(look: Look, item: Item) -> int:
+    """How many mutations of an item are applied, in all its attempts."""
+    return sum(row["status"] == "applied" for row in look.read.all("look_mutations_of_item", item_id=item.id))
+
+
+def _needs_you(look: Look, item: Item) -> bool:
+    row = look.read.one("look_input", input_id=item.input_id)
+    assert row is not None, f"{item.input_id} is never deleted"
+    return bool(row["needs_you"])
+
+
+@click.command()
+@click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
+@with_paging
+@with_json
+@with_watch
+@with_session
+def runs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
+    """Every attempt at every handler, oldest first."""
+    with session.look() as look:
+        workflow_id = names.workflow(look, workflow)["id"]
+        found, more = part.of(
+            look, "run", lambda limit, after: look.views.runs(workflow_id, limit, after),
+            lambda wanted, rows: lists.runs(look.read, workflow_id, wanted, rows=rows), "run",
+        )
+        worked = {each.id: _worked_on(look, each) for each in found}
+        if as_json:
+            echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
+        elif found:
+            _print_runs(look, found, worked)
+        remark(found, more, "Nothing has run yet.", as_json)
+
+
+def _print_runs(look: Look, found: Sequence[Run], worked: Mapping[str, list[Row]]) -> None:
+    shown = short(each.id for each in found)
+    header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
+    rows = [
+        (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown, worked[r.id]))
+        for r in found
+    ]
+    echo(*table(header, rows, 5))
+
+
+def _worked_on(look: Look, run: Run) -> list[Row]:
+    """The items that a routine's run worked on."""
+    if run.kind != "routine":
+        return []
+    return look.read.all("look_items_of_run", workflow_id=run.workflow_id, run_id=run.id)
+
+
+def _what(run: Run, shown: dict[str, str], worked: list[Row]) -> str:
+    """What is worth knowing of a run at a glance."""
+    if run.error and run.state.value in ("paused", "failed"):
+        return run.error.message
+    told = [f"carries on {shown.get(run.retry_of, run.retry_of)}"] if run.retry_of else []
+    if worked:
+        told.append(f"{count(len(worked), 'item')}: {', '.join(str(row['title']) for row in worked)}")
+    elif not told and run.state.value == "active":
+        told.append(f"in {run.phase}")
+    return "; ".join(told)
+
+
+def block(status: str, when: str, title: str, id: str, needs_you: bool) -> None:
+    """The first line of an entry: what it is, with its state before and its id after it."""
+    word = "needs you" if needs_you else str(status)
+    lead = f"{paint(f'{word:<10}') if not needs_you else click.style(f'{word:<10}', fg='red')} {when:<11} "
+    _with_id(lead, 23, title, id)
+
+
+def leaf(arrow: str, text: str, id: str) -> None:
+    """What belongs to an entry, below it."""
+    _with_id(" " * 11 + f"{arrow} ", 13, text, id)
+
+
+def _with_id(lead: str, taken: int, text: str, id: str) -> None:
+    room = width()
+    told = line(text)
+    if room is not None:
+        told = cut(told, max(12, room - taken - 2 - cells(id)))
+    echo(f"{lead}{told}" + (f"  {click.style(id, dim=True)}" if id else ""))
+
+
+def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What came of an input, each with the id to look at."""
+    told = [(outcome(each), each.id) for each in input.outputs or ()]
+    told += [_waits(look, event, takers) for event in input.events or () if _is_work(event, takers)]
+    told += _unfinished(look, input)
+    if input.status == "late":
+        told += [(f"came too late: revision {each.revision} was not processed", each.event_id)
+                 for each in input.held or ()]
+    return told or [("nothing went out", "")]
+
+
+def _unfinished(look: Look, input: Input) -> list[tuple[str, str]]:
+    """Who has the item in hand that an input stands for, or that nobody has."""
+    item = look.read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None
+    if item is None:
+        return []
+    if item["held_by"]:
+        return [_held(look, item["held_by"])]
+    left = item["status"] == "failed"
+    return [(f"{item['handler']} left it unfinished" if left else f"waits for {item['handler']}", item["id"])]
+
+
+def _takers(look: Look, workflow: Row) -> dict[str, str]:
+    """Topic → the consumer that takes its events."""
+    row = look.read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
+    assert row is not None, "a workflow has the version that is active"
+    manifest = from_text(row["manifest"])
+    found = {topic: manifest.subscriber(topic) for topic in manifest.topics}
+    return {topic: handler.name for topic, handler in found.items() if handler}
+
+
+def _is_work(event: Event, takers: Mapping[str, str]) -> bool:
+    """Whether an event still waits; in a topic that nobody takes it is a result."""
+    return event.status.value == "pending" and event.topic in takers
+
+
+def named(mutation: Mutation) -> str:
+    """A mutation in a few words: the script's, unless they stand for a whole item, which may have several."""
+    return mutation.preview if mutation.item_id else mutation.title or mutation.preview
+
+
+def outcome(mutation: Mutation) -> str:
+    """What became of a mutation, in words."""
+    return f"{_WORDS[mutation.status.value]}: {named(mutation)}"
+
+
+_WORDS = {
+    "in_flight": "being sent", "applied": "applied", "failed": "did not happen",
+    "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you", "skipped": "skipped",
+}
+
+
+def _waits(look: Look, event: Event, takers: Mapping[str, str]) -> tuple[str, str]:
+    if not event.reserved_by:
+        return f"waits for {takers[event.topic]}", event.id
+    return _held(look, event.reserved_by)
+
+
+def _held(look: Look, run_id: str) -> tuple[str, str]:
+    run = look.views.run(run_id)
+    why = f": {run.error.message}" if run.error else ""
+    return f"{run.handler} is {run.status}{why}", run.id

@@ -1,0 +1,159 @@
+"""`keep check`, `keep deploy` and `keep fix`: from a file to findings, or to an active version."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ...connectors.base import surface
+from ...model.errors import Finding, ScriptInvalid
+from ...model.operations import Surface
+from ...reading.wording import count
+from ...script.check import check as check_script
+from . import names
+from .ask_host import ask_host
+from .command_session import CommandSession, with_json, with_session
+from .completion import WORKFLOW
+from .rehearse import rehearse
+from .script_files import read_script, refused, shown
+from .text import echo, echo_json, plain, say
+
+_FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
+
+
+@click.command()
+@click.argument("files", metavar="[FILE…]", nargs=-1, type=_FILE)
+@with_json
+@with_session
+def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
+    """Find mistakes in scripts without running anything.
+
+    Without FILE it is every *.js here. With a keep.toml, calls of connectors are judged too. Exit code 3 if there are
+    errors.
+    """
+    files = files or _here()
+    surface, by_id = _surface(session)
+    checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
+    findings = [(file, finding) for file in files for finding in checked[file].findings]
+    errors = sum(len(each.errors) for each in checked.values())
+    if as_json:
+        echo_json([{"file": file, **vars(finding)} for file, finding in findings])
+    else:
+        echo(*(shown(file, finding) for file, finding in findings))
+        warnings = len(findings) - errors
+        say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
+        if surface is None:
+            say("Without a keep.toml no connector is known, so calls such as ctx.gmail.search were not judged.")
+    sys.exit(3 if errors else 0)
+
+
+@click.command()
+@click.argument("file", type=_FILE)
+@click.option("--grant", "grants", multiple=True, metavar="all|CAPABILITY[=MODE]",
+              help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny.")
+@click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
+@click.option("--dry-run", is_flag=True,
+              help="Deploy nothing: show what the script would do now, with real reads and nothing sent.")
+@with_json
+@with_session
+def deploy(
+    session: CommandSession, file: str, grants: Sequence[str], strand: bool, dry_run: bool, as_json: bool,
+) -> None:
+    """Store a script and make it the active version. Runs nothing.
+
+    A script with the name of a workflow that exists is a new version of it. What keep.toml grants the workflow is
+    granted, unless a person has granted otherwise by hand, or does so now with --grant.
+
+    With --dry-run the script runs on a copy of the ledger that is thrown away: it reads for real, every mutation is
+    shown and none is sent. Each gives a made-up result of its type, and the script goes on with that; what comes after
+    is marked. Exit code 1 if it would stop.
+    """
+    wanted = _grants(grants)
+    if dry_run:
+        sys.exit(rehearse(session, file, wanted, strand, as_json))
+    try:
+        configured = dict(session.settings().grants)
+        done = ask_host(
+            session, "deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
+    except ScriptInvalid as error:
+        refused(file, error, as_json)
+        sys.exit(3)
+    if as_json:
+        echo_json(done)
+        return
+    for finding in done["findings"]:
+        say(shown(file, Finding(**finding)))
+    echo(*deployed(done))
+
+
+@click.command()
+@click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
+@click.argument("file", type=_FILE)
+@click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]),
+              help="What you say of it: whether what was done before may be wrong. The card shows it.")
+@click.option("--note", default="", help="What was wrong, for whoever looks at it later.")
+@with_json
+@with_session
+def fix(session: CommandSession, workflow: str, file: str, impact: str | None, note: str, as_json: bool) -> None:
+    """Offer a repair for the run that failed.
+
+    It must keep the topics, the messageIds and the handler, use nothing more than before, and be within the budget.
+    Then it waits for `keep approve`: it becomes a new minor version, and the failed run goes on with it.
+    """
+    with session.look() as look:
+        wf = str(names.workflow(look, workflow)["id"])
+    try:
+        done = ask_host(session, "fix", wf=wf, source=read_script(file), impact=impact, note=note)
+    except ScriptInvalid as error:
+        refused(file, error, as_json)
+        sys.exit(3)
+    if as_json:
+        echo_json({"repair": done, "workflow_id": wf})
+        return
+    echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` lets it in.")
+
+
+def deployed(done: dict[str, Any]) -> list[str]:
+    """What a deploy did, and what is still to be granted."""
+    name = plain(done["name"])
+    word = "deployed" if done["changed"] else "is deployed already: the script has not changed"
+    lines = [f"{name} {done['version']} {word}  ({done['workflow_id']})"]
+    allowed = [each for each in done["capabilities"] if each not in (*done["not_granted"], *done["must_ask"])]
+    lines += [f"  may use      {', '.join(allowed)}"] if allowed else []
+    lines += [f"  must ask     {', '.join(done['must_ask'])}"] if done["must_ask"] else []
+    lines += [f"  keep.toml    {plain(each)}" for each in done["configured"]]
+    lines += [f"  by hand      {plain(each)}, which is not used: keep grant changes it" for each in done["overruled"]]
+    if done["before"] and done["new_capabilities"]:
+        lines.append(f"  new since {done['before']}: {', '.join(done['new_capabilities'])}")
+    lines += [f"  not granted  {', '.join(done['not_granted'])}"] if done["not_granted"] else []
+    lines += [f"  type         keep grant {name} {each}" for each in done["not_granted"]]
+    return lines
+
+
+def _here() -> list[str]:
+    found = sorted(str(path) for path in Path().glob("*.js"))
+    if not found:
+        raise click.UsageError("There is no *.js file here. Name a FILE, or make a first one with `keep init`.")
+    return found
+
+
+def _surface(session: CommandSession) -> tuple[Surface | None, bool]:
+    """What scripts may call here, and whether policy lets mutate read; without a keep.toml nobody knows."""
+    settings = session.settings(connectors=True)
+    if settings.file is None:
+        return None, settings.policy.mutate_reads == "by_id"
+    return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
+
+
+def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:
+    if not texts:
+        return None
+    if "all" in texts:
+        if len(texts) > 1:
+            raise click.BadParameter("write either --grant all, or single capabilities.", param_hint="--grant")
+        return "all"
+    return {capability: mode or "allow" for capability, _, mode in (text.partition("=") for text in texts)}

@@ -1,0 +1,125 @@
+"""Runs the page in the host's own loop: binds a port, serves until it is left, and then ends at once.
+
+It never takes signals: whoever runs the host decides when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ...config import Settings
+from ...model.errors import ConfigError
+from ..connections import listening
+from ..http_server import HttpServer, http_bounds
+from .assets import Assets
+from .guard import LOCALHOST, Guard, Names, is_loopback
+from .live import Live
+from .look_threads import LookThreads
+from .render import Renderer
+from .sessions import Sessions
+from .site import Site
+from .web_app import links, make, things
+
+if TYPE_CHECKING:
+    from ...app import Keep
+    from .demo_page import Demo
+
+PORT = 7777
+LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no addresses to look at)
+PORTS_TRIED = 20  #: from PORT on, where no port was asked for
+
+
+class Web:
+    """The page of one open `Keep`, while it is entered."""
+
+    def __init__(
+        self, keep: Keep, settings: Settings, host: str | None = None, port: int | None = None,
+        demo: Demo | None = None,
+    ) -> None:
+        if host is not None and not is_loopback(host) and not settings.password:
+            raise ConfigError(
+                f"--host {host} would let others on the network in. Set a password in the environment variable "
+                "KEEP_PASSWORD first, or leave --host out: then only this machine can reach the page."
+            )
+        self._keep, self._settings, self._host, self._asked_port = keep, settings, host, port
+        self._demo = demo
+
+    async def __aenter__(self) -> Web:
+        listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
+        self.port: int = listeners[0].getsockname()[1]
+        self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
+        self.live = Live(self.looks.open().read.change)
+        handed = self._demo.handed if self._demo else None
+        self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
+        private = self._host is None or is_loopback(self._host)
+        self._names = Names(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, private)
+        self.app = self._app()
+        self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
+        self.live.start()
+        self._keep.page = None if self._host in _ANYWHERE else self.origin
+        self._server.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
+    ) -> None:
+        self._keep.page = None
+        await self.live.close()
+        await self._server.end()
+        self.looks.close()
+
+    def _app(self) -> Guard:
+        assets = Assets()
+        here = Site(self._keep, self.looks, self.live, self.sessions, Renderer(assets, things()), links())
+        return make(here, self._names, assets, self._demo.routes() if self._demo else ())
+
+    @property
+    def origin(self) -> str:
+        """Where the page is."""
+        return self._names.origin
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this machine can reach the page."""
+        return self._names.is_private
+
+    @property
+    def has_own_name(self) -> bool:
+        """Whether the page is under a name that nobody can guess, and not under an address that was asked for."""
+        return self._host is None
+
+    def address(self) -> str:
+        """What to open: with a new token that works once, unless people sign in with a password."""
+        return f"{self.origin}/" if self.sessions.has_password else f"{self.origin}/?token={self.sessions.token()}"
+
+
+def bind(host: str | None, asked: int | None) -> list[socket.socket]:
+    """Listeners on the port that was asked for, else on the first free one from the usual one on."""
+    tried = range(PORT, PORT + PORTS_TRIED) if asked is None else [asked] if asked else [0] * PORTS_TRIED
+    told = ""
+    for port in tried:
+        try:
+            return [listening(host, port)] if host else _on_loopback(port)
+        except OSError as error:
+            told = error.strerror or str(error)
+    which = f"port {asked}" if asked is not None else f"the ports {PORT} to {PORT + PORTS_TRIED - 1}"
+    raise ConfigError(
+        f"The page cannot listen on {host or LOOPBACK[0]}, {which}: {told}. Name another with --port, or use --no-ui."
+    )
+
+
+def _on_loopback(port: int) -> list[socket.socket]:
+    """Both addresses of this machine: a browser tries one after the other, and neither may be another program's."""
+    first = listening(LOOPBACK[0], port)
+    try:
+        return [first, listening(LOOPBACK[1], first.getsockname()[1])]
+    except OSError as error:
+        if error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+            return [first]  # this machine has no IPv6, so nobody else can have that address
+        first.close()
+        raise

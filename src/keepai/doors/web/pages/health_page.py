@@ -1,0 +1,101 @@
+"""Health: the host, its ledger, its sandbox and its connectors; what is wrong with them and what to do about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from ....ledger.opening import library, schema
+from ....model.clock import iso
+from ....reading.look import Look
+from ....reading.wording import count, size
+from ...health_checks import FAIL, OK, WARN, HealthLine, check_channels, check_clock, check_disk
+from ..deep_checks import DeepChecks
+from ..site import NavLink, show, site
+
+LINKS = (NavLink("Health", "/health", order=90),)
+THINGS: Mapping[str, str] = {}
+
+HOSTS_SHOWN = 5
+
+
+def routes() -> list[Route]:
+    """The page, the order to look closely, and the same for programs."""
+    return [
+        Route("/health", _health), Route("/health/examine", _examine, methods=["POST"]), Route("/healthz", _healthz),
+    ]
+
+
+async def _health(request: Request) -> Response:
+    stopped, examined = site(request).keep.parts.ledger.stopped(), _deep_checks(request)
+    connectors = [(each.name, each.account) for each in site(request).keep.parts.connectors.values()]
+
+    def read(look: Look, request: Request) -> Mapping[str, Any]:
+        found = [*_troubles(look, stopped), *(each for each in examined.found if each.state != OK)]
+        return {"found": found, "examined": examined, "connectors": connectors, "stopped": stopped, **_facts(look)}
+
+    return await show(request, "health.html", read)
+
+
+async def _examine(request: Request) -> Response:
+    here = site(request)
+    path = await here.looks.read(lambda look: look.path)
+    _deep_checks(request).begin(here.keep, path)
+    return RedirectResponse("/health#examined", 303)
+
+
+async def _healthz(request: Request) -> Response:
+    stopped = site(request).keep.parts.ledger.stopped()
+    told = await site(request).looks.read(lambda look: _told(look, stopped))
+    return JSONResponse(told, 503 if stopped else 200)
+
+
+def _deep_checks(request: Request) -> DeepChecks:
+    """The one of this app."""
+    state = request.app.state
+    if not hasattr(state, "deep_checks"):
+        state.deep_checks = DeepChecks()
+    found: DeepChecks = state.deep_checks
+    return found
+
+
+def _told(look: Look, stopped: str | None) -> dict[str, Any]:
+    [host] = look.read.all("look_hosts", limit=1)
+    oldest = look.read.one("look_oldest_pending")
+    return {
+        "ok": stopped is None, "stopped": stopped, "version": version("keepai"), "pid": host["pid"],
+        "since": iso(host["started_at"]), "workflows": len(look.read.all("workflow_all")),
+        "needs_you": len(look.views.needs_you(look.now_ms)),
+        "oldest_pending": iso(oldest["created_at"]) if oldest else None,
+    }
+
+
+def _facts(look: Look) -> dict[str, Any]:
+    wal = Path(f"{look.path}-wal")
+    return {
+        "hosts": look.read.all("look_hosts", limit=HOSTS_SHOWN), "version": version("keepai"),
+        "oldest": look.read.one("look_oldest_pending"), "path_of_ledger": str(look.path.resolve()),
+        "bytes": size(look.path.stat().st_size), "wal": size(wal.stat().st_size) if wal.exists() else "none",
+        "schema": schema(), "sqlite": library(), "own_pid": os.getpid(),
+        "entries": look.views.version(), "disk": check_disk(look.path).said,
+    }
+
+
+def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
+    """What can be seen to be wrong without asking anybody."""
+    found = [each for each in (check_disk(look.path), check_clock(look), *check_channels(look)) if each.state != OK]
+    if stopped:
+        do = "Mend that, then end Keep and start it again: nothing that was recorded is lost."
+        found.insert(0, HealthLine("ledger", FAIL, stopped, do))
+    for workflow in look.views.workflows(look.now_ms):
+        if workflow.stale:
+            said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
+            found.append(HealthLine("events", WARN, said, "See under Events why nobody takes them."))
+    return found

@@ -1,0 +1,97 @@
+"""Runs: what was run of a workflow; one run's page shows its steps in time, what it called, and why it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from ....ledger.rows import mutation_record, run_record
+from ....model.codec import stored
+from ....model.records import Run
+from ....model.states import OPEN, Status
+from ....reading import lists
+from ....reading.excerpt import excerpt
+from ....reading.explain import Explanation
+from ....reading.look import Look
+from ....reading.offered_acts import CLASSES
+from ....reading.reasons import TRIGGERS
+from ....reading.waterfall import WIDTH, lasting, waterfall
+from ..cards import Card, cards, of_movers, source_of
+from ..filters import filters, paging
+from ..site import NavLink, show
+from ..timeline import lines
+
+LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)
+THINGS = {"run_": "/runs/{id}"}
+
+SHOWN_MAX = 50  #: inputs and items of one run
+TRACED_MAX = 500  #: calls and lines of one run, the newest
+
+
+def routes() -> list[Route]:
+    """The list, and one of them."""
+    return [Route("/workflows/{wf}/runs", _runs), Route("/runs/{id}", _run)]
+
+
+async def _runs(request: Request) -> Response:
+    return await show(request, "runs.html", _read_list)
+
+
+async def _run(request: Request) -> Response:
+    return await show(request, "run.html", _read_one)
+
+
+def _read_list(look: Look, request: Request) -> Mapping[str, Any]:
+    wf = look.views.workflow_row(request.path_params["wf"])
+    handlers = tuple(str(row["handler"]) for row in look.read.all("list_handlers", workflow_id=wf["id"]))
+    asked = filters(request, tuple(Status), handlers)
+    listed = lists.runs(look.read, wf["id"], asked.wanted(look.now_ms), asked.handler)
+    return {
+        "wf": wf, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
+        "triggers": TRIGGERS, "lasting": lasting,
+    }
+
+
+def _read_one(look: Look, request: Request) -> Mapping[str, Any]:
+    run = look.views.run(request.path_params["id"])
+    explained = look.views.explain(run.id, look.now_ms)
+    return {
+        "wf": look.views.workflow_row(run.workflow_id), "run": run, "explained": explained,
+        "title": lists.title_of(run), "trigger": TRIGGERS.get(run.trigger, run.trigger),
+        "lasted": None if run.state in OPEN else lasting(run.updated_at - run.created_at),
+        "story": lines(explained.story), **_stands(look, run, explained), **_did(look, run), **_script(look, run),
+    }
+
+
+def _stands(look: Look, run: Run, explained: Explanation) -> dict[str, Any]:
+    """What lets it go on: the question that it puts, or what else a person may do."""
+    asked = [each for each in look.views.needs_you(look.now_ms, run.workflow_id) if each.run_id == run.id]
+    found: list[Card] = cards(look, asked)
+    answers = [] if found or run.state not in OPEN else of_movers(explained.moved_by, run.workflow_id)
+    return {"cards": found, "classes": CLASSES, "answers": answers}
+
+
+def _did(look: Look, run: Run) -> dict[str, Any]:
+    """What it took, called and sent."""
+    where = {"workflow_id": run.workflow_id, "run_id": run.id}
+    moves, trace = look.views.history(run.workflow_id, run.id), look.views.trace(run.id)
+    lineage = look.read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    return {
+        "stages": waterfall(run, moves, trace[-TRACED_MAX:], look.now_ms), "wide": WIDTH,
+        "untraced": max(0, len(trace) - TRACED_MAX),
+        "inputs": look.read.all("look_inputs_of_run", **where), "items": look.read.all("look_items_of_run", **where),
+        "outputs": [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)],
+        "attempts": [run_record(row) for row in lineage], "shown_max": SHOWN_MAX,
+        "selected": stored(run.prepare_result) if run.prepare_result else None,
+    }
+
+
+def _script(look: Look, run: Run) -> dict[str, Any]:
+    """The script version that it ran with, and where in it it failed."""
+    source = source_of(look, run)
+    place = excerpt(source, run.error.line, run.error.column) if run.error else None
+    return {"source": source, "place": place}

@@ -1,0 +1,113 @@
+"""The door for webhooks: `POST /hooks/NAME` brings a delivery to the connector of that name, and nothing else is there.
+
+It listens beside the page and not on it: a webhook must be reachable from elsewhere, and the page must not. It reads no
+ledger and starts no run; a delivery is on disk before its sender gets a 2xx, and a producer finds it there.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from types import TracebackType
+
+from starlette.types import Receive, Scope, Send
+
+from ..config import Settings
+from ..connectors.webhook.inbox import Inbox, Receipt
+from ..model.errors import ConfigError
+from .connections import listening
+from .http_server import HttpServer, http_bounds
+
+PREFIX = "/hooks/"
+
+
+class WebhookPort:
+    """Takes deliveries in while it is entered; without a connector that wants any, it listens nowhere."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.inboxes = inboxes(settings)
+        self._host, self._asked_port = settings.hooks
+        self._policy = settings.policy
+        self.port: int | None = None
+
+    @property
+    def origin(self) -> str | None:
+        """Where deliveries go; None if nowhere."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"http://{host}:{self.port}{PREFIX}" if self.port else None
+
+    async def __aenter__(self) -> WebhookPort:
+        if self.inboxes:
+            listener = _listener(self._host, self._asked_port)
+            self.port = listener.getsockname()[1]
+            self._server = HttpServer(App(self.inboxes), [listener], http_bounds("The webhook port", self._policy))
+            self._server.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None,
+    ) -> None:
+        if self.port is not None:
+            await self._server.end()
+
+
+def inboxes(settings: Settings) -> dict[str, Inbox]:
+    """The connectors that take deliveries in, by their names."""
+    if not settings.connectors:
+        return {}
+    return {each.name: each for each in settings.connectors if isinstance(each, Inbox)}
+
+
+class App:
+    """One route, and short answers."""
+
+    def __init__(self, inboxes: Mapping[str, Inbox]) -> None:
+        self._inboxes = inboxes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status, told, retry = await self._judged(scope, receive)
+        headers = [(b"content-type", b"application/json"), (b"cache-control", b"no-store"),
+                   (b"x-content-type-options", b"nosniff")]
+        if retry is not None:
+            headers.append((b"retry-after", str(retry).encode()))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": json.dumps({"told": told}).encode()})
+
+    async def _judged(self, scope: Scope, receive: Receive) -> tuple[int, str, int | None]:
+        path = str(scope["path"])
+        inbox = self._inboxes.get(path.removeprefix(PREFIX)) if path.startswith(PREFIX) else None
+        if inbox is None:
+            return 404, "nothing is here", None
+        if scope["method"] != "POST":
+            return 405, "only POST", None
+        body = await _body(receive, inbox.bytes_max)
+        if body is None:
+            return 413, f"a delivery has at most {inbox.bytes_max:,} bytes", None
+        receipt: Receipt = await inbox.accept(_headers(scope), body)
+        return receipt.status, receipt.told, receipt.retry_after_s
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    """The headers; of one that comes twice, the last."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The whole body; None if it is too large, or never came whole."""
+    found = bytearray()
+    while True:
+        message = await receive()
+        found += message.get("body", b"")
+        if len(found) > most or message["type"] == "http.disconnect":
+            return None
+        if not message.get("more_body"):
+            return bytes(found)
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    try:
+        return listening(host, port)
+    except OSError as error:
+        told = f"Webhooks cannot be taken in on {host}, port {port}: {error.strerror}. Name another in [keep] hooks."
+        raise ConfigError(told) from None

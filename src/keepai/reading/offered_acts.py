@@ -1,0 +1,121 @@
+"""The acts that are offered to a person: how a question is put, what comes of each answer, and what to type for it.
+
+Every door shows the same words. A door adds only its own form: a command to type, a button to press.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..model.acts import ACTS, Act
+from ..model.records import Escalation
+from .left_items import sent_again
+
+#: Kind of question → what is asked, in a few words.
+HEADINGS = {
+    "unknown_outcome": "Did this happen?", "approval": "May this be sent?", "permission": "May it do this?",
+    "attention": "It was done before with another content.", "precondition": "Something outside is missing.",
+    "logic": "The script failed.", "exhausted": "It was tried too often.",
+    "internal": "The host or a connector failed.",
+}
+_CONTRADICTED = "A later sign contradicts what is on record."
+_REPAIR = "May this repair be let in?"
+_LEFT = "This was begun and not finished."
+
+#: Class of a connector → what that means for whoever wants to know what became of a call.
+CLASSES = {
+    "A": "class A: it honours idempotency keys", "B": "class B: what was sent leaves a mark", "C": "class C: blind",
+}
+
+
+#: What approving and rejecting mean for a repair that waits: a held call has the same two answers.
+_OF_A_REPAIR = {
+    "approve": replace(
+        ACTS["approve"], label="Let it in", comes="the repair becomes the active version, and the run goes on with it",
+        done="The repair is the active version now, and the run goes on.",
+        risk="What earlier versions did stays as it is; the new version does not mend it."),
+    "reject": replace(
+        ACTS["reject"], comes="the repair is not let in; the run waits for another",
+        done="The repair was not let in.", risk="It is not offered again."),
+}
+
+
+def is_repair(question: Escalation) -> bool:
+    """Whether it is asked if a new script may be let in."""
+    return question.id.startswith("fix_")
+
+
+def heading(question: Escalation) -> str:
+    """What is asked, in a few words."""
+    if is_repair(question):
+        return _REPAIR
+    if "seen" in question.actions:
+        return _CONTRADICTED
+    return _LEFT if "item_id" in question.facts else HEADINGS[question.kind]
+
+
+def meaning(act: str, question: Escalation | None = None) -> Act:
+    """What comes of an act, as an answer to a question or by itself."""
+    repair = _OF_A_REPAIR if question and is_repair(question) else {}
+    found = repair.get(act) or ACTS[act]
+    return replace(found, comes=found.comes + _of_card(act, question)) if question else found
+
+
+def _of_card(act: str, question: Escalation) -> str:
+    """What else comes of an act, for what its card is about."""
+    reads, applied = question.facts.get("result_read"), question.facts.get("already_applied")
+    if act == "happened" and isinstance(reads, list) and reads:
+        return f" (the script reads it, and without one it gets null: {'; '.join(map(str, reads))})"
+    if act == "reprocess" and isinstance(applied, list) and applied:
+        return f".{sent_again(applied)}"
+    return ""
+
+
+def offered(acts: Sequence[str]) -> list[str]:
+    """The acts that are worth showing: where something can be granted, trying again without that is not."""
+    return [act for act in acts if act != "retry" or "grant" not in acts]
+
+
+def subject(question: Escalation, act: str) -> str:
+    """What an act that answers a question is done to."""
+    on = {
+        "repair": question.id, "run": question.run_id, "item": question.facts.get("item_id"),
+        "input": question.facts.get("input_id"),
+    }
+    kinds = ACTS[act].on
+    return str((on.get(kinds[-1]) if kinds else None) or question.mutation_id or question.run_id)
+
+
+def deed(act: str, subject: str, workflow_id: str, capability: str | None = None) -> tuple[str, dict[str, str]]:
+    """An act as a host takes it: its name in `REQUESTS` and the parameters that name what it is done to."""
+    found = ACTS[act]
+    if found.answers:
+        return "resolve", {"mutation_id": subject, "answer": act}
+    if act == "grant":
+        return "grant", {"wf": workflow_id, "capability": str(capability), "mode": "allow"}
+    return act, {next(iter(found.params)): workflow_id if found.on == ("workflow",) else subject}
+
+
+def handle(name: str, workflow_id: str) -> str:
+    """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
+    return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
+
+
+def with_name(message: str, name: str) -> str:
+    """A sentence of the host, with the workflow that it means."""
+    return message.replace("keep grant WORKFLOW ", f"keep grant {name} ")
+
+
+def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
+    """Each act that answers a question now, with what a person types."""
+    capability = question.facts.get("capability")
+    workflow = handle(name, question.workflow_id)
+    acts = offered(question.actions)
+    return [(act, command(act, subject(question, act), workflow, str(capability))) for act in acts]
+
+
+def command(act: str, on: str | None, workflow: str, capability: str | None = None) -> str:
+    """What a person types to do one thing."""
+    return ACTS[act].typed.format(on, wf=workflow, capability=capability)

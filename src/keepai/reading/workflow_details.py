@@ -1,0 +1,140 @@
+"""One workflow in full: its graph with what waits in it, when each handler runs, its versions, what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..engine.scheduler import next_due_at
+from ..ledger.base import Reader, Row
+from ..model.permissions import INPUTS, Grant, from_text
+from ..model.records import Record
+from ..script.duration import UNITS_MS
+from ..script.manifest import Handler, Manifest
+from ..script.topic_graph import Graph, Vertex
+
+
+@dataclass(frozen=True)
+class VersionInfo(Record):
+    """One version of a script, without its text."""
+
+    version: str
+    active: bool
+    author: str
+    by: str | None  # who deployed it
+    impact: str
+    hash: str
+    activated_at: int
+
+
+@dataclass(frozen=True)
+class Permission(Record):
+    """One capability: whether the active version uses it, and what a person decided about it."""
+
+    capability: str
+    used: bool
+    rule: Grant | None  # None: nobody has decided, which refuses it
+    by: str | None
+    at: int | None
+
+    @property
+    def mode(self) -> str:
+        """One word for it."""
+        return self.rule.mode.value if self.rule else "not granted"
+
+    @property
+    def limits(self) -> str:
+        """What narrows the rule, in words."""
+        return ", ".join(self.rule.limits) if self.rule else ""
+
+    def other_account(self, accounts: Mapping[str, str]) -> str | None:
+        """Of a rule that does not count: the account that its connector has now. `accounts` are those of connectors."""
+        now = accounts.get(self.capability.partition(".")[0])
+        return now if self.rule and now is not None and now != self.rule.account else None
+
+    @property
+    def of_inputs(self) -> bool:
+        """Whether it is about what may come in: then no call is to be judged, and nobody can be asked."""
+        return self.capability.startswith(f"{INPUTS}.")
+
+
+@dataclass(frozen=True)
+class HandlerTimes(Record):
+    """One handler, and when it runs."""
+
+    handler: Handler
+    due_at: int | None  # by itself; None if only an event or a person can bring that about
+    ran_at: int | None  # when a producer or routine last began
+    queued: bool
+    run: str | None  # its open run, and how that stands
+    run_status: str | None
+
+
+def waiting(read: Reader, workflow: Row) -> dict[str, int]:
+    """How many events wait in each topic that somebody takes, or are in a run's hands."""
+    return {str(r["topic"]): int(r["pending"]) for r in read.all("topic_stranded", workflow_id=workflow["id"])}
+
+
+def said_of(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> dict[Vertex, str]:
+    """What stands below the names in a picture of the graph: what waits in a topic, how a handler's open run is."""
+    said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
+    if run is not None:
+        word = "running" if run["status"] == "active" else str(run["status"])
+        said |= {v: f"{word}: {run['phase']}" for v in made.vertices if v.kind != "topic" and v.name == run["handler"]}
+    return said
+
+
+def timed(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:
+    """When each handler of the active version runs, in the order of its script."""
+    rows = {str(r["handler"]): r for r in read.all("handler_due", workflow_id=workflow["id"])}
+    run = read.one("run_open", workflow_id=workflow["id"])
+    return [_timed(handler, rows[handler.name], run) for handler in manifest.handlers]
+
+
+def _timed(handler: Handler, row: Row, run: Row | None) -> HandlerTimes:
+    own = run if run is not None and run["handler"] == handler.name else None
+    due = next_due_at([row], None)
+    run_id, status = (own["id"], own["status"]) if own is not None else (None, None)
+    return HandlerTimes(handler, due, row["ran_at"], bool(row["queued"]), run_id, status)
+
+
+def schedule(handler: Handler) -> str:
+    """When a handler runs."""
+    given = handler.schedule
+    if given is None:
+        return "when events wait" if handler.kind == "consumer" else "every so often"
+    if given.interval_ms is not None:
+        return f"every {_span(given.interval_ms)}"
+    return f"{given.cron} {given.tz or 'UTC'}"
+
+
+def _span(ms: int) -> str:
+    told = ""
+    for unit, size in UNITS_MS.items():
+        number, ms = divmod(ms, size)
+        told += f"{number}{unit}" if number else ""
+    return told
+
+
+def versions(read: Reader, workflow: Row) -> list[VersionInfo]:
+    """Every version of the script, the newest first."""
+    active = (workflow["major"], workflow["minor"])
+    return [
+        VersionInfo(f"{r['major']}.{r['minor']}", (r["major"], r["minor"]) == active, r["author"], r["actor"],
+                r["impact"], r["hash"], r["activated_at"])
+        for r in read.all("look_versions", workflow_id=workflow["id"])
+    ]
+
+
+def permissions(read: Reader, workflow: Row, manifest: Manifest) -> list[Permission]:
+    """What the workflow may do: everything that its script uses, and everything that somebody decided about."""
+    rows = {str(r["capability"]): r for r in read.all("look_grants", workflow_id=workflow["id"])}
+    names = sorted({*manifest.capabilities, *rows}, key=lambda name: (name not in manifest.capabilities, name))
+    return [_permission(name, name in manifest.capabilities, rows.get(name)) for name in names]
+
+
+def _permission(capability: str, used: bool, row: Row | None) -> Permission:
+    if row is None:
+        return Permission(capability, used, None, None, None)
+    rule = from_text(row["rule"], row["account"], row["configured"])
+    return Permission(capability, used, rule, "keep.toml" if rule.configured else row["actor"], row["updated_at"])
