@@ -119,18 +119,18 @@ _NAMES = ("gmail.get", "gmail.search", "gmail.send", "peek", "publish", "registe
 _TEXTS = ("1", "null", "{}", '{"a":1}', "", "{", "NaN", '"\\ud800"', "[" * 600, "1" * 400, '{"a":1,"a":2}', '"x"', "\u2028", "ü")
 
 
-def _any_step(self: session.Session, name: Any, step: Step, allowed: Any, at: Any) -> Any:
-    return _named(self, name, step, allowed | ALLOWED[Step.MUTATE], at)
+def _any_step(self: session.Session, name: Any, place: Any, args: Any, step: Step, allowed: Any) -> Any:
+    return _operation(self, name, place, args, step, allowed | ALLOWED[Step.MUTATE])
 
 
-_named = session.Session._named
+_operation = session.Session._operation
 
 
 AREA = Area(
     "frames", "the host, by a sandbox worker that was taken over", place, attacks, drawn,
     (
-        Planted("every step may send", lambda: patch.object(session.Session, "_named", _any_step), "sends mail in"),
+        Planted("every step may send", lambda: patch.object(session.Session, "_operation", _any_step), "sends mail in"),
         Planted("every step may send, seen by drawn frames",
-                lambda: patch.object(session.Session, "_named", _any_step), rounds=200),
+                lambda: patch.object(session.Session, "_operation", _any_step), rounds=200),
     ),
 )

@@ -10,9 +10,9 @@ import socket
 import struct
 
 from keepai.runtime.base import Ended, Job
+from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, said
-from keepai.runtime.javascript.habits import Habits
+from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, frame_bytes
 from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.session import Session
 from tests.runtime.script_world import FakeHost
@@ -21,9 +21,9 @@ from tests.runtime.script_world import FakeHost
 class Forger:
     """A worker that says whatever the test wants."""
 
-    def __init__(self, habits: Habits | None = None) -> None:
+    def __init__(self, predictor: CallPredictor | None = None) -> None:
         self.killed = False
-        self.habits = habits or Habits()
+        self.predictor = predictor or CallPredictor()
 
     async def run(self, frames: bytes, made: Job, host: FakeHost, *, reads: bool = True, later: bytes = b"") -> Ended:
         ours, theirs = socket.socketpair()
@@ -37,8 +37,9 @@ class Forger:
 
         speaking = asyncio.create_task(self._speak(theirs, frames, later, reads))
         try:
-            session = Session(made, host, worker, 7, kill, self.habits)
-            link.send(session.message())
+            planned, predicted = self.predictor.plan(made, host)
+            link.send(worker.message(planned, 7, predicted and predicted.answer))
+            session = Session(planned, host, worker, 7, kill, self.predictor, predicted)
             return await asyncio.wait_for(session.run(), 5)
         finally:
             speaking.cancel()
@@ -60,7 +61,7 @@ class Forger:
 
 def forged(t: str, *texts: str, **members: object) -> bytes:
     """A frame of any kind, of job 7 if nothing else is said."""
-    return said(json.dumps({"t": t, "n": 7, **members})[1:-1], texts)
+    return frame_bytes(json.dumps({"t": t, "n": 7, **members})[1:-1], texts)
 
 
 def call(*args: str, **changes: object) -> bytes:
@@ -89,7 +90,7 @@ FORGED = {
     "unknown frame": forged("root"),
     "ready again": forged("ready", protections=[]),
     "another job's end": end("1", n=6),
-    "no job's end": said('"t":"end"', ["1"]),
+    "no job's end": frame_bytes('"t":"end"', ["1"]),
     "unknown operation": call(name="gmail.delete"),
     "built-in of Python": call(name="__class__"),
     "name that is no text": call(name=["gmail.get"]),

@@ -16,14 +16,14 @@ from pathlib import Path
 from keepai.model.errors import KeepError
 from keepai.model.operations import Step
 from keepai.runtime.base import Operation, Reply
+from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.frames import HEADER, Call, call_frame, frame_bytes_max
-from keepai.runtime.javascript.habits import Habits
+from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, HEADER, Call, call_frame
 from keepai.runtime.javascript.link import Link
 from keepai.runtime.javascript.session import Session
 from tests.runtime.script_world import LIMITS, FakeHost, job
 
-MOST = frame_bytes_max(LIMITS)
+MOST = LIMITS.message_bytes_max + HEAD_BYTES_MAX
 #: Of all JSON, many small lists take the most memory.
 TEXT = "[" + ",".join(["[]"] * (LIMITS.message_bytes_max // 3 - 1)) + "]"
 
@@ -61,7 +61,7 @@ class Waiting(FakeHost):
 async def run(sock: socket.socket, calls_max: int) -> str:
     """What came of the step, or that it made so many calls."""
     host, worker = Waiting(), Worker(0, await Link.over(sock), asyncio.get_running_loop().create_future())
-    session = Session(job("", Step.PRODUCER), host, worker, 7, worker.link.abort, Habits())
+    session = Session(job("", Step.PRODUCER), host, worker, 7, worker.link.abort, CallPredictor())
     running = asyncio.create_task(session.run())
     while not running.done() and len(host.operations) < calls_max:
         await asyncio.wait([running], timeout=0.05)

@@ -28,8 +28,8 @@ from keepai.model.errors import (
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
 from keepai.runtime.events import listed, shown, with_events
-from keepai.runtime.javascript import habits as habits_module
-from keepai.runtime.javascript.habits import Habits
+from keepai.runtime.javascript import call_predictor
+from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call, end, forged
 from tests.runtime.script_world import LIMITS, FakeHost, children, job, value
@@ -735,11 +735,11 @@ async def test_a_host_that_fails_to_foresee_ends_the_run_and_no_worker_is_lost(h
 USED = end("1", used=True)
 
 
-async def practised(handler: str = "h") -> Habits:
-    """Habits of a runtime in which `prepare` has begun with a peek."""
+async def practised(handler: str = "h") -> CallPredictor:
+    """The predictor of a runtime in which `prepare` has begun with a peek."""
     forger = Forger()
     await forger.run(call('"t"', name="peek") + END, replace(PREPARE, handler=handler), FakeHost())
-    return forger.habits
+    return forger.predictor
 
 
 @asynchronous
@@ -801,7 +801,7 @@ async def test_a_use_of_what_the_host_did_not_foresee_kills_the_worker(host) -> 
 
 @asynchronous
 async def test_no_more_handlers_are_remembered_than_a_limit(monkeypatch) -> None:
-    monkeypatch.setattr(habits_module, "_MOST", 3)
+    monkeypatch.setattr(call_predictor, "_HANDLERS_MAX", 3)
     forger, host = Forger(), knowing()
     for number in range(8):
         await forger.run(call(name="peek") + END, replace(PREPARE, handler=f"h{number}"), FakeHost())
@@ -815,4 +815,4 @@ async def test_a_foreseen_call_that_the_host_would_refuse_is_none_and_not_tried_
     forger = Forger()
     assert await forger.run(tried(arg), TRYING, FakeHost()) == Ended("1")
     assert not forger.killed
-    assert forger.habits.fit(TRYING).ahead is None
+    assert forger.predictor.plan(TRYING, FakeHost())[0].ahead is None

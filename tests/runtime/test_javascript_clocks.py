@@ -41,7 +41,7 @@ async def test_the_clock_that_the_interpreter_itself_reads_moves_by_whole_millis
     written: list[bytes] = []
     vm, step = object.__new__(Vm), object.__new__(StepRun)
     step._fixed, step._ahead_ms = None, 0
-    vm._asked, vm.guest = step, SimpleNamespace(write=lambda _at, data: written.append(data))
+    vm._step, vm.guest = step, SimpleNamespace(write=lambda _at, data: written.append(data))
     vm.clock(0)
     assert int.from_bytes(written[0], "little") == real_ns // 1_000_000 * 1_000_000
 

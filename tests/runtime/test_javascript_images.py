@@ -17,7 +17,7 @@ from keepai.runtime.javascript import forks, scripts
 from keepai.runtime.javascript.cell import Cell, Size
 from keepai.runtime.javascript.deadline import Deadline
 from keepai.runtime.javascript.engine import Engine
-from keepai.runtime.javascript.frames import Frame, heard
+from keepai.runtime.javascript.frames import Frame, parse_frame
 from keepai.runtime.javascript.image import build_image
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from keepai.runtime.javascript.scripts import Script, Scripts
@@ -203,7 +203,7 @@ class Recorded:
         while data:
             length = int.from_bytes(data[:4], "little")
             frame, data = data[4 : 4 + length], data[4 + length :]
-        return heard(frame)
+        return parse_frame(frame)
 
 
 class InProcess:
@@ -224,7 +224,7 @@ class InProcess:
         channel = Recorded()
         step = StepRun(self.vms, self.scripts, channel, self.deadline, script, made, 1)  # type: ignore[arg-type]
         step.run(made.limits.compute_s)
-        step.tell_end()
+        step.send_end()
         return channel.last
 
 

@@ -323,7 +323,7 @@ async def test_a_worker_that_speaks_for_a_step_behind_is_killed_and_that_step_ru
     made = await practised(one, "ctx.publish('t', {messageId: 'mine'}); return one;", Step.NEXT)
     liar, hosts = Liar(said), [FakeHost() for _ in range(3)]
     one._kill(one._pool.workers[0])
-    one._pool._queues = [pool.Queue(await liar.fork(made, 3), one._pool)]
+    one._pool._queues = [pool.WorkerQueue(await liar.fork(made, 3), one._pool)]
     one._pool._numbers = itertools.count(1)
     first, *others = await asyncio.gather(*started(one, made, *hosts), return_exceptions=True)
     assert isinstance(first, ScriptError)
@@ -331,6 +331,18 @@ async def test_a_worker_that_speaks_for_a_step_behind_is_killed_and_that_step_ru
     for host in hosts[1:]:
         assert [operation.args for operation in host.operations] == [("t", {"messageId": "mine"})]
     await asyncio.wait_for(liar.killed.wait(), 10)
+
+
+async def test_a_step_whose_worker_died_while_idle_goes_to_another_that_knows_its_script(two) -> None:
+    """The dead worker is noticed while a worker for the step is chosen, and there is another one for it."""
+    made = job("ctx.peek('t'); return one;", Step.PREPARE, args=("0",))
+    await asyncio.gather(*started(two, made, FakeHost(), FakeHost()))
+    first, second = two._pool.workers
+    assert [worker.knows(made) for worker in (first, second)] == [True, True]
+    home = two._pool._homes[made.source].worker
+    os.kill(home.pid, signal.SIGKILL)
+    await asyncio.wait_for(asyncio.shield(home.ended), 10)
+    assert await asyncio.wait_for(two.run(of(made, 5), FakeHost()), 10) == Ended("5")
 
 
 # ---- how many workers -------------------------------------------------------------------------------------

@@ -34,17 +34,17 @@ class Image:
     size: int  # of the whole memory
     stack_pointer: int  # at rest: the stack's beginning, and it goes down to zero
     entries: Mapping[str, int]  # handles of bootstrap's functions
-    desk: int  # a piece of memory for small strings on their way in
+    scratch: int  # a piece of memory for small strings on their way in
     undefined: int  # a handle
     spare: int  # another, which a step may give away once
     changes: tuple[Piece, ...] = ()  # in the image of a loaded script: where it differs from the base
 
     @classmethod
-    def of(cls, guest: Guest, entries: Mapping[str, int], desk: int, undefined: int, spare: int) -> Image:
+    def of(cls, guest: Guest, entries: Mapping[str, int], scratch: int, undefined: int, spare: int) -> Image:
         """The image of a guest that is at rest now."""
         stack_pointer = guest.stack_pointer()
         pieces, gaps = _parts(guest, stack_pointer)
-        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, desk, undefined, spare)
+        return cls(pieces, gaps, guest.memory_size(), stack_pointer, entries, scratch, undefined, spare)
 
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""

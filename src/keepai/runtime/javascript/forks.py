@@ -11,15 +11,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...model.errors import HostFault, WorkerDied
 from ...model.operations import Surface
 from ..base import Job, Limits
-from .alarm import Alarm
-from .frames import Frame, Garbled, Hand, job_frame, script_frame
+from .frames import Frame, Garbled, PredictedAnswer, job_frame, script_frame
 from .harden import Protection
 from .link import Link, Lost
 
@@ -33,6 +32,31 @@ _SOURCES_MAX = 16 << 20  # characters of all their texts
 _ENVIRONMENT = ("HOME", "XDG_CACHE_HOME", "LANG", "TMPDIR")
 
 
+class StepTimer:
+    """One timer for all the steps of a worker: calls the last `look` that was set, at its time or earlier.
+
+    Most steps end long before their time is up. So the timer is not set and cancelled for each: it stays where an
+    earlier step set it, and when it goes off, the step that runs then looks at its own clock and sets it again."""
+
+    def __init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
+        self.look: Callable[[], None] | None = None  # None: the step has ended
+
+    def set(self, when: float, look: Callable[[], None]) -> None:
+        """Have `look` called by `when` on the loop's clock, unless another is set until then."""
+        self.look = look
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(when, self._go_off)
+
+    def _go_off(self) -> None:
+        self._timer = None
+        if self.look is not None:
+            self.look()
+
+
 @dataclass(eq=False)
 class Worker:
     """A worker process and our end of its socket."""
@@ -43,8 +67,8 @@ class Worker:
     protections: tuple[Protection, ...] = ()
     jobs: int = 0
     alive: bool = True
-    alarm: Alarm = field(default_factory=Alarm)
-    # The scripts that it was told of, the longest unused first; the surface is held so that its id stays its own.
+    timer: StepTimer = field(default_factory=StepTimer)
+    # The scripts that it was sent, the longest unused first; the surface is held so that its id stays its own.
     scripts: dict[tuple[str, int, Limits], tuple[int, Surface]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
@@ -61,18 +85,18 @@ class Worker:
         return self.alive and not self.link.lost and not self.ended.done()
 
     def knows(self, job: Job) -> bool:
-        """Whether it was told of the job's script."""
-        return _key(job) in self.scripts
+        """Whether it is there, and was sent the job's script."""
+        return self.usable and (job.source, id(job.surface), job.limits) in self.scripts
 
-    def message(self, job: Job, number: int, hand: Hand | None) -> bytes:
-        """What gives it a job, and before that the script, if it does not know it; it has to be sent."""
-        key = _key(job)
+    def message(self, job: Job, number: int, predicted: PredictedAnswer | None) -> bytes:
+        """The frames that give it a job, after the script if it does not know that; they have to be sent."""
+        key = job.source, id(job.surface), job.limits
         known, first = self.scripts.pop(key, None), b""
         if known is None:
             known = (next(self._numbers), job.surface)
             first = script_frame(known[0], job, self._forgotten_for(job))
         self.scripts[key] = known
-        return first + job_frame(job, number, known[0], hand)
+        return first + job_frame(job, number, known[0], predicted)
 
     def _forgotten_for(self, job: Job) -> list[int]:
         """The scripts that have to go for another one, the longest unused first."""
@@ -82,10 +106,6 @@ class Worker:
             characters -= len(key[0])
             gone.append(self.scripts.pop(key)[0])
         return gone
-
-
-def _key(job: Job) -> tuple[str, int, Limits]:
-    return job.source, id(job.surface), job.limits
 
 
 @dataclass(eq=False)

@@ -49,8 +49,8 @@ _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # it takes o
 
 @light
 @dataclass(frozen=True)
-class Hand:
-    """The answer to the call that a step is expected to make first, so that it need not ask."""
+class PredictedAnswer:
+    """The answer to the call that a step will probably make first, so that it need not ask."""
 
     call: str  # its name and its arguments' texts, line by line
     texts: list[str]  # of a Reply
@@ -72,40 +72,33 @@ def pack(frame: Mapping[str, object]) -> bytes:
     return HEADER.pack(len(text)) + text.encode("ascii")
 
 
-def unpack(data: bytes | bytearray) -> Frame:
-    """The frame in `data`, or `Garbled`."""
-    try:
-        text = data.decode("utf-8")
-        frame, end = _scan(text, 0)
-    except (ValueError, RecursionError, StopIteration) as error:
-        raise Garbled(str(error)[:200]) from None
-    if end != len(text) or not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
-        raise Garbled("not an object with a type")
-    return frame
-
-
-def said(head: str, texts: Sequence[str]) -> bytes:
+def frame_bytes(head: str, texts: Sequence[str]) -> bytes:
     """A frame: the members of its JSON object, and the texts behind it."""
     parts = [text.encode("utf-8", "surrogatepass") for text in texts]
     start = f'{{{head},"sizes":[{",".join([str(len(part)) for part in parts])}]}}\n'.encode("ascii")
     return b"".join([HEADER.pack(len(start) + sum(map(len, parts))), start, *parts])
 
 
-def heard(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Frame:
+def parse_frame(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Frame:
     """A frame, whose texts are in `texts`, or `Garbled`; a worker's has little JSON."""
     border = data.find(b"\n", 0, head_max)
-    if border < 0 and len(data) > head_max:
-        raise Garbled(f"more than {head_max:,} bytes of JSON")
-    frame = unpack(data if border < 0 else data[:border])
-    start = len(data) if border < 0 else border + 1
+    if border < 0:
+        border = len(data)
+        if border > head_max:
+            raise Garbled(f"more than {head_max:,} bytes of JSON")
     texts: list[str] = []
     try:
+        head = data[:border].decode("utf-8")
+        frame, end = _scan(head, 0)
+        if end != len(head) or not isinstance(frame, dict) or not isinstance(frame.get("t"), str):
+            raise Garbled("not an object with a type")
+        start = min(border + 1, len(data))
         for size in frame.pop("sizes", ()):
             if size < 0:  # else the same bytes could be read again and again
                 raise Garbled("a text of a negative size")
             texts.append(data[start : start + size].decode("utf-8", "surrogatepass"))
             start += size
-    except (TypeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError, StopIteration, TypeError) as error:
         raise Garbled(str(error)[:200]) from None
     if start != len(data):
         raise Garbled("texts of another size")
@@ -131,12 +124,12 @@ class Call:
 def call_frame(number: int, call_number: int, call: Call, *, used: bool = False) -> bytes:
     """The frame of a call that the host answers, or carries out without an answer."""
     head = f'"t":"call","n":{number},"id":{call_number},"name":{quote(call.name)},"at":{call.place}{_USED * used}'
-    return said(head, call.args)
+    return frame_bytes(head, call.args)
 
 
 def log_frame(number: int, level: str, text: str, *, used: bool = False) -> bytes:
     """The frame of a line of the log."""
-    return said(f'"t":"log","n":{number},"level":{quote(level)}{_USED * used}', [text])
+    return frame_bytes(f'"t":"log","n":{number},"level":{quote(level)}{_USED * used}', [text])
 
 
 def end_frame(
@@ -145,13 +138,13 @@ def end_frame(
     """The frame of a step that returned; an empty result is undefined. If `mutate` was tried, its call goes along."""
     head = f'"t":"end","n":{number}{_USED * used}'
     if mutate is not None:
-        return said(f'{head},"mutate":[{quote(mutate.name)},{mutate.place}]', [result, *mutate.args])
-    return said(f'{head},"mutate":null' if tried else head, [result] if result else [])
+        return frame_bytes(f'{head},"mutate":[{quote(mutate.name)},{mutate.place}]', [result, *mutate.args])
+    return frame_bytes(f'{head},"mutate":null' if tried else head, [result] if result else [])
 
 
 def mutation_frame(number: int, call: Call) -> bytes:
     """The frame of a `mutate` that ended with its mutation call."""
-    return said(f'"t":"mutation","n":{number},"name":{quote(call.name)},"at":{call.place}', call.args)
+    return frame_bytes(f'"t":"mutation","n":{number},"name":{quote(call.name)},"at":{call.place}', call.args)
 
 
 def fail_frame(number: int, error: ScriptError, *, used: bool = False) -> bytes:
@@ -163,15 +156,7 @@ def fail_frame(number: int, error: ScriptError, *, used: bool = False) -> bytes:
 
 def reply_frame(number: int, call: int, reply: Reply) -> bytes:
     """The frame that answers a call."""
-    return said(
-        f'"t":"reply","n":{number},"id":{call},"cuts":{_cuts_text(reply.cuts)},"fixed":{_fixed_text(reply.fixed)}',
-        reply.texts,
-    )
-
-
-def frame_bytes_max(limits: Limits) -> int:
-    """The largest frame that a step within `limits` can bring about."""
-    return limits.message_bytes_max + HEAD_BYTES_MAX
+    return frame_bytes(f'"t":"reply","n":{number},"id":{call},{_given_text(reply.cuts, reply.fixed)}', reply.texts)
 
 
 class Channel:
@@ -209,7 +194,7 @@ class Channel:
         if end > len(self._unread):
             self._read(end)
         data, self._unread = self._unread[HEADER.size : end], self._unread[end:]
-        return heard(data, head_max=length)
+        return parse_frame(data, head_max=length)
 
     def _read(self, length: int) -> None:
         """Have at least so many unread bytes."""
@@ -241,24 +226,26 @@ def script_of(frame: Frame) -> Script:
     return Script(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
 
 
-def job_frame(job: Job, number: int, script: int, hand: Hand | None = None) -> bytes:
+def job_frame(job: Job, number: int, script: int, predicted: PredictedAnswer | None = None) -> bytes:
     """The frame that starts a step of a script that the worker knows."""
     texts = [text for text in (*job.args, job.state) if text is not None]
-    if hand is not None:
-        texts += [hand.call, *hand.texts]
+    if predicted is not None:
+        texts += [predicted.call, *predicted.texts]
     given = ",".join(["0" if text is None else "1" for text in (*job.args, job.state)])
     begun_ms = "null" if job.begun_ms is None else job.begun_ms
     ahead = "null" if job.ahead is None else f'[{job.ahead.now_ms},"{_listed(job.ahead.allowed)}"]'
-    return said(
+    return frame_bytes(
         f'"t":"job","n":{number},"script":{script},"step":"{job.step}","handler":{quote(job.handler)},"given":[{given}],'
-        f'"cuts":{_cuts_text(job.cuts)},"allowed":"{_listed(job.allowed)}","fixed":{_fixed_text(job.fixed)},'
-        f'"begun_ms":{begun_ms},"ahead":{ahead},"hand":{"null" if hand is None else _cuts_text(hand.cuts)},'
+        f'"allowed":"{_listed(job.allowed)}",{_given_text(job.cuts, job.fixed)},"begun_ms":{begun_ms},"ahead":{ahead},'
+        f'"predicted":{"null" if predicted is None else _encode(predicted.cuts)},'
         f'"only_load":{"true" if job.only_load else "false"}', texts,
     )
 
 
-def _fixed_text(fixed: Fixed | None) -> str:
-    return "null" if fixed is None else f'[{fixed.now_ms},"{fixed.seed.hex()}"]'
+def _given_text(cuts: Sequence[Cut], fixed: Fixed | None) -> str:
+    """What a job and a reply have beside their texts: where large values are in the first, time and chance."""
+    seen = "null" if fixed is None else f'[{fixed.now_ms},"{fixed.seed.hex()}"]'
+    return f'"cuts":{_encode(cuts) if cuts else "[]"},"fixed":{seen}'
 
 
 def fixed_of(frame: Frame) -> Fixed | None:
@@ -267,16 +254,12 @@ def fixed_of(frame: Frame) -> Fixed | None:
     return None if fixed is None else Fixed(fixed[0], bytes.fromhex(fixed[1]))
 
 
-def _cuts_text(cuts: Sequence[Cut]) -> str:
-    return _encode(cuts) if cuts else "[]"
-
-
-def hand_of(frame: Frame) -> Hand | None:
-    """What is at hand for the step that a frame describes."""
-    if frame["hand"] is None:
+def predicted_of(frame: Frame) -> PredictedAnswer | None:
+    """The answer that goes along with the step that a frame describes."""
+    if frame["predicted"] is None:
         return None
     call, *texts = frame["texts"][sum(frame["given"]) :]
-    return Hand(call, texts, frame["hand"])
+    return PredictedAnswer(call, texts, frame["predicted"])
 
 
 def job_of(frame: Frame, script: Script) -> Job:

@@ -7,7 +7,7 @@ from pathlib import Path
 from .cell import Cell, Image, Size
 from .engine import Engine
 from .guest import Guest, GuestCrashed
-from .vm import DESK_BYTES, Vm
+from .vm import SCRATCH_BYTES, Vm
 
 _ENTRY_POINTS = ("ready", "start", "settle", "describe", "trace")
 _OWN_NAME = "<keep>"  # of our scripts in stack traces
@@ -29,11 +29,11 @@ def build_image(engine: Engine) -> Image:
     own = vm.evaluate(_source("bootstrap.js"), _OWN_NAME, 0)
     vm.evaluate(_source("globals.js"), _OWN_NAME, 0)
     entries = {name: guest.call("qjs_get_prop_string", own, _text(guest, name)) for name in _ENTRY_POINTS}
-    desk, undefined, spare = (
-        guest.call("wasm_malloc", DESK_BYTES), guest.call("qjs_get_undefined"), guest.call("qjs_get_undefined"),
+    scratch, undefined, spare = (
+        guest.call("wasm_malloc", SCRATCH_BYTES), guest.call("qjs_get_undefined"), guest.call("qjs_get_undefined"),
     )
     guest.call("wasm_free", guest.call("wasm_malloc", _ROOM_BYTES))
-    image = Image.of(guest, entries, desk, undefined, spare)
+    image = Image.of(guest, entries, scratch, undefined, spare)
     cell.store.close()
     return image
 

@@ -11,7 +11,7 @@ import asyncio
 import socket
 from typing import cast
 
-from .frames import HEADER, Frame, Garbled, heard
+from .frames import HEADER, Frame, Garbled, parse_frame
 
 _UNREAD_MAX = 256 << 10
 
@@ -42,31 +42,25 @@ class Link(asyncio.BufferedProtocol):
 
     async def receive(self, bytes_max: int) -> Frame:
         """The next frame; `Garbled` if it is none, `Lost` if the worker is gone."""
-        while (frame := self.next(bytes_max)) is None:
+        unread = self._unread
+        while True:
+            if len(unread) >= HEADER.size:
+                (length,) = HEADER.unpack_from(unread)
+                if length > bytes_max:
+                    raise Garbled(f"a frame of {length:,} bytes")
+                end = HEADER.size + length
+                if len(unread) >= end:
+                    break
+                self._read_up_to(end)
             if self.lost:
                 raise Lost
             woken = self._woken = asyncio.get_running_loop().create_future()
             await woken
-        return frame
-
-    def next(self, bytes_max: int) -> Frame | None:
-        """The next frame, if the whole of it is here; `Garbled` if it is none."""
-        unread = self._unread
-        size = len(unread)
-        if size < HEADER.size:
-            return None
-        (length,) = HEADER.unpack_from(unread)
-        if length > bytes_max:
-            raise Garbled(f"a frame of {length:,} bytes")
-        end = HEADER.size + length
-        if size < end:
-            self._read_up_to(end)
-            return None
         data = unread[HEADER.size : end]
         del unread[:end]
         if not self._reading or self._unread_max > _UNREAD_MAX:
             self._read_up_to(_UNREAD_MAX)
-        return heard(data)
+        return parse_frame(data)
 
     def send(self, data: bytes) -> None:
         """Send bytes; a worker that is gone shows on the next read."""
@@ -91,7 +85,7 @@ class Link(asyncio.BufferedProtocol):
             self._reading = True
             self._transport.resume_reading()
 
-    # What asyncio tells.
+    # What asyncio calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -104,33 +98,31 @@ class Link(asyncio.BufferedProtocol):
         if len(self._unread) >= self._unread_max and self._transport is not None:
             self._reading = False
             self._transport.pause_reading()
-        self._wake()
+        woken, self._woken = self._woken, None
+        if woken is not None and not woken.done():
+            woken.set_result(None)
 
     def eof_received(self) -> None:
-        self._gone()
+        self._wake_all(lost=True)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        self._gone()
+        self._wake_all(lost=True)
 
     def pause_writing(self) -> None:
         self.writing = False
 
     def resume_writing(self) -> None:
         self.writing = True
-        self._release()
+        self._wake_all()
 
-    def _gone(self) -> None:
-        self.lost = True
-        self._wake()
-        self._release()
-
-    def _wake(self) -> None:
-        woken, self._woken = self._woken, None
-        if woken is not None and not woken.done():
-            woken.set_result(None)
-
-    def _release(self) -> None:
+    def _wake_all(self, *, lost: bool = False) -> None:
+        """Wake what waits to send, and if the worker is gone what waits to receive."""
         waiting, self._drained = self._drained, []
+        if lost:
+            self.lost = True
+            if self._woken is not None:
+                waiting.append(self._woken)
+                self._woken = None
         for future in waiting:
             if not future.done():
                 future.set_result(None)

@@ -16,9 +16,9 @@ COUNTED = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.READ, Kind.READ_BY_ID})
 #: What each beginning and each end of an item adds to the time limit of its step, in seconds.
 ITEM_S = 0.003
 #: Calls that nothing answers: they go out with what is sent next. If one is refused, what follows it is never heard.
-TOLD = frozenset({Kind.PUBLISH})
+UNANSWERED = frozenset({Kind.PUBLISH})
 #: How much of them may wait to be sent.
-TOLD_BYTES_MAX = 64 << 10
+UNANSWERED_BYTES_MAX = 64 << 10
 #: What a line of the log costs beyond its bytes: an empty line is not free either.
 LOG_LINE_COST = 32
 _KIND_WORDS = {Kind.READ: " (a read)", Kind.READ_BY_ID: " (a read by id)", Kind.MUTATION: " (a mutation)"}

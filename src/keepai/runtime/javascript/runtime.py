@@ -15,11 +15,11 @@ from ...model.errors import HostFault, KeepError, WorkerDied
 from ...model.operations import Step, Surface
 from ..base import Ended, Host, Job, Limits, LogLine, Operation, Reply
 from . import rules
+from .call_predictor import CallPredictor
 from .forks import ForkServer, Worker
-from .habits import Habits
 from .harden import Protection
 from .link import Lost
-from .pool import Pool, Turn
+from .pool import Pool, QueuedStep
 from .worker import EXIT_OUT_OF_MEMORY
 
 _WORKERS_MAX = 8
@@ -50,21 +50,21 @@ class JavaScriptRuntime:
         self._pool: Pool | None = None
         self._server: ForkServer | None = None
         self._starting = asyncio.Lock()
-        self._habits = Habits(speculate=speculate)
+        self._predictor = CallPredictor(speculate=speculate)
         self._closed = False
 
     async def run(self, job: Job, host: Host) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
         pool = self._pool or self._opened()
-        turn = Turn(job, host, self._habits.is_quick(job))
-        session = pool.begin(turn) or await pool.wait(turn)
+        step = QueuedStep(job, host, self._predictor.is_quick(job))
+        session = await pool.start(step)
         try:
             return await session.run()
         except Lost:
-            pool.end(turn, clean=False)
+            pool.end(step, clean=False)
             raise await self._cause_of_death(session.worker, job) from None
         finally:
-            pool.end(turn, clean=session.clean)
+            pool.end(step, clean=session.clean)
 
     async def load(self, source: str, surface: Surface, limits: Limits) -> None:
         """Run a script's top level, and no handler. Raises the `ScriptError` that ended it, or `WorkerDied`."""
@@ -90,7 +90,7 @@ class JavaScriptRuntime:
             raise HostFault("The script runtime is closed.")
         if self._pool is None:
             kept = min(os.cpu_count() or 1, self._most)
-            self._pool = Pool(kept, self._most, self._habits, self._fork, self._kill)
+            self._pool = Pool(kept, self._most, self._predictor, self._fork, self._kill)
         return self._pool
 
     async def _cause_of_death(self, worker: Worker, job: Job) -> KeepError:

@@ -7,10 +7,11 @@ and calls, sizes, log and time are counted again. What breaks the protocol kills
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable
 
-from ...model.codec import Json, check_size, decode, text_of
+from ...model.codec import check_size, decode, text_of
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -25,9 +26,9 @@ from ...model.errors import (
 from ...model.operations import Kind, Step
 from ..base import Ended, Host, Job, LogLine, Operation, Reply
 from . import rules
+from .call_predictor import CallPredictor, PredictedCall
 from .forks import Worker
-from .frames import Frame, Garbled, frame_bytes_max, reply_frame
-from .habits import Foreseen, Habits
+from .frames import HEAD_BYTES_MAX, Frame, Garbled, reply_frame
 from .link import Lost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
@@ -35,8 +36,8 @@ _LATE_S = 0.05  # a host that was busy must not blame the script for it
 _PATIENCE = 10  # times its limit, by the clock on the wall, that a worker may take while others use the processors
 _QUICK_S = 0.005  # a step that takes longer has a worker for itself next time
 _MESSAGE_MAX = 4000
-#: Calls that the host answers from what it has at hand: no task is made for them, and nothing else goes on meanwhile.
-_AT_HAND = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
+#: Calls that the host answers from its own data: no task is made for them, and nothing else goes on meanwhile.
+_ANSWERED_AT_ONCE = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT})
 _IN_A_ROW_MAX = 64  # calls that are carried out before others have their turn
 _LEVELS = frozenset({"debug", "info", "warn", "error"})
 _ERRORS = {
@@ -46,41 +47,33 @@ _ERRORS = {
 
 
 class Session:
-    """Runs one job; `kill` ends the worker from outside."""
+    """Runs one job, which was sent to the worker as `number`; `kill` ends the worker from outside."""
 
     def __init__(
-        self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None], habits: Habits,
-        held: Callable[[], None] | None = None,
+        self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None], predictor: CallPredictor,
+        predicted: PredictedCall | None = None, on_wait: Callable[[], None] | None = None,
     ) -> None:
         self.worker = worker
-        self._held = held  # called as soon as it waits for the outside
-        self._waited = False  # whether it ever did
-        self.behind = 0  # steps that the worker may go on with before its end of this one is heard
-        self._job, self._host, self._worker, self._number, self._kill = habits.fit(job), host, worker, number, kill
-        self._habits = habits
-        self._hand: Foreseen | None = None
+        self.behind = 0  # steps that the worker may go on with before the host reads its end of this one
+        self.clean = False  # whether the worker ended the job by itself and within its limits
+        self._job, self._host, self._number, self._kill = job, host, number, kill
         self._limits = job.limits
-        self._frame_bytes_max = frame_bytes_max(job.limits)
+        self._predictor, self._predicted = predictor, predicted
+        self._on_wait = on_wait  # called as soon as it waits for the outside
+        self._waited = False  # whether it ever did
         self._loop = asyncio.get_running_loop()
-        self._answers: dict[int, asyncio.Task[None]] = {}
-        self._asked_chars = 0  # what the calls were given that have no answer yet
-        self._calls = self._counted = self._borders = 0  # all; those that count; those of items
+        self._answers: dict[int, asyncio.Task[None]] = {}  # of the reads under way, by number
+        self._asked_chars = 0  # of their arguments
+        self._calls = self._counted = self._borders = 0  # all; those that count; beginnings and ends of items
         self._log_left = job.limits.log_bytes_max
-        self._error: BaseException | None = None
+        self._error: BaseException | None = None  # with which the host ends it
         self._compute_s = job.limits.compute_s
         self._compute_left = self._compute_s + _GRACE_S
         self._since: float | None = None  # while it computes
-        self._used_s = math.nan  # by the worker, when the step came to the front
-        self._begun = 0.0
+        self._used_before_s = math.nan  # by the worker, when the step came to the front
         self._extended = 0  # how often it got more time on the wall, because it had not had the processor's
-        self._taking = False  # whether the host is at something that the worker does not wait for
-        self._over = False  # from then on the worker belongs to somebody else
-        self.clean = False  # whether the worker ended the job by itself and within its limits
-
-    def message(self) -> bytes:
-        """What gives the job to the worker; it has to be sent."""
-        self._hand = self._habits.foresee(self._job, self._host)
-        return self._worker.message(self._job, self._number, self._hand.hand if self._hand else None)
+        self._publishing = False  # whether the host carries out something that the worker does not wait for
+        self._over = False  # from then on the worker belongs to another step
 
     @property
     def waits(self) -> bool:
@@ -88,152 +81,137 @@ class Session:
         return bool(self._answers)
 
     def used_s(self) -> float:
-        """How much processor time it has used so far; nan if nobody knows."""
-        return self._worker.used_s() - self._used_s
+        """How much processor time it has used so far; nan if that is not known."""
+        return self.worker.used_s() - self._used_before_s
 
     async def run(self) -> Ended:
         """How the job ended, from when it is at the front of its worker. Raises its error, or `Lost` if the worker went
-        away by itself."""
+        away by itself. Unless it ended cleanly, the worker is killed."""
+        self._used_before_s, begun = self.worker.used_s(), self._loop.time()
+        link, bytes_max = self.worker.link, self._limits.message_bytes_max + HEAD_BYTES_MAX
         try:
-            self._used_s, self._begun = self._worker.used_s(), self._loop.time()
             self._start_clock()
-            link, most = self._worker.link, self._frame_bytes_max
             while True:
-                frame = link.next(most) or await link.receive(most)
+                frame = await link.receive(bytes_max)
                 if self._error is not None:
                     raise self._error
                 if frame.get("n") != self._number:  # only the step at the front of a worker may speak
                     raise Garbled("a frame of another job")
                 if "used" in frame:
-                    self._used(frame)
+                    self._use_predicted(frame)
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
                 elif kind == "log":
                     self._log(frame)
                 else:
-                    return self._finish(frame)
+                    return self._end(frame)
         except Lost:
             if self._error is not None:
                 raise self._error from self._error.__cause__
             raise
         except Garbled as garbled:
-            self._kill()
             raise ScriptError(f"The script's worker broke the protocol and was killed ({garbled}).") from None
         finally:
             self._over = True
-            soon = self._loop.time() - self._begun < _QUICK_S or self.used_s() < _QUICK_S * (1 + self.behind)
-            self._habits.took(self._job, quick=soon and self.clean and not self._waited)
-            self._since = None
-            self._worker.alarm.forget()
+            soon = self._loop.time() - begun < _QUICK_S or self.used_s() < _QUICK_S * (1 + self.behind)
+            self._predictor.learn_quick(self._job, quick=soon and self.clean and not self._waited)
+            self._since = self.worker.timer.look = None
+            if not self.clean:
+                self._kill()
+            for task in self._answers.values():
+                task.cancel()
             if self._answers:
-                await self._cancel_answers()
+                await asyncio.gather(*self._answers.values(), return_exceptions=True)
 
-    # Calls.
+    # Calls and the log.
+
+    def _use_predicted(self, frame: Frame) -> None:
+        """The step's first call was the predicted one: the worker had its answer, and the host hears of it now."""
+        if frame["used"] is not True or self._predicted is None or self._calls:
+            raise Garbled("a use of nothing")
+        self._calls = self._counted = 1
+        if self._counted > self._limits.calls_max:
+            raise rules.too_many_calls(self._limits, None)
+        self._host.used(self._predicted.operation, self._predicted.reply)
 
     async def _call(self, frame: Frame) -> None:
-        number = frame.get("id")
+        number, args, limits, job = frame.get("id"), frame["texts"], self._limits, self._job
         if not isinstance(number, int) or number in self._answers:
             raise Garbled("a call without an own number")
         # All reads together take one message's size at most; beside them the worker may wait for one other call.
-        size, most = sum(map(len, frame["texts"])), self._limits
-        if len(self._answers) > most.concurrent_max or self._asked_chars + size > 2 * most.message_bytes_max:
+        size = sum(map(len, args))
+        if len(self._answers) > limits.concurrent_max or self._asked_chars + size > 2 * limits.message_bytes_max:
             raise Garbled("more calls at once than allowed")
-        operation = self._operation(frame)
-        if operation.kind is Kind.MUTATION and self._job.step is Step.MUTATE:
+        operation = self._operation(frame.get("name"), frame.get("at"), args, job.step, job.allowed)
+        kind = operation.kind
+        if kind is Kind.MUTATION and job.step is Step.MUTATE:
             raise Garbled("a mutation that expects an answer")
+        self._calls += 1
         if self._calls == 1:
-            self._habits.learn(self._job, operation, frame["texts"])
-        if operation.kind in rules.TOLD:
-            await self._take(operation)
+            self._predictor.learn_first_call(job, operation, args)
+        if kind in rules.COUNTED:
+            self._counted += 1
+            if self._counted > limits.calls_max:
+                raise rules.too_many_calls(limits, operation.at)
+        elif kind is Kind.WITH_ITEM:  # a long list may take its time, a list without end may not
+            self._borders += 1
+            if self._borders > 2 * limits.items_max:
+                raise rules.too_many_items(limits, operation.at)
+            self._compute_s += rules.ITEM_S
+            self._compute_left += rules.ITEM_S
+        if kind in rules.UNANSWERED:  # the worker goes on meanwhile, and many at once do not hold up the others
+            self._publishing = True
+            await self._answer(operation)
+            self._publishing = False
+            if self._calls % _IN_A_ROW_MAX == 0:
+                await asyncio.sleep(0)
             return
-        self._stop_clock()
-        if operation.kind in _AT_HAND and not self._answers:
-            await self._answer_at_once(number, operation)
+        if self._since is not None:  # it waits from here on
+            self._compute_left -= self._loop.time() - self._since
+            self._since = None
+        if kind in _ANSWERED_AT_ONCE and not self._answers:
+            reply = await self._answer(operation)
+            self.worker.link.send(reply_frame(self._number, number, reply))
+            self._start_clock()
+            if not self.worker.link.writing:
+                await self.worker.link.drain()
             return
         self._asked_chars += size
-        name, at = operation.name, operation.at
-        task = self._answers[number] = asyncio.create_task(self._answer(number, operation, size))
-        task.add_done_callback(lambda done: self._answered(number, name, at, done))
+        task = self._answers[number] = asyncio.create_task(self._answer_read(number, operation, size))
+        name = operation.name
+        task.add_done_callback(lambda done: self._read_answered(number, name, done))
         self._waited = True
-        if self._held is not None:
-            self._held()
+        if self._on_wait is not None:
+            self._on_wait()
 
-    def _used(self, frame: Frame) -> None:
-        if frame["used"] is not True or self._hand is None or self._calls:
-            raise Garbled("a use of nothing")
-        self._calls = 1
-        self._count(None)
-        self._host.used(self._hand.operation, self._hand.reply)
-
-    def _operation(self, frame: Frame) -> Operation:
-        """What the step asks for; it is counted, and what it may not ask for ends it."""
-        name, args, at = frame.get("name"), frame["texts"], _location(frame.get("at"))
-        name, kind = self._named(name, self._job.step, self._job.allowed, at)
-        self._calls += 1
-        if kind in rules.COUNTED:
-            self._count(at)
-        elif kind is Kind.WITH_ITEM:
-            self._count_border(at)
-        try:
-            return Operation(name, kind, self._decoded(name, args, at), at)
-        except ScriptError as error:
-            raise self._refused(error, at) from None
-
-    def _count(self, at: Location | None) -> None:
-        self._counted += 1
-        if self._counted > self._limits.calls_max:
-            raise self._refused(rules.too_many_calls(self._limits, at))
-
-    def _count_border(self, at: Location | None) -> None:
-        """An item begins or ends: a long list may take its time, a list without end may not."""
-        self._borders += 1
-        if self._borders > 2 * self._limits.items_max:
-            raise self._refused(rules.too_many_items(self._limits, at))
-        self._compute_s += rules.ITEM_S
-        self._compute_left += rules.ITEM_S
-
-    def _named(
-        self, name: object, step: Step, allowed: frozenset[Kind], at: Location | None,
-    ) -> tuple[str, Kind]:
+    def _operation(
+        self, name: object, place: object, args: list[str], step: Step, allowed: frozenset[Kind],
+    ) -> Operation:
+        """The call that a frame names, if `step` may make it. Raises `Garbled` or a `ScriptError`."""
         if not isinstance(name, str):
             raise Garbled("a call without a name")
-        kind = self._job.surface.kind(name)
+        kind, at = self._job.surface.kind(name), _location(place)
         if kind is None:
             raise Garbled("a call of something that is not there")
         if kind not in allowed:
-            raise self._refused(rules.forbidden(name, kind, step, at))
-        return name, kind
-
-    def _decoded(self, name: str, args: list[str], at: Location | None) -> tuple[Json, ...]:
+            raise rules.forbidden(name, kind, step, at)
         what, most = f"The argument of ctx.{name}", self._limits.message_bytes_max
         if sum(map(len, args)) > most:
             raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
-        return tuple([decode(arg, what=what, bytes_max=most) for arg in args])
-
-    def _refused(self, error: ScriptError, at: Location | None = None) -> ScriptError:
-        self._kill()
-        error.at = error.at or at
-        return error
-
-    async def _take(self, operation: Operation) -> None:
-        """Carry out what needs no answer; the worker goes on meanwhile, and many at once do not hold up the others."""
-        self._taking = True
-        await self._carried_out(operation)
-        self._taking = False
-        if self._calls % _IN_A_ROW_MAX == 0:
-            await asyncio.sleep(0)
-
-    async def _answer_at_once(self, number: int, operation: Operation) -> None:
-        reply = self._checked(operation.name, await self._carried_out(operation))
-        self._worker.link.send(reply_frame(self._number, number, reply))
-        self._start_clock()
-        if not self._worker.link.writing:
-            await self._worker.link.drain()
-
-    async def _carried_out(self, operation: Operation) -> Reply:
         try:
-            return await self._host.answer(operation)
+            return Operation(name, kind, tuple([decode(arg, what=what, bytes_max=most) for arg in args]), at)
+        except ScriptError as error:
+            error.at = error.at or at
+            raise
+
+    async def _answer(self, operation: Operation) -> Reply:
+        """What the host answers to a call."""
+        try:
+            reply = await self._host.answer(operation)
+            for text in reply.texts:
+                check_size(text, f"The answer to ctx.{operation.name}", self._limits.message_bytes_max)
+            return reply
         except KeepError as error:
             error.at = error.at or operation.at
             raise
@@ -243,44 +221,31 @@ class Session:
                 raise
             raise _cut_off(operation.name) from None
 
-    async def _answer(self, number: int, operation: Operation, size: int) -> None:
-        reply = self._checked(operation.name, await self._host.answer(operation))
-        self._worker.link.send(reply_frame(self._number, number, reply))
+    async def _answer_read(self, number: int, operation: Operation, size: int) -> None:
+        """The task of a read, which goes on beside the script and other reads."""
+        reply, link = await self._answer(operation), self.worker.link
+        link.send(reply_frame(self._number, number, reply))
         self._asked_chars -= size
         del operation, reply  # a worker that does not read its answers must not fill the memory with them
-        await self._worker.link.drain()
+        if not link.writing:
+            await link.drain()
 
-    def _answered(self, number: int, name: str, at: Location | None, done: asyncio.Task[None]) -> None:
+    def _read_answered(self, number: int, name: str, done: asyncio.Task[None]) -> None:
         error = _cut_off(name) if done.cancelled() else done.exception()
         if self._over:
             return
-        if error is None:
-            del self._answers[number]
-            if not self._answers:
-                self._start_clock()
+        if error is not None:
+            self._abort(error)
             return
-        if isinstance(error, KeepError):
-            error.at = error.at or at
-        self._abort(error)
-
-    def _checked(self, name: str, reply: Reply) -> Reply:
-        for text in reply.texts:
-            check_size(text, f"The answer to ctx.{name}", self._limits.message_bytes_max)
-        return reply
+        del self._answers[number]
+        if not self._answers:
+            self._start_clock()
 
     def _abort(self, error: BaseException) -> None:
         """The first error counts; killing the worker makes the reader notice it."""
         if self._error is None:
             self._error = error
         self._kill()
-
-    async def _cancel_answers(self) -> None:
-        for task in self._answers.values():
-            task.cancel()
-        if self._answers:
-            await asyncio.gather(*self._answers.values(), return_exceptions=True)
-
-    # The log.
 
     def _log(self, frame: Frame) -> None:
         level, texts = frame.get("level"), frame["texts"]
@@ -292,101 +257,73 @@ class Session:
 
     # The end.
 
-    def _finish(self, frame: Frame) -> Ended:
-        if frame["t"] not in ("end", "mutation", "fail"):
+    def _end(self, frame: Frame) -> Ended:
+        kind, texts, job = frame["t"], frame["texts"], self._job
+        if kind == "fail":
+            error = _ERRORS.get(str(frame.get("code")))
+            if error is None:
+                raise Garbled("an unknown failure")
+            self.clean = error is not LimitExceeded
+            raise error(_sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
+        if kind == "mutation":
+            operation = self._operation(frame.get("name"), frame.get("at"), texts, job.step, job.allowed)
+            if operation.kind is not Kind.MUTATION or job.step is not Step.MUTATE:
+                raise Garbled("an end by something that does not end a step")
+            ended = Ended(mutation=operation)
+        elif kind != "end":
             raise Garbled("an unknown frame")
-        if frame["t"] == "fail":
-            failure = self._failure(frame)
-            self.clean = not isinstance(failure, LimitExceeded)
-            raise failure
-        if frame["t"] == "mutation":
-            ended = Ended(mutation=self._terminal(frame))
         elif self._answers:
             raise Garbled("an end while calls are under way")
         else:
-            foreseen = self._foresee(frame) if "mutate" in frame else None
-            value, said = self._result(frame)
-            ended = Ended(value, ahead=foreseen, said=said)
+            mutate = self._tried_mutate(frame["mutate"], texts) if "mutate" in frame else None
+            if len(texts) > 1 and mutate is None:
+                raise Garbled("more than one result")
+            value = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max) if texts else None
+            ended = Ended(text_of(value) if texts else None, ahead=mutate, said=value)
         self.clean = True
         return ended
 
-    def _failure(self, frame: Frame) -> ScriptError:
-        error = _ERRORS.get(str(frame.get("code")))
-        if error is None:
-            raise Garbled("an unknown failure")
-        return error(_sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
-
-    def _terminal(self, frame: Frame) -> Operation:
-        operation = self._operation(frame)
-        if operation.kind is not Kind.MUTATION or self._job.step is not Step.MUTATE:
-            raise Garbled("an end by something that does not end a step")
-        return operation
-
-    def _foresee(self, frame: Frame) -> Operation | None:
-        """What `mutate` calls, given this result. If it may not, that is said when the step is run."""
-        tried, ahead, texts = frame["mutate"], self._job.ahead, frame["texts"]
+    def _tried_mutate(self, tried: object, texts: list[str]) -> Operation | None:
+        """What `mutate` calls, given this result: its arguments stand behind it, and are taken away here."""
+        ahead, args = self._job.ahead, texts[1:]
         if ahead is None or not texts:
-            raise Garbled("a try of mutate that nobody asked for")
-        if tried is None:
-            self._habits.missed(self._job)
-            return None
-        if not isinstance(tried, list) or len(tried) != 2:
-            raise Garbled("a call ahead that is none")
-        args, frame["texts"] = texts[1:], texts[:1]
-        at = _location(tried[1])
-        name, kind = self._named(tried[0], Step.MUTATE, ahead.allowed, at)
-        if kind is not Kind.MUTATION:
-            raise Garbled("a call ahead that is no mutation")
-        try:
-            return Operation(name, kind, self._decoded(name, args, at), at)
-        except ScriptError:
-            self._habits.missed(self._job)
-            return None
+            raise Garbled("a try of mutate that the host did not ask for")
+        if tried is not None and (not isinstance(tried, list) or len(tried) != 2):
+            raise Garbled("a tried call that is none")
+        if tried is not None:
+            del texts[1:]
+            # If its arguments are refused, the script learns that when the step is run by itself.
+            with contextlib.suppress(BadValue, LimitExceeded):
+                return self._operation(tried[0], tried[1], args, Step.MUTATE, ahead.allowed & {Kind.MUTATION})
+        self._predictor.learn_useless_try(self._job)
+        return None
 
-    def _result(self, frame: Frame) -> tuple[str | None, Json]:
-        """The text of what the step returned, and what it says."""
-        texts = frame["texts"]
-        if not texts:
-            return None, None
-        if len(texts) > 1:
-            raise Garbled("more than one result")
-        try:
-            said = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max)
-        except ScriptError as error:
-            raise self._refused(error) from None
-        return text_of(said), said
-
-    # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's alarm is
-    # not touched when the clock stops: whoever hears it looks at the clock.
+    # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's timer is
+    # not touched when the clock stops: `_check_time` looks at the clock.
 
     def _start_clock(self) -> None:
         self._since = self._loop.time()
-        self._worker.alarm.set(self._since + self._compute_left, self._look)
+        self.worker.timer.set(self._since + self._compute_left, self._check_time)
 
-    def _stop_clock(self) -> None:
-        if self._since is not None:
-            self._compute_left -= self._loop.time() - self._since
-            self._since = None
-
-    def _look(self) -> None:
+    def _check_time(self) -> None:
         if self._since is None:
             return
         due = self._since + self._compute_left
         if self._loop.time() < due:
-            self._worker.alarm.set(due, self._look)
+            self.worker.timer.set(due, self._check_time)
         else:
-            self._loop.call_later(_LATE_S, self._too_late, self._since)
+            self._loop.call_later(_LATE_S, self._time_is_up, self._since)
 
-    def _too_late(self, since: float) -> None:
-        """The time was up a moment ago, when the clock had run `since` then: the worker has said nothing since."""
+    def _time_is_up(self, since: float) -> None:
+        """The time was up a moment ago, when the clock had run `since` then: the worker has sent nothing since."""
         if self._since != since:
-            self._look()
-        elif self._taking:  # it may have said more: its host has not come to that
-            self._loop.call_later(_LATE_S, self._too_late, since)
-        elif self._worker.used_s() - self._used_s < self._compute_s and self._extended < _PATIENCE:
+            self._check_time()
+        elif self._publishing:  # it may have sent more, which the host has not read yet
+            self._loop.call_later(_LATE_S, self._time_is_up, since)
+        elif self.used_s() < self._compute_s and self._extended < _PATIENCE:
             self._extended += 1
             self._compute_left += self._limits.compute_s
-            self._look()
+            self._check_time()
         else:
             self._abort(rules.out_of_time(self._limits))
 

@@ -1,8 +1,8 @@
 """One JavaScript VM: an instance of the interpreter with its limits, a clock, and strings in and out.
 
 A step begins as a copy of a memory image in which `bootstrap.js`, and if possible the script's own top level, has
-already run (see `cell.py`, `image.py` and `scripts.py`). What the script asks for comes out of the step's `Asked`,
-as strings; whatever that raises ends the script as a trap.
+already run (see `cell.py`, `image.py` and `scripts.py`). What the script asks for goes to the step, its `StepHost`,
+as strings; an exception there ends the script as a trap.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from .places import SCRIPT_NAME
 _MODULE = 1  # JS_EVAL_TYPE_MODULE
 _PENDING, _FULFILLED = 0, 1
 _REJECTIONS_MAX = 1000
-#: The desk: a length, then pointers to arguments, then a short string.
+#: The scratch memory, through which short strings go in: a length, then pointers to arguments, then a short string.
 _ARGUMENTS_AT, _STRING_AT, _STRING_MAX = 16, 32, 8000
-DESK_BYTES = 8192
+SCRATCH_BYTES = 8192
 _POINTERS = [struct.Struct(f"<{count}i").pack for count in range(3)]  # by number; there are at most two
 
 
@@ -32,16 +32,16 @@ class Thrown(Exception):
         self.handle = handle
 
 
-class Asked(Protocol):
-    """Who answers what a running script asks for."""
+class StepHost(Protocol):
+    """What answers a running script: its step."""
 
     def host(self, what: str, *args: str) -> str | None: ...
 
     def now_ms(self) -> int: ...
 
 
-class Nobody:
-    """Between steps nothing may be asked for."""
+class NoStep:
+    """Between steps the guest may ask for nothing."""
 
     def host(self, what: str, *args: str) -> str | None:
         raise GuestCrashed("a host call outside of a step")
@@ -50,7 +50,7 @@ class Nobody:
         return 0
 
 
-_NOBODY = Nobody()
+_NO_STEP = NoStep()
 
 
 class Vm:
@@ -58,11 +58,11 @@ class Vm:
 
     def __init__(self, cell: Cell) -> None:
         self.cell, self.guest = cell, cell.guest
-        self._asked: Asked = _NOBODY
+        self._step: StepHost = _NO_STEP
         self._image: Image | None = None
         self._size = Size()
         self._unhandled: dict[int, int] = {}
-        self._desk = self._spare = 0
+        self._scratch = self._spare = 0
         #: Whether the script has met anything of this one step since it began: time, chance, its host.
         self.consulted = False
         function = cell.guest.function
@@ -72,17 +72,17 @@ class Vm:
         self._qjs_execute_pending_job = function("qjs_execute_pending_job")
         self._call = cell.guest.call
 
-    def begin(self, image: Image, size: Size, asked: Asked) -> None:
+    def begin(self, image: Image, size: Size, step: StepHost) -> None:
         """Be as the image says, for one step."""
         self.cell.reset(image, size)
-        self._image, self._size, self._asked, self._desk, self._spare = image, size, asked, image.desk, image.spare
+        self._image, self._size, self._step, self._scratch, self._spare = image, size, step, image.scratch, image.spare
         self._unhandled.clear()
         self.consulted = False
         self.cell.engine.running = self
 
     def end(self) -> None:
         """The step is over."""
-        self._asked = _NOBODY
+        self._step = _NO_STEP
 
     def memory_full(self) -> bool:
         """Whether the guest has grown to its limit, as far as can be seen from outside."""
@@ -141,14 +141,14 @@ class Vm:
 
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
-        answer = self._asked.host(*map(self._text, self.guest.read_words(argv, argc)))
+        answer = self._step.host(*map(self._text, self.guest.read_words(argv, argc)))
         if answer is not None:
             return self._string(answer)
         spare, self._spare = self._spare, 0  # the guest frees it
         return spare or self._qjs_get_undefined()
 
     def rejected(self, promise: int, reason: int, handled: bool) -> None:
-        self.consulted = True  # who is told of it is this step's matter
+        self.consulted = True  # what becomes of it is this step's matter
         key = self._call("qjs_get_value_ptr", promise)
         if handled:
             known = self._unhandled.pop(key, None)
@@ -161,7 +161,7 @@ class Vm:
 
     def clock(self, out: int) -> int:
         self.consulted = True
-        self.guest.write(out, (self._asked.now_ms() * 1_000_000).to_bytes(8, "little"))
+        self.guest.write(out, (self._step.now_ms() * 1_000_000).to_bytes(8, "little"))
         return 0
 
     def random(self, out: int, length: int) -> int:
@@ -178,15 +178,16 @@ class Vm:
         handle = self._call("qjs_eval", text, len(data), where, flags)
         self._call("wasm_free", text)
         self._call("wasm_free", where)
-        return self._checked(handle)
+        return self._value(handle)
 
     def _entered(self, name: str, *handles: int) -> int:
-        image, at = self._image, self._desk + _ARGUMENTS_AT
+        image, at = self._image, self._scratch + _ARGUMENTS_AT
         assert image is not None
         self.guest.write(at, _POINTERS[len(handles)](*handles))
-        return self._checked(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
+        return self._value(self._qjs_call(image.entries[name], image.undefined, len(handles), at))
 
-    def _checked(self, handle: int) -> int:
+    def _value(self, handle: int) -> int:
+        """A handle that the guest returned, if it is that of a value. Raises `Thrown` if it is an exception's."""
         if not handle:
             raise OutOfMemory
         if self.guest.is_exception(handle):
@@ -206,9 +207,12 @@ class Vm:
     def _string(self, text: str) -> int:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) <= _STRING_MAX:  # most are short: no allocation for them
-            at = self._desk + _STRING_AT
+            at = self._scratch + _STRING_AT
             self.guest.write(at, data)
-            return self._handle(self._qjs_new_string(at, len(data)))
+            handle = self._qjs_new_string(at, len(data))
+            if not handle:
+                raise OutOfMemory
+            return handle
         pointer = self._allocate(data)
         handle = self._handle(self._qjs_new_string(pointer, len(data)))
         if self.guest.is_exception(handle):
@@ -220,8 +224,8 @@ class Vm:
         plain = self.guest.read_string(handle)
         if plain is not None:
             return plain
-        pointer = self._handle(self._qjs_get_string_len(handle, self._desk))
-        (length,) = self.guest.read_words(self._desk, 1)
+        pointer = self._handle(self._qjs_get_string_len(handle, self._scratch))
+        (length,) = self.guest.read_words(self._scratch, 1)
         text = self.guest.read_text(pointer, length)
         self._qjs_free_cstring(pointer)
         return text
@@ -234,11 +238,11 @@ class Vms:
         self._engine = engine
         self._vm: Vm | None = None
 
-    def begin(self, image: Image, size: Size, asked: Asked) -> Vm:
+    def begin(self, image: Image, size: Size, step: StepHost) -> Vm:
         """A VM that holds the image and nothing else."""
         if self._vm is None:
             self._vm = Vm(Cell(self._engine, size))
-        self._vm.begin(image, size, asked)
+        self._vm.begin(image, size, step)
         return self._vm
 
     def end(self, image: Image) -> None:

@@ -16,7 +16,7 @@ from .ahead import try_mutate
 from .cell import Image
 from .deadline import Deadline
 from .engine import Engine
-from .frames import Channel, hand_of, job_of, pack, script_of
+from .frames import Channel, job_of, pack, predicted_of, script_of
 from .harden import protect
 from .scripts import Scripts
 from .step import StepRun
@@ -64,8 +64,8 @@ def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -
         frame = channel.receive()
     script = scripts.use(frame["script"])
     job, number = job_of(frame, script), frame["n"]
-    step = StepRun(vms, scripts, channel, deadline, script, job, number, hand_of(frame))
+    step = StepRun(vms, scripts, channel, deadline, script, job, number, predicted_of(frame))
     step.run(job.limits.compute_s)
     trying = job.ahead is not None and step.returned
-    step.tell_end(try_mutate(vms, scripts, deadline, script, job, step, number) if trying else None)
+    step.send_end(try_mutate(vms, scripts, deadline, script, job, step, number) if trying else None)
     return step.clean
