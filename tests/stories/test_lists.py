@@ -10,7 +10,7 @@ import pytest
 
 from keepai import Transient
 from keepai.model.errors import NotFound, Refused
-from keepai.reading import views
+from keepai.reading import views as reading_views
 from tests.harness import NOTHING, Story, consumer, producer, workflow
 from tests.routines import ROW, guarded, routine
 
@@ -72,7 +72,7 @@ async def test_a_list_that_is_too_long_says_where_it_goes_on(
         wf = await worked(story)
         listed: Callable[..., Any] = getattr(story.keep, name)
         whole = ids(await listed(wf))
-        monkeypatch.setattr(views, "ROWS_MAX", len(whole) - 1)
+        monkeypatch.setattr(reading_views, "ROWS_MAX", len(whole) - 1)
         first = await listed(wf)
         assert ids(first) == whole[:-1]
         assert first.cursor == whole[-2]
@@ -86,7 +86,7 @@ async def test_a_page_of_what_is_looked_for_is_full(tmp_path: Path, monkeypatch:
         for number in range(30):
             story.feed.put(f"i{number:02}", title="Ünlike" if number % 10 == 5 else "Same")
         await story.run()
-        monkeypatch.setattr(views, "_SEARCHED", 4)
+        monkeypatch.setattr(reading_views, "_SEARCHED", 4)
         first = await story.keep.inputs(wf, search="ÜNLIKE", limit=2)
         assert [i.external_id for i in first] == ["i05", "i15"]
         rest = await story.keep.inputs(wf, search="ÜNLIKE", limit=2, after=first.cursor)
@@ -132,7 +132,7 @@ async def test_the_newest_lines_of_a_long_log_are_shown(tmp_path: Path, monkeypa
         wf = await worked(story, 4)
         views = story.keep.views
         every = views.logs(wf)
-        monkeypatch.setattr(views, "ROWS_MAX", 3)
+        monkeypatch.setattr(reading_views, "ROWS_MAX", 3)
         assert views.newest_logs(wf, 2) == every[-2:]
         assert views.logs(wf) == every[:3]
         assert views.logs(wf, every[2][0]) == every[3:6]
