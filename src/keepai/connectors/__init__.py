@@ -58,8 +58,8 @@ def load(type_name: str, folder: Path | None = None) -> type[Connector]:
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
         raise ConfigError(f"There is no connector type {type_name!r}. {advice} One of your own is module:Class.")
     module, _, attribute = TYPES[type_name].partition(":")
-    found: type[Connector] = getattr(importlib.import_module(module), attribute)
-    return found
+    connector_class: type[Connector] = getattr(importlib.import_module(module), attribute)
+    return connector_class
 
 
 def wrong_settings(kind: type, settings: Mapping[str, Any]) -> list[str]:
@@ -71,17 +71,18 @@ def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> l
     """Secrets that stand in keep.toml, where everybody may read them."""
     taken = inspect.signature(kind).parameters
     return [
-        f"{each!r} is a secret, and keep.toml is no place for it: take it out, and say: keep secrets set {name} {each}"
-        for each in settings if each in kind.secrets and each not in taken
+        f"{setting!r} is a secret and must not stand in keep.toml: remove it there, and run: "
+        f"keep secrets set {name} {setting}"
+        for setting in settings if setting in kind.secrets and setting not in taken
     ]
 
 
 def _problems(kind: type[Connector], settings: Mapping[str, Any]) -> list[str]:
     known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
     missing = [n for n, p in known.items() if p.default is p.empty and n not in settings]
-    told = [f"the setting {each!r} is missing" for each in missing]
-    told += [_unknown(each, list(known)) for each in settings if each not in known and each not in kind.secrets]
-    return told + [each for n in known if n in settings for each in _misfit(kind, n, settings[n])]
+    problems = [f"the setting {setting!r} is missing" for setting in missing]
+    problems += [_unknown(name, list(known)) for name in settings if name not in known and name not in kind.secrets]
+    return problems + [problem for n in known if n in settings for problem in _misfit(kind, n, settings[n])]
 
 
 def _unknown(setting: str, known: list[str]) -> str:
@@ -111,9 +112,9 @@ _NESTED = {
 def _fits(value: Any, annotation: str) -> bool:
     if annotation.startswith("list"):
         inner = dict if "dict" in annotation else str
-        return isinstance(value, list) and all(isinstance(each, inner) for each in value)
+        return isinstance(value, list) and all(isinstance(item, inner) for item in value)
     plain = annotation == "dict[str, Any]"
-    return isinstance(value, dict) and (plain or all(isinstance(each, str) for each in value.values()))
+    return isinstance(value, dict) and (plain or all(isinstance(item, str) for item in value.values()))
 
 
 def _word(annotation: str) -> str:

@@ -261,20 +261,20 @@ def check_name(name: object) -> str:
 
 def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
     """Script name → marked method, over all bases; an override without a mark is refused."""
-    found: dict[str, MarkedMethod[Any]] = {}
+    operations: dict[str, MarkedMethod[Any]] = {}
     for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):
         marked = inspect.getattr_static(cls, attribute)
         if isinstance(marked, MarkedMethod):
-            _include(found, _script_name(attribute, cls), marked)
+            _include(operations, _script_name(attribute, cls), marked)
         elif any(isinstance(base.__dict__.get(attribute), MarkedMethod) for base in cls.__mro__):
             raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation: mark it as one, too.")
-    return found
+    return operations
 
 
-def _include(found: dict[str, MarkedMethod[Any]], name: str, marked: MarkedMethod[Any]) -> None:
-    if name in found:
+def _include(operations: dict[str, MarkedMethod[Any]], name: str, marked: MarkedMethod[Any]) -> None:
+    if name in operations:
         raise ConfigError(f"{marked.function.__qualname__} and another method are both {name!r} in scripts.")
-    found[name] = marked
+    operations[name] = marked
 
 
 def _script_name(attribute: str, cls: type) -> str:

@@ -68,7 +68,7 @@ class OperationSpec:
         schema = self.params.schema
         if schema is None or not self.choices:
             return schema
-        limited = {name: {**schema["properties"][name], "enum": list(each)} for name, each in self.choices.items()}
+        limited = {name: {**schema["properties"][name], "enum": list(values)} for name, values in self.choices.items()}
         return {**schema, "properties": {**schema["properties"], **limited}}
 
     @cached_property
@@ -129,17 +129,17 @@ class OperationSpec:
         """The host's words for the call, made from the params that will be sent; never shortened."""
         if self.describer is None:
             return described(self.full_name, _object(params))
-        told = self.describer(self._typed(params))
-        if not isinstance(told, str):
+        text = self.describer(self._typed(params))
+        if not isinstance(text, str):
             raise ConnectorBroke(f"The preview of {self.full_name} is no text.")
-        return visible(told)
+        return visible(text)
 
     def target(self, params: Json) -> str:
         """What the call acts on, in the connector's terms; empty if it declared none."""
         value = _object(params).get(self.target_name) if self.target_name else None
         if value is None:
             return ""
-        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
             return ", ".join(map(str, value))
         return value if isinstance(value, str) else canonical(value)
 
@@ -147,12 +147,12 @@ class OperationSpec:
         """The params that say which thing is meant; without a declaration, all of them."""
         given = _object(params)
         names = self._identity_names
-        return {key: each for key, each in given.items() if key in names} if names else dict(given)
+        return {key: value for key, value in given.items() if key in names} if names else dict(given)
 
     def payload(self, params: Json) -> dict[str, Json]:
         """The params that are not identity."""
         identity = self.identity(params)
-        return {key: each for key, each in _object(params).items() if key not in identity}
+        return {key: value for key, value in _object(params).items() if key not in identity}
 
     def compare(self, old: Json, new: Json) -> Comparison:
         """How much two payloads of one identity differ; without a compare method, any difference counts."""

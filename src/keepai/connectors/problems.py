@@ -15,11 +15,11 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> list[str]:
     """Each of pydantic's errors as a sentence about a place in the JSON, without repeats."""
-    told: dict[str, None] = {}
+    sentences: dict[str, None] = {}
     for error in errors:
         path, here = _place(error["loc"], schema, root)
-        told[_sentence(error, path, here, schema)] = None
-    return list(told)
+        sentences[_sentence(error, path, here, schema)] = None
+    return list(sentences)
 
 
 def _sentence(error: Any, path: str, here: Schema, root: Schema) -> str:
@@ -53,7 +53,7 @@ def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[st
 
 def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
     branches = [here, *here.get("anyOf", ()), *here.get("oneOf", ())]
-    for branch in [_resolved(each, root) for each in branches]:
+    for branch in [_resolved(branch, root) for branch in branches]:
         if isinstance(step, int) and branch.get("type") == "array":
             prefix = branch.get("prefixItems", [])
             return _resolved(prefix[step] if step < len(prefix) else branch.get("items", {}), root)
@@ -66,8 +66,8 @@ def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
 
 def _resolved(schema: Schema, root: Schema) -> Schema:
     name = str(schema.get("$ref", "")).rpartition("/")[2]
-    found: Schema = root.get("$defs", {}).get(name, schema) if name else schema
-    return found
+    resolved: Schema = root.get("$defs", {}).get(name, schema) if name else schema
+    return resolved
 
 
 def _named(schema: Schema, root: Schema) -> str:
@@ -75,10 +75,10 @@ def _named(schema: Schema, root: Schema) -> str:
     schema = _resolved(schema, root)
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
-        return "one of " + ", ".join(json.dumps(each, ensure_ascii=False) for each in values)
+        return "one of " + ", ".join(json.dumps(value, ensure_ascii=False) for value in values)
     branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
     if branches:
-        return " or ".join(dict.fromkeys(_named(each, root) for each in branches))
+        return " or ".join(dict.fromkeys(_named(branch, root) for branch in branches))
     kind = str(schema.get("type", "a JSON value"))
     if kind == "array" and schema.get("items"):
         return f"array of {_named(schema['items'], root)}"

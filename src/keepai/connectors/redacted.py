@@ -29,8 +29,8 @@ from .values import Call, Page, Verdict
 
 def redactor_of(connectors: Iterable[Connector]) -> Redactor | None:
     """Knows the secrets of these connectors; None if none of them has any."""
-    every = tuple(connectors)
-    return Redactor(every) if any(each.secrets or each.entrusted() for each in every) else None
+    known = tuple(connectors)
+    return Redactor(known) if any(connector.secrets or connector.entrusted() for connector in known) else None
 
 
 def redacted(connector: Connector, redactor: Redactor | None) -> Connector:
@@ -56,7 +56,7 @@ class Redacted(Connector):
         """The same operations, behind the wall."""
         return MappingProxyType({
             name: RedactedOperation(
-                **{each.name: getattr(spec, each.name) for each in fields(OperationSpec)},
+                **{field.name: getattr(spec, field.name) for field in fields(OperationSpec)},
                 real=spec, redactor=self._redactor, own=self._own,
             ) for name, spec in self._real.operations.items()
         })
@@ -73,8 +73,8 @@ class Redacted(Connector):
 
     async def check(self) -> str | None:
         with self._redactor.guard():
-            said = await self._real.check()
-        return self._redactor.text(said) if said else None
+            text = await self._real.check()
+        return self._redactor.text(text) if text else None
 
 
 class RedactedSignIn(SignIn):

@@ -30,9 +30,9 @@ def uncover(redactor: Redactor) -> None:
 
 def _clean(record: logging.LogRecord) -> logging.LogRecord:
     for redactor in list(_COVERED):
-        said = _said(record)
-        if redactor.found(said) is not None:
-            record.msg, record.args = redactor.text(said), None
+        text = _said(record)
+        if redactor.found(text) is not None:
+            record.msg, record.args = redactor.text(text), None
         if record.exc_info and record.exc_info[0] is not None:
             _clean_error(record, redactor)
         if record.stack_info:

@@ -86,7 +86,7 @@ class Shape:
     """One declared type; `given` is False when anything fits."""
 
     def __init__(self, annotation: object, what: str) -> None:
-        self.given = not any(annotation is each or annotation == each for each in _ANYTHING)
+        self.given = not any(annotation is anything or annotation == anything for anything in _ANYTHING)
         self._annotation = annotation
         self._what = what
 
@@ -117,7 +117,7 @@ class Shape:
         if not self.given:
             return True
         schemas = [self.schema or {}, *(self.schema or {}).get("$defs", {}).values()]
-        return any(each.get("additionalProperties") is True for each in schemas)
+        return any(schema.get("additionalProperties") is True for schema in schemas)
 
     def build(self, value: Json) -> Any:
         """The typed value, or a `Misfit`. Types are not bent: "5" is no number."""
@@ -129,8 +129,8 @@ class Shape:
         try:
             return self._adapter.validate_json(text, strict=True, extra=None if self.open else "forbid")
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)
-            raise Misfit(problems(found, self.schema or {})) from None
+            errors = error.errors(include_url=False, include_context=False)
+            raise Misfit(problems(errors, self.schema or {})) from None
 
     def normal(self, value: Json) -> Json:
         """The value as JSON after its type has seen it; a default that was not given is not added.
@@ -144,7 +144,7 @@ class Shape:
         dumped = self._adapter.dump_python(built, mode="json", by_alias=True, exclude_unset=True)
         if dataclasses.is_dataclass(built) and isinstance(dumped, dict) and isinstance(value, dict):
             defaults = {f.name for f in dataclasses.fields(built)} - value.keys()
-            dumped = {key: each for key, each in dumped.items() if key not in defaults}
+            dumped = {key: member for key, member in dumped.items() if key not in defaults}
         return clean(_in_order_of(value, dumped))
 
     def dump(self, value: object) -> Json:
@@ -156,8 +156,8 @@ class Shape:
         try:
             checked = self._adapter.validate_python(value)
         except ValidationError as error:
-            found = error.errors(include_url=False, include_context=False)
-            raise Misfit(problems(found, self.schema or {}, "result")) from None
+            errors = error.errors(include_url=False, include_context=False)
+            raise Misfit(problems(errors, self.schema or {}, "result")) from None
         dumped = self._adapter.dump_python(checked, mode="json", by_alias=True)
         return clean(_in_order_of(value, dumped), what="result")
 
@@ -186,7 +186,7 @@ def modern(annotation: object) -> Any:
     origin = typing.get_origin(annotation)
     if not arguments or origin in (None, typing.Literal, typing.Annotated):
         return annotation
-    fresh = tuple(modern(each) for each in arguments)
+    fresh = tuple(modern(argument) for argument in arguments)
     if fresh == arguments:
         return annotation
     return reduce(or_, fresh) if origin in _SEVERAL_TYPES else typing.cast(Any, origin)[fresh]
@@ -196,9 +196,9 @@ def _rebuilt(annotation: Any) -> Any:
     import typing_extensions
 
     fields: dict[str, Any] = {}
-    for key, each in typing_extensions.get_type_hints(annotation, include_extras=True).items():
-        mark: object = typing.get_origin(each)
-        inner = modern(typing.get_args(each)[0] if mark in (typing.Required, typing.NotRequired) else each)
+    for key, member in typing_extensions.get_type_hints(annotation, include_extras=True).items():
+        mark: object = typing.get_origin(member)
+        inner = modern(typing.get_args(member)[0] if mark in (typing.Required, typing.NotRequired) else member)
         # The class's own list of required keys misses marks in annotations that were kept as text.
         needed = mark is not typing.NotRequired and (
             mark is typing.Required or key in annotation.__required_keys__
@@ -228,7 +228,7 @@ def plain(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {key: plain(each) for key, each in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value

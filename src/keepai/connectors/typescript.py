@@ -68,20 +68,20 @@ def _type(schema: Mapping[str, Any] | None, defs: Mapping[str, Any], depth: int)
         return _type(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            return _joined((_type(each, defs, depth + 1) for each in schema[word]), " | ")
+            return _joined((_type(branch, defs, depth + 1) for branch in schema[word]), " | ")
     if "allOf" in schema:
-        return _joined((_type(each, defs, depth + 1) for each in schema["allOf"]), " & ")
+        return _joined((_type(branch, defs, depth + 1) for branch in schema["allOf"]), " & ")
     if "enum" in schema or "const" in schema:
-        return _joined((json.dumps(each) for each in schema.get("enum", [schema.get("const")])), " | ")
+        return _joined((json.dumps(value) for value in schema.get("enum", [schema.get("const")])), " | ")
     return _of_kind(schema, defs, depth)
 
 
 def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _joined((_type({**schema, "type": each}, defs, depth + 1) for each in kind), " | ")
+        return _joined((_type({**schema, "type": one_kind}, defs, depth + 1) for one_kind in kind), " | ")
     if kind == "array":
-        several = [_type(each, defs, depth + 1) for each in schema.get("prefixItems", ())]
+        several = [_type(item, defs, depth + 1) for item in schema.get("prefixItems", ())]
         return f"[{', '.join(several)}]" if several else f"{_closed(_type(schema.get('items'), defs, depth + 1))}[]"
     if kind == "object":
         return _object(schema, defs, depth)
@@ -90,8 +90,8 @@ def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> 
 
 def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
     needed = schema.get("required", ())
-    members = [f"{_key(name)}{'' if name in needed else '?'}: {_type(each, defs, depth + 1)}"
-               for name, each in schema.get("properties", {}).items()]
+    members = [f"{_key(name)}{'' if name in needed else '?'}: {_type(member, defs, depth + 1)}"
+               for name, member in schema.get("properties", {}).items()]
     more = schema.get("additionalProperties")
     if more or (not members and more is None):
         # Members of other types must fit the index as well, so beside such it can only be any.
@@ -101,8 +101,8 @@ def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> s
 
 
 def _joined(types: Iterator[str], by: str) -> str:
-    found = list(dict.fromkeys(types))
-    return found[0] if len(found) == 1 else by.join(_closed(each) if by == " & " else each for each in found)
+    distinct = list(dict.fromkeys(types))
+    return distinct[0] if len(distinct) == 1 else by.join(_closed(t) if by == " & " else t for t in distinct)
 
 
 def _closed(text: str) -> str:
@@ -117,10 +117,10 @@ def _key(name: str) -> str:
 
 
 def _inputs(offered: Surface) -> str:
-    kinds = [(source, " | ".join(json.dumps(each) for each in types))
+    kinds = [(source, " | ".join(json.dumps(type_name) for type_name in types))
              for source, types in offered.input_types.items() if types]
-    told = "".join(f"\n  | {{ source: {json.dumps(s)}; type: {kind}; id: string; title: string }}" for s, kind in kinds)
-    return f"/** What can come in here. */\ntype ExternalInput ={told};\n"
+    members = [f"\n  | {{ source: {json.dumps(s)}; type: {kind}; id: string; title: string }}" for s, kind in kinds]
+    return f"/** What can come in here. */\ntype ExternalInput ={''.join(members)};\n"
 
 
 def _connector(connector: Connector) -> Iterator[str]:
@@ -191,15 +191,15 @@ def _item_context(connectors: list[Connector]) -> str:
 
 def _members(connectors: list[Connector], forms: Mapping[str, str]) -> list[str]:
     """One member for each connector that offers something of these parts."""
-    found = []
+    members = []
     for connector in connectors:
         kinds = {spec.kind for spec in connector.operations.values()}
         parts = [forms[word].format(_part(connector, word)) for of, word in _PARTS if word in forms and of & kinds]
         if parts:
-            found.append(f"{connector.name}: {' & '.join(parts)};")
-    return found
+            members.append(f"{connector.name}: {' & '.join(parts)};")
+    return members
 
 
 def _interface(name: str, members: list[str]) -> str:
-    body = "\n".join(_indented(each) for each in members)
+    body = "\n".join(_indented(member) for member in members)
     return f"interface {name} {{\n{body}\n}}\n"

@@ -27,10 +27,10 @@ def load_user_connector(type_name: str, folder: Path) -> type[Connector]:
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
         raise ConfigError(f'{type_name!r} is no type: write it as "module:Class".')
     module = load_user_module(name, folder)
-    found = getattr(module, attribute, None)
-    if not inspect.isclass(found) or not issubclass(found, Connector):
+    connector = getattr(module, attribute, None)
+    if not inspect.isclass(connector) or not issubclass(connector, Connector):
         raise ConfigError(f"{module.__file__} has no connector {attribute!r}. {_there(module)}")
-    return found
+    return connector
 
 
 def load_user_module(name: str, folder: Path) -> ModuleType:
@@ -76,6 +76,6 @@ def _is_of(module: ModuleType, path: Path) -> bool:
 def _there(module: ModuleType) -> str:
     from .base import Connector
 
-    names = [n for n, each in vars(module).items() if inspect.isclass(each) and issubclass(each, Connector)
-             and each.__module__ == module.__name__]
+    names = [n for n, member in vars(module).items() if inspect.isclass(member) and issubclass(member, Connector)
+             and member.__module__ == module.__name__]
     return f"It has {', '.join(names)}." if names else "It has none: a connector is a subclass of keepai.Connector."

@@ -133,9 +133,9 @@ def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
     """Refuse a text over `bytes_max`, naming the limit and the size."""
     if len(text) * 4 <= bytes_max:
         return
-    found = size(text) if isinstance(text, str) else len(text)
-    if found > bytes_max:
-        raise LimitExceeded(f"{what} has {found:,} bytes; the limit is {bytes_max:,}. Keep less in it.")
+    bytes_found = size(text) if isinstance(text, str) else len(text)
+    if bytes_found > bytes_max:
+        raise LimitExceeded(f"{what} has {bytes_found:,} bytes; the limit is {bytes_max:,}. Keep less in it.")
 
 
 def check_id(value: object, what: str, *, length_max: int = 512) -> str:
@@ -208,13 +208,13 @@ def _is_plain(value: object) -> bool:
         if not kinds <= _KINDS:
             return False
         if float in kinds and [  # whole, or with an exponent, or no number at all
-            each for each in level
-            if type(each) is float and (each.is_integer() or not 1e-4 <= abs(each) < INTEGER_MAX)
+            item for item in level
+            if type(item) is float and (item.is_integer() or not 1e-4 <= abs(item) < INTEGER_MAX)
         ]:
             return False
-        inner: list[Collection[object]] = [each for each in level if type(each) is list] if list in kinds else []
+        inner: list[Collection[object]] = [item for item in level if type(item) is list] if list in kinds else []
         if dict in kinds:
-            inner += [each.values() for each in level if type(each) is dict]
+            inner += [item.values() for item in level if type(item) is dict]
         if not inner:
             return True
         if sum(map(len, inner)) > _LEVEL_MAX:

@@ -36,9 +36,9 @@ known_text: Callable[[object], str | None] = _texts.get  # type: ignore[assignme
 
 def text_of(number: int) -> str:
     """The id that a number stands for; a number that Keep never made is shown as it is."""
-    found = _texts.get(number)
-    if found is not None:
-        return found
+    known = _texts.get(number)
+    if known is not None:
+        return known
     prefix = _PREFIXES.get(number & 15)
     if prefix is None or not 0 < number < _MADE_MAX << KIND_BITS:
         return str(number)
@@ -53,9 +53,9 @@ def text_of(number: int) -> str:
 
 def number_of(text: str) -> int | None:
     """The number of an id; None if the text is no id."""
-    found = _numbers.get(text)
-    if found is not None:
-        return found
+    known = _numbers.get(text)
+    if known is not None:
+        return known
     prefix, _, digits = text.partition("_")
     if prefix not in KINDS or len(digits) != _WIDTH:
         return None

@@ -16,8 +16,8 @@ def light(cls: type[T]) -> type[T]:
     """Take the guard off a frozen dataclass. That nobody changes one is left to the type checker."""
     record: Any = cls
     known = record.__dataclass_fields__
-    for each in fields(record):
-        setattr(cls, each.name, each)
+    for field in fields(record):
+        setattr(cls, field.name, field)
     del record.__setattr__, record.__delattr__
     dataclass(eq=False, repr=False, match_args=False)(cls)  # makes `__init__` anew; the rest stays
     record.__dataclass_fields__ = known

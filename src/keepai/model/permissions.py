@@ -76,11 +76,11 @@ class Grant:
 
     def to_json(self) -> dict[str, Json]:
         """The rule as a person would write it, without what it does not say."""
-        said: dict[str, Json] = {
-            "mode": self.mode.value, "match": dict(self.match), "ask_when": [str(each) for each in self.ask_when],
-            "deny_when": [str(each) for each in self.deny_when], "per_run": self.per_run, "per_day": self.per_day,
+        rule: dict[str, Json] = {
+            "mode": self.mode.value, "match": dict(self.match), "ask_when": list(map(str, self.ask_when)),
+            "deny_when": list(map(str, self.deny_when)), "per_run": self.per_run, "per_day": self.per_day,
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in rule.items() if value}
 
     def to_text(self) -> str:
         """The rule as canonical JSON."""
@@ -93,12 +93,12 @@ class Grant:
     @property
     def limits(self) -> tuple[str, ...]:
         """What narrows the rule, in words."""
-        told = [f"only where {path} is like {pattern}" for path, pattern in self.match.items()]
-        told += [f"a person is asked when {each}" for each in self.ask_when]
-        told += [f"denied when {each}" for each in self.deny_when]
-        told += [f"at most {self.per_run:,} per run"] if self.per_run is not None else []
-        told += [f"at most {self.per_day:,} per day"] if self.per_day is not None else []
-        return tuple(told)
+        words = [f"only where {path} is like {pattern}" for path, pattern in self.match.items()]
+        words += [f"a person is asked when {condition}" for condition in self.ask_when]
+        words += [f"denied when {condition}" for condition in self.deny_when]
+        words += [f"at most {self.per_run:,} per run"] if self.per_run is not None else []
+        words += [f"at most {self.per_day:,} per day"] if self.per_day is not None else []
+        return tuple(words)
 
     @property
     def in_words(self) -> str:
@@ -108,7 +108,7 @@ class Grant:
     @property
     def paths(self) -> tuple[str, ...]:
         """The params that the rule looks at."""
-        return (*self.match, *(each.path for each in (*self.ask_when, *self.deny_when)))
+        return (*self.match, *(condition.path for condition in (*self.ask_when, *self.deny_when)))
 
 
 _FIELDS = ("mode", "match", "ask_when", "deny_when", "per_run", "per_day")
@@ -132,15 +132,15 @@ def grant_of(given: object, capability: str) -> Grant:
 
 def matches_of(lines: Iterable[str]) -> dict[str, str]:
     """Param → pattern, from texts such as `to=*@example.com`."""
-    found: dict[str, str] = {}
+    patterns: dict[str, str] = {}
     for line in lines:
-        param, equals, pattern = (each.strip() for each in line.partition("="))
+        param, equals, pattern = (part.strip() for part in line.partition("="))
         if not param or not equals or not pattern:
             raise ConfigError(f"{line[:80]!r} is not PARAM=PATTERN, such as recipients=*@example.com.")
-        if param in found:
+        if param in patterns:
             raise ConfigError(f"{param} is given twice: a call must fit one pattern.")
-        found[param] = pattern
-    return found
+        patterns[param] = pattern
+    return patterns
 
 
 @lru_cache(maxsize=1024)
@@ -196,8 +196,8 @@ def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> 
     for path, pattern in grant.match.items():
         for value in _values(params, path, kinds) or [None]:
             if not _fits(value, pattern, _kind(path, kinds)):
-                said = f"{capability} is granted only for {path} like {pattern!r}, not {_shown(value)}"
-                raise _refused(said, capability)
+                why = f"{capability} is granted only for {path} like {pattern!r}, not {_shown(value)}"
+                raise _refused(why, capability)
     for name in _uncovered(grant, params, kinds):
         raise _refused(
             f"{capability} is granted only for certain addresses in {', '.join(grant.match)}, and this call also "
@@ -206,7 +206,7 @@ def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> 
     for condition in grant.deny_when:
         if _holds(condition, params, kinds):
             raise _refused(f"{capability} is denied when {condition}", capability)
-    asked = next((each for each in grant.ask_when if _holds(each, params, kinds)), None)
+    asked = next((condition for condition in grant.ask_when if _holds(condition, params, kinds)), None)
     return Judged(Mode.ASK, str(asked)) if asked else Judged(grant.mode)
 
 
@@ -245,7 +245,7 @@ def _compared(grant: Grant) -> Iterator[tuple[str, str]]:
     yield from grant.match.items()
     for condition in (*grant.ask_when, *grant.deny_when):
         values = condition.value if isinstance(condition.value, list) else [condition.value]
-        yield from ((condition.path, each) for each in values if isinstance(each, str))
+        yield from ((condition.path, text) for text in values if isinstance(text, str))
 
 
 #: What stands for a connector in the capability of bringing in inputs of a source: `inputs.gmail`.
@@ -295,10 +295,10 @@ def _values(params: Json, path: str, kinds: Kinds) -> list[Json]:
             value = value.get(step[1]) if isinstance(value, dict) else None
         else:
             value = value[int(step[2])] if isinstance(value, list) and int(step[2]) < len(value) else None
-    found = value if isinstance(value, list) else [value]
+    entries = value if isinstance(value, list) else [value]
     if _kind(path, kinds) is ParamKind.ADDRESSES:
-        return [_mailbox(each) for each in found if each is not None]
-    return [each for each in found if each is not None]
+        return [_mailbox(entry) for entry in entries if entry is not None]
+    return [entry for entry in entries if entry is not None]
 
 
 def _mailbox(value: Json) -> Json:
@@ -358,13 +358,15 @@ def condition_of(text: str, capability: str = "a capability") -> Condition:
             f"The grant of {capability}: {text[:80]!r} is no condition. Write a param, one of = != < <= > >= in, and a "
             "value, such as values[2] > 1000."
         )
-    path, operator, said = match.groups()
+    path, operator, operand = match.groups()
     if operator == "in":
-        entries = _literal(said) if said.startswith("[") else [_literal(each.strip()) for each in said.split(",")]
+        entries = (
+            _literal(operand) if operand.startswith("[") else [_literal(entry.strip()) for entry in operand.split(",")]
+        )
         if not isinstance(entries, list) or not entries:
             raise ConfigError(f"The grant of {capability}: {text[:80]!r} needs values after in, with commas between.")
         return Condition(path, operator, entries)
-    value = _literal(said)
+    value = _literal(operand)
     if operator not in ("=", "!=") and not _is_number(value):
         raise ConfigError(f"The grant of {capability}: {text[:80]!r} compares with what is no number.")
     return Condition(path, operator, value)
@@ -388,7 +390,7 @@ def _holds(condition: Condition, params: Json, kinds: Kinds) -> bool:
 def _compares(value: Json, condition: Condition, kind: ParamKind) -> bool:
     if condition.operator == "in":
         assert isinstance(condition.value, list)
-        return any(_same(value, each, kind) for each in condition.value)
+        return any(_same(value, entry, kind) for entry in condition.value)
     if condition.operator in ("=", "!="):
         return _same(value, condition.value, kind) == (condition.operator == "=")
     limit = condition.value
@@ -446,9 +448,9 @@ def _match(value: object, capability: str) -> dict[str, str]:
 def _conditions(entry: Mapping[str, object], name: str, capability: str) -> tuple[Condition, ...]:
     given = entry.get(name)
     texts = [given] if isinstance(given, str) else given or []
-    if not isinstance(texts, list | tuple) or not all(isinstance(each, str) for each in texts):
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise ConfigError(f"The grant of {capability}: {name} must be a condition or a list of them, not {given!r}.")
-    return tuple(condition_of(each, capability) for each in texts)
+    return tuple(condition_of(text, capability) for text in texts)
 
 
 def _limit(entry: Mapping[str, object], name: str, capability: str) -> int | None:

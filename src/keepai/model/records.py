@@ -299,14 +299,14 @@ class Run(Record):
     @property
     def differs(self) -> dict[str, Json] | None:
         """What was applied and what is wanted now, if that difference stopped it."""
-        found = self.error.evidence if self.error and self.error.code == NeedsAttention.code else None
-        return found if isinstance(found, dict) else None
+        evidence = self.error.evidence if self.error and self.error.code == NeedsAttention.code else None
+        return evidence if isinstance(evidence, dict) else None
 
     @property
     def lacks(self) -> str | None:
         """The capability that it lacks, if that stopped it."""
-        found = self.error.evidence if self.error and self.error.code == PermissionDenied.code else None
-        return found if isinstance(found, str) else None
+        evidence = self.error.evidence if self.error and self.error.code == PermissionDenied.code else None
+        return evidence if isinstance(evidence, str) else None
 
     @classmethod
     def shown_too(cls) -> tuple[str, ...]:

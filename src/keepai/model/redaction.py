@@ -87,9 +87,11 @@ class Redactor:
         small and capital letters, or an address in which some characters are encoded and others are not."""
         if not self._known():
             return False
-        said = {each for text in _written(value)
-                for each in (text, _HEX.sub(lambda found: found[0].lower(), text), unquote(text), unquote_plus(text))}
-        return any(self.found(each) is not None for each in said)
+        for text in _written(value):
+            lower_hex = _HEX.sub(lambda match: match[0].lower(), text)
+            if any(self.found(spelling) for spelling in {text, lower_hex, unquote(text), unquote_plus(text)}):
+                return True
+        return False
 
     def value(self, value: Json) -> Json:
         """The same value without secrets, also in its keys and numbers."""
@@ -98,10 +100,10 @@ class Redactor:
     def error(self, error: BaseException) -> BaseException:
         """The same error if it says no secret; otherwise one that means the same and tells the rest."""
         whole = "".join(traceback.format_exception(error))
-        said = error.message if isinstance(error, KeepError) else in_words(error)
-        if self.found(whole) is None and self.found(said) is None:
+        words = error.message if isinstance(error, KeepError) else in_words(error)
+        if self.found(whole) is None and self.found(words) is None:
             return error
-        clean = _alike(error, self.text(said))
+        clean = _alike(error, self.text(words))
         clean.__cause__ = RuntimeError(self.text(whole))  # the evidence
         return clean
 
@@ -120,26 +122,29 @@ class Redactor:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {self.text(key): self._clean(each) for key, each in value.items()}
+            return {self.text(key): self._clean(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self._clean(each) for each in value]
+            return [self._clean(item) for item in value]
         if isinstance(value, int | float) and not isinstance(value, bool):
-            told = json.dumps(value)
-            return value if self.found(told) is None else self.text(told)
+            digits = json.dumps(value)
+            return value if self.found(digits) is None else self.text(digits)
         return value
 
     def _known(self) -> dict[str, str]:
         """What to look for; made anew when a connector was given something new."""
-        given = [each.entrusted() for each in self._connectors]
+        given = [connector.entrusted() for connector in self._connectors]
         if len(given) != len(self._given) or any(new is not old for new, old in zip(given, self._given, strict=True)):
             self._forms, self._pattern, self._given = self._forms_of(given), None, given
         return self._forms
 
     def _forms_of(self, given: list[Mapping[str, str]]) -> dict[str, str]:
         """The longest first, so that a secret is not taken for another one that it begins with."""
-        found = {form: f"{each.name}.{secret}" for each, values in zip(self._connectors, given, strict=True)
-                 for value, secret in values.items() for form in forms(value)}
-        return dict(sorted(found.items(), key=lambda entry: -len(entry[0])))
+        names = {
+            form: f"{connector.name}.{secret}"
+            for connector, values in zip(self._connectors, given, strict=True)
+            for value, secret in values.items() for form in forms(value)
+        }
+        return dict(sorted(names.items(), key=lambda entry: -len(entry[0])))
 
 
 _ESCAPED = re.compile(r'\\(["\\])')
@@ -190,7 +195,7 @@ def _base64(data: bytes) -> Iterator[str]:
         yield whole[-(-before * 8 // 6): (before + len(data)) * 8 // 6]
 
 
-def _alike(error: BaseException, said: str) -> BaseException:
+def _alike(error: BaseException, words: str) -> BaseException:
     """An error with other words that means the same to whoever catches it."""
     if isinstance(error, asyncio.CancelledError):
         return asyncio.CancelledError()
@@ -198,9 +203,9 @@ def _alike(error: BaseException, said: str) -> BaseException:
         return KeyboardInterrupt()
     for kind in _KINDS:
         if isinstance(error, kind):
-            clean = kind(said)
+            clean = kind(words)
             clean.at = error.at
             if isinstance(error, Transient) and isinstance(clean, Transient):
                 clean.retry_after = error.retry_after
             return clean
-    return RuntimeError(said)
+    return RuntimeError(words)

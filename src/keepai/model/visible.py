@@ -26,8 +26,8 @@ def described(name: str, params: Mapping[str, Json]) -> str:
     """A call in full, on one line: `gmail.send: subject="Hi", to="bob@example.com"`.
 
     The params stand by name, so that people find each in the same place; inside of a value nothing is moved."""
-    told = ", ".join(f"{_key(key)}={_value(params[key])}" for key in sorted(params))
-    return f"{name}: {told}" if told else name
+    shown = ", ".join(f"{_key(key)}={_value(params[key])}" for key in sorted(params))
+    return f"{name}: {shown}" if shown else name
 
 
 def _key(key: str) -> str:

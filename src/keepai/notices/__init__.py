@@ -36,8 +36,8 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path, d
     """The channel that a table `[notify.<name>]` describes; `ConfigError` lists all that is wrong."""
     kind = load(type_name)
     exposed = [
-        f"{each!r} is a secret, and keep.toml is no place for it: take it out, and say: "
-        f"keep secrets set {SECTION}.{name} {each}" for each in settings if each in kind.secrets
+        f"{setting!r} is a secret, and keep.toml is no place for it: take it out, and say: "
+        f"keep secrets set {SECTION}.{name} {setting}" for setting in settings if setting in kind.secrets
     ]
     wrong = exposed or wrong_settings(kind, settings)
     if wrong:
@@ -52,5 +52,5 @@ def load(type_name: str) -> type[Channel]:
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
         raise ConfigError(f"There is no way {type_name!r} to tell people. {advice}")
     module, _, attribute = TYPES[type_name].partition(":")
-    found: type[Channel] = getattr(importlib.import_module(module), attribute)
-    return found
+    channel_class: type[Channel] = getattr(importlib.import_module(module), attribute)
+    return channel_class

@@ -70,8 +70,8 @@ class Channel:
         try:
             return self._vault[name]
         except KeyError:
-            told = f"{self.name} was not given its {name}. Say `keep secrets set notify.{self.name} {name}`."
-            raise Undelivered(told) from None
+            message = f"{self.name} was not given its {name}. Say `keep secrets set notify.{self.name} {name}`."
+            raise Undelivered(message) from None
 
 
 def fitting(text: str, bytes_max: int) -> str:

@@ -52,5 +52,5 @@ class Command(Channel):
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            told = error.strerror if isinstance(error, OSError) else str(error)
-            raise Undelivered(f"{self._command[0]} cannot be run: {told}.") from None
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            raise Undelivered(f"{self._command[0]} cannot be run: {reason}.") from None

@@ -61,17 +61,18 @@ class Email(Channel):
         password = self.secret("password") if self._username else None
         try:
             refused, _ = await aiosmtplib.send(
-                self._written(message), sender=self._sender.mailbox, recipients=[each.mailbox for each in self._to],
+                self._written(message), sender=self._sender.mailbox,
+                recipients=[address.mailbox for address in self._to],
                 hostname=self._host, port=self._port, username=self._username,
                 password=password, use_tls=self._tls == "tls", start_tls=self._tls == "starttls",
                 tls_context=self._trust() if self._tls != "none" else None,
             )
         except (aiosmtplib.SMTPException, OSError) as error:
-            raise Undelivered(f"{self._host}:{self._port} {_told(error)}.") from None
+            raise Undelivered(f"{self._host}:{self._port} {_reason(error)}.") from None
         return f"{self._host} refused {len(refused)} of {len(self._to)} addresses." if refused else None
 
     def _written(self, message: Message) -> bytes:
-        title = "".join(each if each.isprintable() else " " for each in message.title)[:SUBJECT_MAX]
+        title = "".join(character if character.isprintable() else " " for character in message.title)[:SUBJECT_MAX]
         letter = Letter(self._sender, self._to, (), (), title, fitting(message.text, BYTES_MAX))
         # Sent twice by chance, it is the same mail.
         date = format_datetime(datetime.fromtimestamp(message.at / 1000, UTC))
@@ -84,7 +85,7 @@ class Email(Channel):
         return context
 
 
-def _told(error: aiosmtplib.SMTPException | OSError) -> str:
+def _reason(error: aiosmtplib.SMTPException | OSError) -> str:
     """What went wrong, in our words."""
     import aiosmtplib
 

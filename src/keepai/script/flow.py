@@ -129,11 +129,11 @@ class Flow:
         return any(self._of(child).ends for child in node.children)
 
     def _sequence(self, statements: Sequence[Node]) -> Fact:
-        has = ends = leaks = repeats = told = False
+        has = ends = leaks = repeats = reported = False
         for statement in statements:
             fact = self._of(statement)
-            if (leaks or (ends and has)) and not told and not _is_idle(statement):
-                told = True
+            if (leaks or (ends and has)) and not reported and not _is_idle(statement):
+                reported = True
                 self._after(statement, certain=ends)
             if statement.kind in ("return_statement", "throw_statement"):
                 leaks = repeats = False

@@ -107,11 +107,11 @@ def _consumer_object(reading: ScriptReading, entry: ObjectMember, name: str, wha
     given = call_of(reading, resolved, "consumer")
     if given is not None and len(given) == 1:
         return reading.expect(given[0], "an object", what, fix)
-    found = "an object" if given is not None else reading.literals.type_of(resolved)
-    if found is None:
+    kind = "an object" if given is not None else reading.literals.type_of(resolved)
+    if kind is None:
         reading.not_literal(entry.value, what)
         return None
-    message = f"{what} must be one `Keep.consumer({{…}})`, not {found}."
+    message = f"{what} must be one `Keep.consumer({{…}})`, not {kind}."
     reading.add("wrong-type", entry.value, message, fix)
     return None
 

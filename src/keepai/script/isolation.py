@@ -43,7 +43,7 @@ def check_shared_state(reading: ScriptReading, handlers: Iterable[Node]) -> None
     for piece in _reachable(reading, handlers):
         for node in walk(piece):
             names = [_module_variable(reading, target) for target in _changed(reading, node)]
-            for name in (each for each in names if each is not None):
+            for name in (variable for variable in names if variable is not None):
                 reading.add(
                     "shared-state", node,
                     f"`{name}` is changed here, but every step runs in a fresh context: no other sees it.",
@@ -52,17 +52,17 @@ def check_shared_state(reading: ScriptReading, handlers: Iterable[Node]) -> None
 
 def _reachable(reading: ScriptReading, handlers: Iterable[Node]) -> list[Node]:
     """The handlers, and the module-level functions, classes and objects that they mention."""
-    found = list(dict.fromkeys(handlers))
-    seen = set(found)
-    for piece in found:  # grows while it is walked
+    pieces = list(dict.fromkeys(handlers))
+    seen = set(pieces)
+    for piece in pieces:  # grows while it is walked
         for node in walk(piece):
             binding = reading.scopes.binding(node) if node.kind.endswith("identifier") else None
             if binding is None or not binding.module_level or binding.value is None or binding.value in seen:
                 continue
             if binding.value.kind in _REACHED:
                 seen.add(binding.value)
-                found.append(binding.value)
-    return found
+                pieces.append(binding.value)
+    return pieces
 
 
 def _changed(reading: ScriptReading, node: Node) -> list[Node]:

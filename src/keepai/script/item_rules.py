@@ -95,9 +95,9 @@ def _check_arguments(reading: ScriptReading, call: CallSite) -> None:
         if literals.text(node) == "" or literals.resolve(node).kind in ("null", "undefined"):
             reading.add("item-incomplete", node, f"The item has no {what}.",
                         "Write the id of the outside object, and a title that tells people what it is.")
-    found = literals.type_of(literals.resolve(given[2]))
-    if found not in (None, "a function"):
-        reading.add("item-incomplete", given[2], f"What works on the item must be a function, not {found}.",
+    kind = literals.type_of(literals.resolve(given[2]))
+    if kind not in (None, "a function"):
+        reading.add("item-incomplete", given[2], f"What works on the item must be a function, not {kind}.",
                     f"Write `{_WRAP}`.")
 
 

@@ -79,28 +79,28 @@ class Literals:
 
     def texts(self, node: Node) -> list[tuple[str | None, Node]]:
         """The elements of a resolved array as strings; None for what cannot be read."""
-        found: list[tuple[str | None, Node]] = []
+        texts: list[tuple[str | None, Node]] = []
         for child in self.elements(node):
-            found.append((None, child) if child.kind == "spread_element" else (self.text(child), child))
-        return found
+            texts.append((None, child) if child.kind == "spread_element" else (self.text(child), child))
+        return texts
 
     def elements(self, node: Node, hops: int = _HOPS_MAX) -> list[Node]:
         """The elements of a resolved array; a spread that cannot be read stays as it is."""
-        found: list[Node] = []
+        elements: list[Node] = []
         for child in node.children:
             inner = self._inside(child, "array", hops) if child.kind == "spread_element" else None
-            found.extend([child] if inner is None else self.elements(inner, hops - 5))
-        return found
+            elements.extend([child] if inner is None else self.elements(inner, hops - 5))
+        return elements
 
     def entries(self, node: Node, hops: int = _HOPS_MAX) -> list[ObjectMember]:
         """The members of a resolved object, spreads of constant objects included."""
-        found: list[ObjectMember] = []
+        members: list[ObjectMember] = []
         for child in node.children:
             if child.kind == "spread_element" and child.children:
-                found.extend(self._spread(child, hops))
+                members.extend(self._spread(child, hops))
             else:
-                found.append(self._entry(child))
-        return found
+                members.append(self._entry(child))
+        return members
 
     def member(self, node: Node, key: str) -> Node | None:
         """The value of a member of a resolved object; None if it is absent or cannot be read."""

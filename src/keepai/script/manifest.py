@@ -65,7 +65,7 @@ class Manifest:
 def from_text(text: str) -> Manifest:
     """The manifest that `to_text` wrote."""
     data: Any = stored(text)
-    handlers = tuple(_handler(each) for each in data["handlers"])
+    handlers = tuple(_handler(handler) for handler in data["handlers"])
     return Manifest(data["name"], tuple(data["topics"]), handlers, tuple(data["capabilities"]))
 
 

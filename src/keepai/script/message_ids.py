@@ -46,22 +46,22 @@ _BY_HOST = EventName("no messageId", "")
 
 def message_ids(reading: ScriptReading, calls: Iterable[CallSite]) -> MessageIds:
     """Every way in which each topic's events are named."""
-    found: dict[PublishPlace, dict[EventName, None]] = {}
+    names_by_place: dict[PublishPlace, dict[EventName, None]] = {}
     for call in calls:
         if call.name != "publish" or len(call.args) < 2:
             continue
         named = _named(reading, call.args[1])
         for topic, _ in literal_topics(reading, call.args[0]):
-            found.setdefault(PublishPlace(call.handler.name, call.step, topic), {})[named] = None
-    return {place: tuple(names) for place, names in found.items()}
+            names_by_place.setdefault(PublishPlace(call.handler.name, call.step, topic), {})[named] = None
+    return {place: tuple(names) for place, names in names_by_place.items()}
 
 
 def renamed(before: MessageIds, after: MessageIds) -> tuple[PublishPlace, EventName, tuple[EventName, ...]] | None:
     """The first place that is still published to, but where a name that could be read is not given any more."""
     for place, names in before.items():
         now = after.get(place, ())
-        forms = {each.form for each in now}
-        lost = [each for each in names if each.form and each.form not in forms]
+        forms = {name.form for name in now}
+        lost = [name for name in names if name.form and name.form not in forms]
         if now and lost:
             return place, lost[0], now
     return None

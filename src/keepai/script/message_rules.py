@@ -42,14 +42,14 @@ def fields_of(
     if resolved.kind != "object":
         return None
     entries = reading.literals.entries(resolved)
-    found = {entry.key: entry for entry in entries if entry.key is not None}
-    for key, entry in found.items():
+    fields = {entry.key: entry for entry in entries if entry.key is not None}
+    for key, entry in fields.items():
         if key not in known and key not in refused:
             meant = _MEANT.get(key) if known is EVENT_FIELDS else None
-            fix = f"Did you mean {quote(meant)}?" if meant and meant not in found else None
+            fix = f"Did you mean {quote(meant)}?" if meant and meant not in fields else None
             reading.add("unknown-field", entry.at, f"{what} has no field {quote(key)}, so it is lost.",
                         fix or suggest(key, known, f"Its fields are {listed(known)}."))
-    return found, all(entry.key is not None for entry in entries)
+    return fields, all(entry.key is not None for entry in entries)
 
 
 def _check_event(reading: ScriptReading, call: CallSite, node: Node) -> None:

@@ -40,8 +40,8 @@ def check_mutations(followed: FollowedStep, mutations: Sequence[Node], report: F
 
 
 def _functions(calls: Iterable[Node]) -> list[Node]:
-    found = {enclosing_function(call) for call in calls}
-    return sorted((f for f in found if f is not None), key=lambda f: f.start)
+    functions = {enclosing_function(call) for call in calls}
+    return sorted((f for f in functions if f is not None), key=lambda f: f.start)
 
 
 def _check_use(call: Node, report: FindingReport) -> None:

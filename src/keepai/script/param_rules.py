@@ -107,9 +107,9 @@ class ParamRules:
         schema = self._resolved(schema)
         if value is None or value.type == "undefined" or depth > _DEPTH_MAX or self._fuel < 0:
             return
-        branches = [self._resolved(each) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
+        branches = [self._resolved(branch) for branch in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
         if branches:
-            fitting = [each for each in branches if self._may_be(value, each)]
+            fitting = [branch for branch in branches if self._may_be(value, branch)]
             if not fitting:
                 self._wrong(value, self._named(schema))
             elif len(fitting) == 1:
@@ -146,7 +146,7 @@ class ParamRules:
         if self._fuel < 0 or not schema:
             return
         known, more = {**extra, **schema.get("properties", {})}, schema.get("additionalProperties")
-        for key, entry in fields.found.items():
+        for key, entry in fields.members.items():
             path = f"{value.path}.{key}" if value.path else key
             if key in known:
                 if fields.is_last(key):
@@ -167,7 +167,7 @@ class ParamRules:
 
     def _missing(self, at: Node, fields: _Fields, schema: Schema, path: str) -> None:
         for key in schema.get("required", ()) if fields.complete else ():
-            entry = fields.found.get(key)
+            entry = fields.members.get(key)
             value = self._value(entry.value, "") if entry is not None else None
             if entry is None or (value is not None and value.type == "undefined"):
                 shown = f"{path}.{key}" if path else key
@@ -194,11 +194,11 @@ class ParamRules:
         schema = self._resolved(schema)
         if "enum" in schema or "const" in schema:
             values = schema.get("enum", [schema.get("const")])
-            shown = ", ".join(json.dumps(each, ensure_ascii=False) for each in values[:10])
+            shown = ", ".join(json.dumps(value, ensure_ascii=False) for value in values[:10])
             return (f"one of {shown}" if len(values) > 1 else shown) + (", …" if len(values) > 10 else "")
         branches = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         if branches:
-            return " or ".join(dict.fromkeys(self._named(each) for each in branches[:10]))
+            return " or ".join(dict.fromkeys(self._named(branch) for branch in branches[:10]))
         return _WORDS.get(str(schema.get("type")), "a JSON value")
 
 
@@ -206,7 +206,7 @@ class _Fields:
     """The members of an object literal in order; what stands before an unreadable one may be overridden by it."""
 
     def __init__(self) -> None:
-        self.found: dict[str, ObjectMember] = {}
+        self.members: dict[str, ObjectMember] = {}
         self.complete = True
         self._last: set[str] = set()
 
@@ -215,7 +215,7 @@ class _Fields:
             self.complete = False
             self._last.clear()
         else:
-            self.found[entry.key] = entry
+            self.members[entry.key] = entry
             self._last.add(entry.key)
 
     def is_last(self, key: str) -> bool:

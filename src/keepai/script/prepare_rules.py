@@ -32,15 +32,15 @@ def returned(function: Node) -> list[Node]:
         return []
     if body.kind != "statement_block":
         return _alternatives(body)
-    found: list[Node] = []
+    values: list[Node] = []
     for node in walk(function, into_functions=False):
         if node.kind == "return_statement":
-            found.extend(_alternatives(node.children[0]) if node.children else [node])
-    return found
+            values.extend(_alternatives(node.children[0]) if node.children else [node])
+    return values
 
 
 def _alternatives(node: Node) -> list[Node]:
-    found, stack = [], [node]
+    alternatives, stack = [], [node]
     while stack:
         current = stack.pop()
         if current.kind == "ternary_expression":
@@ -48,17 +48,17 @@ def _alternatives(node: Node) -> list[Node]:
         elif current.kind == "parenthesized_expression":
             stack.extend(current.children)
         else:
-            found.append(current)
-    return found
+            alternatives.append(current)
+    return alternatives
 
 
 def _check_result(reading: ScriptReading, handler: Declared, node: Node, has_mutation: bool) -> None:
     read = fields_of(reading, node, "A PrepareResult", RESULT_FIELDS, refused=("events",))
     if read is None:
         resolved = reading.literals.resolve(node)
-        found = "nothing" if node.kind == "return_statement" else reading.literals.type_of(resolved)
-        if found is not None:
-            reading.add("bad-prepare-result", node, f"`prepare` returns {found}, so the run will fail.",
+        kind = "nothing" if node.kind == "return_statement" else reading.literals.type_of(resolved)
+        if kind is not None:
+            reading.add("bad-prepare-result", node, f"`prepare` returns {kind}, so the run will fail.",
                         f"Write `{_NOTHING}` when there is nothing to do.")
         return
     fields, complete = read

@@ -34,10 +34,10 @@ def check_promises(
 ) -> None:
     """Report promises that are used as what they promise, and async work that is not waited for."""
     followed = list(every)
-    calls = {call.node: call for each in followed for call in each.calls if call.path[:1] != ("log",)}
+    calls = {call.node: call for step in followed for call in step.calls if call.path[:1] != ("log",)}
     mutations = {node for node, call in calls.items() if makes_mutation(call, surface, mutate_reads=mutate_reads)}
     items = {node for node, call in calls.items() if call.name == "withItem"}
-    rules = _Promises(reading, calls, {each.function for each in followed}, mutations | items)
+    rules = _Promises(reading, calls, {step.function for step in followed}, mutations | items)
     for node, call in calls.items():
         ends = call.step is Step.MUTATE and node in mutations  # what follows it, other rules tell
         if not ends and call.name != "registerInput":
@@ -49,12 +49,13 @@ def check_promises(
 
 class _Promises:
     def __init__(
-        self, reading: ScriptReading, calls: Collection[Node], steps: Collection[Node], told: Collection[Node],
+        self, reading: ScriptReading, calls: Collection[Node], steps: Collection[Node],
+        reported_elsewhere: Collection[Node],
     ) -> None:
         self._reading = reading
         self._calls = calls
         self._steps = steps
-        self._told = told  # calls of which other rules say that they must be waited for
+        self._reported_elsewhere = reported_elsewhere  # calls that other rules report if not awaited
         self._seen: set[Binding] = set()
         self._goes_on: dict[Node, bool] = {}  # whether an async function does more after its first `await`
 
@@ -125,7 +126,7 @@ class _Promises:
         if function not in self._goes_on:
             inside = list(walk(function, into_functions=False))
             waits = any(node.kind == "await_expression" for node in inside)
-            self._goes_on[function] = waits and not any(node in self._told for node in inside)
+            self._goes_on[function] = waits and not any(node in self._reported_elsewhere for node in inside)
         if self._goes_on[function]:
             self._reading.add(
                 "promise-dropped", call, "Nothing waits for this: what it does after its first `await` may be lost.",

@@ -35,8 +35,8 @@ def result_reads(source: str, handler: str, operation: str) -> tuple[str, ...]:
         return ()
     declaration, members = read_workflow(reading, workflow)
     read_handlers(reading, declaration, members)
-    declared = [each for each in declaration.handlers if each.name == handler]
-    lines = sorted({node.place[0] for each in declared for node in _of_handler(reading, each, operation)})
+    named = [declared for declared in declaration.handlers if declared.name == handler]
+    lines = sorted({node.place[0] for declared in named for node in _of_handler(reading, declared, operation)})
     text = source.split("\n")
     return tuple(f"line {line}: {text[line - 1].strip()}" for line in lines)
 

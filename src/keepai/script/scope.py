@@ -82,18 +82,18 @@ class Scopes:
 
 def bound_names(pattern: Node) -> list[Node]:
     """The identifiers that a pattern binds."""
-    found, stack = [], [pattern]
+    names, stack = [], [pattern]
     while stack:
         node = stack.pop()
         if node.kind in ("identifier", "shorthand_property_identifier_pattern"):
-            found.append(node)
+            names.append(node)
         elif node.kind == "pair_pattern":
             stack.extend(c for c in node.children if c.field == "value")
         elif node.kind in ("assignment_pattern", "object_assignment_pattern"):
             stack.extend(c for c in node.children if c.field == "left")
         elif node.kind in ("object_pattern", "array_pattern", "rest_pattern"):
             stack.extend(node.children)
-    return found
+    return names
 
 
 def _bind(scope: _Scope, how: str, pattern: Node, value: Node | None) -> None:

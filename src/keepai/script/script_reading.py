@@ -32,13 +32,13 @@ class ScriptReading:
     def expect(self, node: Node, wanted: str, what: str, fix: str) -> Node | None:
         """What `node` stands for if its type is `wanted` ("an object"); else a finding."""
         resolved = self.literals.resolve(node)
-        found = self.literals.type_of(resolved)
-        if found == wanted:
+        kind = self.literals.type_of(resolved)
+        if kind == wanted:
             return resolved
-        if found is None:
+        if kind is None:
             self.not_literal(node, what)
         else:
-            self.add("wrong-type", node, f"{what} must be {wanted}, not {found}.", fix)
+            self.add("wrong-type", node, f"{what} must be {wanted}, not {kind}.", fix)
         return None
 
     def not_literal(self, node: Node, what: str) -> None:
@@ -82,31 +82,31 @@ class ScriptReading:
         self, node: Node, what: str, known: Collection[str], fixes: Mapping[str, str] = _NO_FIXES,
     ) -> dict[str, ObjectMember]:
         """The members of an object whose keys are fixed; a finding for every other, with its fix in `fixes`."""
-        found: dict[str, ObjectMember] = {}
+        members: dict[str, ObjectMember] = {}
         for entry in self.members(node, what):
             assert entry.key is not None
             if entry.key in known:
-                found[entry.key] = entry
+                members[entry.key] = entry
             else:
                 fix = fixes.get(entry.key) or suggest(
                     entry.key, known, f"Remove it; the keys are {listed(known)}.")
                 self.add("unknown-key", entry.at, f"{what} has no key {quote(entry.key)}.", fix)
-        return found
+        return members
 
     def strings(self, node: Node, what: str, example: str) -> list[tuple[str, Node]] | None:
         """The elements of an array of strings, without repetition; None if it cannot be read."""
         array = self.expect(node, "an array", what, f"Write {example}.")
         if array is None:
             return None
-        found: dict[str, Node] = {}
+        texts: dict[str, Node] = {}
         failed = False
         for text, element in self.literals.texts(array):
             if text is None:
                 failed = True
                 self.string(element, f"An element of {what}", f"Write {example}.")
             else:
-                found.setdefault(text, element)
-        return None if failed else list(found.items())
+                texts.setdefault(text, element)
+        return None if failed else list(texts.items())
 
 
 def call_of(reading: ScriptReading, node: Node, member: str) -> Sequence[Node] | None:

@@ -32,7 +32,7 @@ def check_syntax(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -
         return
     skip_below: int | None = None
     lines: set[int] = set()
-    line_ends = [found.start() for found in re.finditer(rb"\n", source)]
+    line_ends = [match.start() for match in re.finditer(rb"\n", source)]
     for cursor, depth in raw_nodes(tree):
         if skip_below is not None and depth > skip_below:
             continue
@@ -97,8 +97,8 @@ def _unexpected(node: tree_sitter.Node, source: bytes, report: FindingReport) ->
     if node.is_missing:
         report.add("syntax", _at(node, source), f"`{node.type}` is missing here.", f"Write `{node.type}`.")
         return
-    found = source[node.start_byte:node.end_byte].decode("utf-8", "replace").strip().splitlines()
-    near = f" near {quote(found[0][:40])}" if found and found[0] else ""
+    lines = source[node.start_byte:node.end_byte].decode("utf-8", "replace").strip().splitlines()
+    near = f" near {quote(lines[0][:40])}" if lines and lines[0] else ""
     report.add("syntax", _at(node, source), f"This is not JavaScript{near}.",
                "Look for a missing comma, quote or bracket, or for a type annotation.")
 

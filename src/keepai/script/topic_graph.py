@@ -51,14 +51,14 @@ def graph(manifest: Manifest) -> Graph:
 def find_cycles(handlers: Sequence[Handler]) -> tuple[tuple[str, ...], ...]:
     """The shortest circle through each consumer that lies on one, as handler, topic, handler, topic, …"""
     follows = _without_dead_ends(_followers(handlers))
-    found: list[tuple[str, ...]] = []
+    circles: list[tuple[str, ...]] = []
     covered: set[str] = set()
     for name in follows:
         circle = () if name in covered else _circle(name, follows)
         if circle:
-            found.append(circle)
+            circles.append(circle)
             covered.update(circle[::2])
-    return tuple(found)
+    return tuple(circles)
 
 
 def _followers(handlers: Sequence[Handler]) -> dict[str, dict[str, str]]:

@@ -43,10 +43,10 @@ def check_volatile_ids(reading: ScriptReading, every: Iterable[FollowedStep], su
     sources = _Sources(reading, {call.node for call in calls})
     for call in calls:
         for what, node in _ids(reading, call, surface):
-            found = sources.find(node)
-            if found is not None:
+            source = sources.find(node)
+            if source is not None:
                 reading.add("volatile-id", node,
-                            f"{what} is made from `{found}`, so that it is another one at each try and the same thing "
+                            f"{what} is made from `{source}`, so that it is another one at each try and the same thing "
                             "may be done twice.", _FIX)
 
 
@@ -156,14 +156,14 @@ class _Sources:
             self._known[binding.node] = None
             values = [binding.value] if binding.value is not None else []
             writes = [use.parent for use in binding.references if use.field == "left" and use.parent is not None]
-            values += [right for each in writes if (right := each.get("right")) is not None]
-            self._known[binding.node] = next((f for each in values if (f := self.find(each, hops - 1))), None)
+            values += [right for write in writes if (right := write.get("right")) is not None]
+            self._known[binding.node] = next((f for value in values if (f := self.find(value, hops - 1))), None)
         return self._known[binding.node]
 
     def _returned(self, function: Node, hops: int) -> str | None:
         if function not in self._known:
             self._known[function] = None
-            self._known[function] = next((f for each in returned(function) if (f := self.find(each, hops - 1))), None)
+            self._known[function] = next((f for value in returned(function) if (f := self.find(value, hops - 1))), None)
         return self._known[function]
 
     def _is_day(self, node: Node) -> bool:

@@ -25,12 +25,12 @@ Print = tuple[int, int, int]
 def print_of(path: Path) -> Print | None:
     """What changes whenever the file does; None if there is none."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise VaultClosed(f"{path} cannot be read: {error.strerror}. Change its permissions.") from None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def read(path: Path) -> Document | None:
@@ -115,8 +115,8 @@ def _wait_for(descriptor: int, lock: Path) -> None:
 
 def is_others(path: Path) -> bool:
     """Whether somebody else may read or change a file."""
-    found = path.stat()
-    return bool(stat.S_IMODE(found.st_mode) & OTHERS) or found.st_uid not in (os.geteuid(), 0)
+    status = path.stat()
+    return bool(stat.S_IMODE(status.st_mode) & OTHERS) or status.st_uid not in (os.geteuid(), 0)
 
 
 def _sync(folder: Path) -> None:

@@ -162,8 +162,8 @@ def _keyring() -> Any:
         return None
     try:
         backend = keyring.get_keyring()
-        each = list(getattr(backend, "backends", [backend]))  # one may stand for several
-        trusted = backend.priority >= 1 and not any(type(one).__module__.startswith(_PLAIN) for one in each)
+        backends = list(getattr(backend, "backends", [backend]))  # one may stand for several
+        trusted = backend.priority >= 1 and not any(type(member).__module__.startswith(_PLAIN) for member in backends)
     except (KeyringError, RuntimeError):
         return None
     return backend if trusted else None

@@ -33,18 +33,18 @@ def bits(secret: str) -> int:
     pool = sum(size for kind, size in _POOLS if re.search(kind, secret))
     if not pool:
         return 0
-    rest, found = _without_usual(secret.lower())
+    rest, usual = _without_usual(secret.lower())
     chosen = sum(not _follows(rest[n - 1], rest[n]) if n else True for n in range(len(rest)))
-    return int(found * _WORD_BITS + chosen * math.log2(pool))
+    return int(usual * _WORD_BITS + chosen * math.log2(pool))
 
 
 def _without_usual(text: str) -> tuple[str, int]:
     """The text without usual words and years, and how many there were; digits may stand for letters."""
     plain, years = _YEAR.subn("\0", text)
-    found = [match.span() for match in _WORDS.finditer(plain.translate(_LOOKS_LIKE))]
-    for start, end in reversed(found):
+    spans = [match.span() for match in _WORDS.finditer(plain.translate(_LOOKS_LIKE))]
+    for start, end in reversed(spans):
         plain = plain[:start] + "\0" + plain[end:]
-    return plain.replace("\0", ""), years + len(found)
+    return plain.replace("\0", ""), years + len(spans)
 
 
 def _follows(before: str, after: str) -> bool:

@@ -69,24 +69,24 @@ class Vault:
     def values(self, connection: str) -> Mapping[str, str]:
         """A connection's secrets as they are now; raises `VaultClosed`."""
         with self._lock:
-            found = file.print_of(self.path)
-            if found != self._seen or found is None:
-                self._read(found)
+            print_now = file.print_of(self.path)
+            if print_now != self._seen or print_now is None:
+                self._read(print_now)
             return self._values.get(connection, {})
 
-    def _read(self, found: file.Print | None) -> None:
+    def _read(self, print_now: file.Print | None) -> None:
         """Open the file as it is now; one that just could not be opened is left alone for a while."""
         now = self._clock.steady_ms()
-        if self._closed and self._closed[0] == found and now - self._closed[1] < CLOSED_MS:
+        if self._closed and self._closed[0] == print_now and now - self._closed[1] < CLOSED_MS:
             raise VaultClosed(self._closed[2])
         self._values, self._seen = {}, None
         try:
             document = file.read(self.path)
             self._values = self._opened(document).values if document is not None else {}
         except VaultClosed as error:
-            self._closed = (found, now, error.message)
+            self._closed = (print_now, now, error.message)
             raise
-        self._seen = found
+        self._seen = print_now
 
     def kept(self) -> list[StoredSecret]:
         """Every secret that is stored, without its value; this needs no key."""
@@ -142,7 +142,7 @@ class Vault:
             old = document["key"]
             chosen: Home = home or old["home"]
             _rekey(opened, chosen, places)
-            at = {(each.connection, each.secret): each.set_at for each in self.kept()}
+            at = {(secret.connection, secret.secret): secret.set_at for secret in self.kept()}
             for connection, part in document["connections"].items():
                 part["key"] = _wrapped(opened, connection, new_key())
                 for name in part["secrets"]:
@@ -240,7 +240,7 @@ def _rekey(opened: _Opened, home: Home, places: KeyPlaces) -> None:
 
 
 def _unmarked(document: Document) -> Document:
-    return {name: each for name, each in document.items() if name != "mark"}
+    return {name: value for name, value in document.items() if name != "mark"}
 
 
 def _bound(opened: _Opened, *more: str) -> tuple[str, ...]:

@@ -48,15 +48,15 @@ class CheckedConnection(httpcore2.AsyncNetworkBackend):
                     raise
         raise AssertionError("unreachable: there is at least one address")
 
-    def trouble(self, told: str, error: BaseException | None = None) -> ConnectorError:
+    def trouble(self, what: str, error: BaseException | None = None) -> ConnectorError:
         """What a broken request means."""
         if self.sent:
-            return OutcomeUnknown(f"{told}. The request was sent, or a part of it; it may have been carried out.")
+            return OutcomeUnknown(f"{what}. The request was sent, or a part of it; it may have been carried out.")
         if isinstance(error, httpcore2.LocalProtocolError):
-            return Rejected(f"{told}. Nothing was sent.")
+            return Rejected(f"{what}. Nothing was sent.")
         if _certificate(error) is not None:
-            return PreconditionFailed(f"{told}. Nothing was sent.")
-        return Transient(f"{told}. Nothing was sent.")
+            return PreconditionFailed(f"{what}. Nothing was sent.")
+        return Transient(f"{what}. Nothing was sent.")
 
 
 class _WatchedStream(httpcore2.AsyncNetworkStream):
@@ -89,9 +89,9 @@ def reason(error: BaseException) -> str:
     wrong = _certificate(error)
     if wrong is not None:
         return f"its certificate is not valid ({wrong.verify_message})"
-    for each in _causes(error):
-        if isinstance(each, OSError) and each.errno is not None and each.errno in errno.errorcode:
-            return os.strerror(each.errno)
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
+            return os.strerror(cause.errno)
     if isinstance(error, httpcore2.LocalProtocolError):
         return "the request has a header or a path that HTTP does not allow"
     if isinstance(error, httpcore2.ConnectError):
@@ -100,16 +100,16 @@ def reason(error: BaseException) -> str:
 
 
 def _certificate(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    return next((each for each in _causes(error) if isinstance(each, ssl.SSLCertVerificationError)), None)
+    return next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLCertVerificationError)), None)
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     waiting = [error]
-    while waiting and len(found) < 20:
-        each = waiting.pop(0)
-        if each is not None and each not in found:
-            found.append(each)
-            inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
-            waiting += [each.__cause__, each.__context__, *inner]
-    return found
+    while waiting and len(causes) < 20:
+        cause = waiting.pop(0)
+        if cause is not None and cause not in causes:
+            causes.append(cause)
+            inner = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+            waiting += [cause.__cause__, cause.__context__, *inner]
+    return causes

@@ -61,11 +61,11 @@ class Response:
 
     def retry_after(self, clock: Clock | None = None) -> float | None:
         """Seconds that the other side asks to wait, at most a day."""
-        said = self.headers.get("retry-after", "").strip()
-        if said.isascii() and said.isdecimal():
-            return min(float(said[:9]), 86_400)
+        header = self.headers.get("retry-after", "").strip()
+        if header.isascii() and header.isdecimal():
+            return min(float(header[:9]), 86_400)
         try:
-            moment = parsedate_to_datetime(said).timestamp()
+            moment = parsedate_to_datetime(header).timestamp()
         except (ValueError, TypeError, OverflowError):
             return None
         return min(max(0.0, moment - (clock or SystemClock()).now_ms() / 1000), 86_400)
@@ -167,23 +167,23 @@ def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes |
     }
     if content is not None or method not in ("GET", "HEAD"):
         sent["Content-Length"] = str(len(content or b""))
-    if sum(len(name) + len(each) for name, each in sent.items()) > HEADERS_MAX:
+    if sum(len(name) + len(value) for name, value in sent.items()) > HEADERS_MAX:
         raise Rejected(f"The headers of a request to {host_of(url)} have more than {HEADERS_MAX:,} characters.")
-    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(each) for name, each in sent.items()):
+    if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in sent.items()):
         # Told here, because the library's own words would repeat the value.
         raise Rejected(f"A header of a request to {host_of(url)} has characters that HTTP does not allow.")
-    spelled = [(name.encode("ascii"), each.encode("utf-8")) for name, each in sent.items()]
+    spelled = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
     place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
     return httpcore2.Request(method, place, headers=spelled, content=content)
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     """The headers of an answer; of several with one name, all, as one text."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for name, value in raw:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-        found[key] = f"{found[key]}, {text}" if key in found else text
-    return found
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
 
 
 async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: str) -> bytes:
@@ -191,19 +191,19 @@ async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: s
     if coding not in ("identity", "", "gzip", "x-gzip", "deflate"):
         raise OutcomeUnknown(f"{what} is packed in a way that was not asked for ({coding[:20]!r}).")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("identity", "") else None
-    found = bytearray()
+    body = bytearray()
     try:
         async for chunk in stream:
             if unpack is not None and unpack.eof:
                 raise OutcomeUnknown(f"{what} goes on after its end.")
-            found += unpack.decompress(chunk, most + 1 - len(found)) if unpack else chunk
-            if len(found) > most:
+            body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
+            if len(body) > most:
                 raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
     except zlib.error:
         raise OutcomeUnknown(f"{what} cannot be unpacked.") from None
-    if unpack is not None and found and not unpack.eof:
+    if unpack is not None and body and not unpack.eof:
         raise OutcomeUnknown(f"{what} ends in the middle.")
-    return bytes(found)
+    return bytes(body)
 
 
 def _joined(base: URL, location: str) -> str:

@@ -21,8 +21,8 @@ ADDRESSES_MAX = 16
 
 async def look_up(host: str, port: int) -> list[str]:
     """The addresses of a host, in the order in which the system prefers them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    entries = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 async def reachable(
@@ -30,15 +30,15 @@ async def reachable(
 ) -> list[str]:
     """The addresses of a host that may be connected to: at least one, or an error; nothing was sent."""
     allowed = tuple(networks)
-    refused = {each: forbidden(each, allowed) for each in await _addresses(host, port, resolve)}
-    found = [each for each, why in refused.items() if why is None]
-    if not found:
-        told = "; ".join(f"{each} is {why}" for each, why in refused.items())
+    refused = {address: forbidden(address, allowed) for address in await _addresses(host, port, resolve)}
+    allowed_addresses = [address for address, why in refused.items() if why is None]
+    if not allowed_addresses:
+        reasons = "; ".join(f"{address} is {why}" for address, why in refused.items())
         raise PermissionDenied(
-            f"{host} may not be connected to: {told[:300]}. "
+            f"{host} may not be connected to: {reasons[:300]}. "
             "If it is meant, its network must be named in the settings of the connector.",
         )
-    return found
+    return allowed_addresses
 
 
 async def _addresses(host: str, port: int, resolve: Resolve) -> list[str]:
@@ -47,9 +47,9 @@ async def _addresses(host: str, port: int, resolve: Resolve) -> list[str]:
     except ValueError:
         pass
     try:
-        found = await resolve(host, port)
+        addresses = await resolve(host, port)
     except (socket.gaierror, UnicodeError):
-        found = []
-    if not found:
+        addresses = []
+    if not addresses:
         raise Transient(f"The name {host} cannot be looked up. Nothing was sent.")
-    return found[:ADDRESSES_MAX]
+    return addresses[:ADDRESSES_MAX]

@@ -31,13 +31,13 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """Networks as the owner writes them: `10.1.0.0/16`, or one address."""
-    found: list[Network] = []
+    networks: list[Network] = []
     for text in texts:
         try:
-            found.append(ipaddress.ip_network(text))
+            networks.append(ipaddress.ip_network(text))
         except ValueError:
             raise ConfigError(f"{text!r} is no network: write it as 10.1.0.0/16, or one address.") from None
-    return tuple(found)
+    return tuple(networks)
 
 
 def forbidden(text: str, allowed: Iterable[Network] = ()) -> str | None:
@@ -47,9 +47,9 @@ def forbidden(text: str, allowed: Iterable[Network] = ()) -> str | None:
     except ValueError:
         return "no address"
     layers = _layers(address)
-    if any(each in network for network in allowed for each in layers if each.version == network.version):
+    if any(layer in network for network in allowed for layer in layers if layer.version == network.version):
         return None
-    return next((why for each in layers if (why := _special(each))), None)
+    return next((why for layer in layers if (why := _special(layer))), None)
 
 
 def _layers(address: Address) -> list[Address]:

@@ -40,13 +40,13 @@ class Rules:
         """Rules for URLs below these prefixes: their schemes and ports are allowed, because the owner wrote them."""
         given = tuple(prefixes)
         try:
-            origins = [origin_of(parse(each)) for each in given]
+            origins = [origin_of(parse(prefix)) for prefix in given]
         except Rejected as error:
             raise ConfigError(f"A prefix cannot be used: {error.message}") from None
         if not given:
             raise ConfigError("Name at least one prefix of URLs, such as https://api.example.com/.")
         return cls(
-            schemes=frozenset(each[0] for each in origins), ports=frozenset(each[2] for each in origins),
+            schemes=frozenset(origin[0] for origin in origins), ports=frozenset(origin[2] for origin in origins),
             prefixes=given, networks=parse_networks(networks), **more,  # type: ignore[arg-type]
         )
 
@@ -56,7 +56,7 @@ class Rules:
         scheme, host, port = origin_of(parsed)
         if scheme not in self.schemes or port not in self.ports:
             raise Rejected(f"{host} may not be reached by {scheme} on port {port}.")
-        if self.prefixes and not any(_below(parsed, parse(each)) for each in self.prefixes):
+        if self.prefixes and not any(_below(parsed, parse(prefix)) for prefix in self.prefixes):
             raise Rejected(f"This URL of {host} is not below any prefix that is allowed.")
         return parsed
 

@@ -17,7 +17,7 @@ from ...model import crash_points
 from ...model.codec import Json
 from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
 from ..kit.blocking import check_deadline
-from ..kit.disk import nothing_happened, told, write_all
+from ..kit.disk import nothing_happened, os_error_text, write_all
 from ..values import Call, Verdict
 from . import paths
 from .journal import ChangePlan, Journal, draft_name
@@ -40,7 +40,7 @@ def translated_disk_errors(progress: ChangeProgress) -> Iterator[None]:
         yield
     except OSError as error:
         if progress.planned:
-            raise OutcomeUnknown(f"The folder may have been changed, but then: {told(error)}.") from error
+            raise OutcomeUnknown(f"The folder may have been changed, but then: {os_error_text(error)}.") from error
         with nothing_happened("Nothing was changed"):
             raise
 
@@ -107,7 +107,7 @@ class FolderChange:
 
     # -- looking afterwards ------------------------------------------------------------------------
 
-    def found(self, addition: bytes) -> Verdict:
+    def verdict(self, addition: bytes) -> Verdict:
         """What became of a change; what it left half done is finished or taken back."""
         key = self.call.idempotency_key
         receipt = self.journal.receipt(key)
@@ -259,7 +259,7 @@ class FolderChange:
 
 def earlier_result(work: FolderChange, addition: bytes) -> Json:
     """The result of the same change, if it was made before; None if it was not, and may be made now."""
-    verdict = work.found(addition)
+    verdict = work.verdict(addition)
     if verdict.status == "unknown":
         raise OutcomeUnknown(verdict.why)
     result: Json = verdict.result  # type: ignore[assignment]

@@ -229,7 +229,7 @@ class Files(Connector):
             try:
                 os.scandir(self.path).close()  # a folder that is gone says nothing
                 with journal(self.path, wait=False) as locked:
-                    return FolderChange(self.path, locked, call).found(addition)
+                    return FolderChange(self.path, locked, call).verdict(addition)
             except (OSError, ConnectorError, Busy):
                 return Verdict.retry(after=1)
         return await in_thread(look)
@@ -241,15 +241,15 @@ class Files(Connector):
         with nothing_happened("The folder cannot be read"), paths.opened(self.path, parts) as folder:
             names = os.listdir(folder)
             sound = sorted(name for name in names if _is_text(name) and not paths.is_own(name) and name > after)
-            found: list[FileEntry] = []
+            entries: list[FileEntry] = []
             last = after
             for name in sound:
-                if len(found) == limit:
+                if len(entries) == limit:
                     break
                 last = name
-                found += _entry(folder, "/".join([*parts, name]), name)
+                entries += _entry(folder, "/".join([*parts, name]), name)
         return Page(
-            found, lastCursor=last, more=bool(sound) and last != sound[-1],
+            entries, lastCursor=last, more=bool(sound) and last != sound[-1],
             unreadable=sum(not _is_text(name) for name in names))
 
     def _read(self, params: ReadFile) -> FileContent | None:
@@ -258,13 +258,13 @@ class Files(Connector):
         with nothing_happened("The file cannot be read"):
             try:
                 with paths.opened(self.path, tuple(above)) as folder:
-                    found = paths.contents(folder, name, READ_MAX)
+                    file = paths.contents(folder, name, READ_MAX)
             except FileNotFoundError:
                 os.scandir(self.path).close()  # a folder that is gone is an error, not a missing file
                 return None
-        if found is None:
+        if file is None:
             return None
-        data = found[1]
+        data = file[1]
         return {"path": path, "content": _content(path, data, encoding), "encoding": encoding,
                 "size": len(data), "hash": paths.digest(data)}
 

@@ -74,8 +74,8 @@ class Journal:
         self.drop(key)
 
     def _read(self, name: str) -> str | None:
-        found = paths.contents(self.folder, name, 1 << 20)
-        return found[1].decode() if found else None
+        file = paths.contents(self.folder, name, 1 << 20)
+        return file[1].decode() if file else None
 
     def _write(self, name: str, value: object) -> None:
         draft = f"{name}.draft"

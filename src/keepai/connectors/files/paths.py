@@ -95,20 +95,20 @@ def seen(folder: int, name: str) -> File | None:
 
 def contents(folder: int, name: str, bytes_max: int, *, names_max: int = 1) -> tuple[File, bytes] | None:
     """A plain file with all its bytes, or None if there is nothing."""
-    found = seen(folder, name)
-    if found is None:
+    file = seen(folder, name)
+    if file is None:
         return None
-    if found.names > names_max:
-        raise PreconditionFailed(f"{name} has {found.names} names (hard links), of which some may be elsewhere.")
+    if file.names > names_max:
+        raise PreconditionFailed(f"{name} has {file.names} names (hard links), of which some may be elsewhere.")
     descriptor = os.open(name, os.O_RDONLY | _PLAIN, dir_fd=folder)
     try:
-        found = _plain(os.fstat(descriptor), name)
+        file = _plain(os.fstat(descriptor), name)
         data = _all(descriptor, bytes_max + 1)
     finally:
         os.close(descriptor)
     if len(data) > bytes_max:
         raise PreconditionFailed(f"{name} is larger than {bytes_max:,} bytes.")
-    return found, data
+    return file, data
 
 
 def create(folder: int, name: str, mode: int) -> int:

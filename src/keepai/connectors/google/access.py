@@ -58,8 +58,8 @@ class Access:
     async def _ask(self, call: Call) -> dict[str, str]:
         """A token, and now and then another refresh token, which is stored first."""
         form = {"grant_type": "refresh_token", REFRESH: self._secret(REFRESH)}
-        said = await self._tokens.ask(form, call, FAILED)
-        return {key: said[key] for key in (REFRESH, TOKEN) if key in said}
+        answer = await self._tokens.ask(form, call, FAILED)
+        return {key: answer[key] for key in (REFRESH, TOKEN) if key in answer}
 
 
 def _digest(refresh_token: str) -> str:

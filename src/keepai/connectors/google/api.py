@@ -104,9 +104,9 @@ class Google(Connector):
 
     def _url(self, path: str, query: Query) -> str:
         spelled = [
-            (name, str(each).lower() if isinstance(each, bool) else str(each))
+            (name, str(item).lower() if isinstance(item, bool) else str(item))
             for name, value in query.items() if value is not None
-            for each in ([value] if isinstance(value, str | int) else value)
+            for item in ([value] if isinstance(value, str | int) else value)
         ]
         return self._root + path + (f"?{urlencode(spelled)}" if spelled else "")
 
@@ -119,21 +119,21 @@ def part(text: str) -> str:
 def result(what: str, answer: Response) -> Any:
     """What a change was answered with; an answer that makes no sense leaves its outcome unknown."""
     try:
-        said = answer.json()
+        body = answer.json()
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         raise OutcomeUnknown(f"{what} gave an answer that makes no sense.")
-    return said
+    return body
 
 
 def _read(what: str, answer: Response) -> Any:
     if not answer.ok:
         raise problem_of_read(what, answer)
     try:
-        said = answer.json()
+        body = answer.json()
     except (ValueError, RecursionError):
-        said = None
-    if not isinstance(said, dict):
+        body = None
+    if not isinstance(body, dict):
         raise Transient(f"{what} gave an answer that makes no sense.")
-    return said
+    return body

@@ -136,16 +136,16 @@ class Calendar(Google):
             "singleEvents": True, "orderBy": "startTime", "timeMin": _moment(start), "q": params.get("query"),
             "timeMax": _moment(end) if end else None,
         }
-        found, at, cut = await self._list(params, query, limit, call)
+        events, at, cut = await self._list(params, query, limit, call)
         calendar = self._of(params)
-        read = readable(found, lambda each: shown(each, calendar), call, "the event")
+        read = readable(events, lambda event: shown(event, calendar), call, "the event")
         return Page(read, lastCursor=GoogleCursor(at).cursor, more=cut)
 
     @read(by_id=True)
     async def get(self, params: GetEvent, call: Call) -> CalendarEvent | None:
         """One event, or null if there is none; one that was deleted is `cancelled`."""
-        found = await self._find(self._event(params), call)
-        return shown(found, self._of(params)) if found is not None else None
+        event = await self._find(self._event(params), call)
+        return shown(event, self._of(params)) if event is not None else None
 
     @mutation(identity=("calendar", "title", "start"), target="title", settle=SETTLE_S, key_window=KEY_WINDOW_S)
     async def create(self, params: CreateEvent, call: Call) -> CalendarEvent:
@@ -161,8 +161,8 @@ class Calendar(Google):
     @create.reconcile
     async def find_created(self, params: CreateEvent, call: Call) -> Verdict:
         """Look for the event with the id that is made from the key."""
-        found = await self._created(params, call)
-        return Verdict.applied(shown(found, self._of(params))) if found is not None else Verdict.failed()
+        event = await self._created(params, call)
+        return Verdict.applied(shown(event, self._of(params))) if event is not None else Verdict.failed()
 
     @mutation(identity=("calendar", "id"), target="id", settle=SETTLE_S)
     async def update(self, params: UpdateEvent, call: Call) -> CalendarEvent:
@@ -210,26 +210,26 @@ class Calendar(Google):
     async def _there_already(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """The event that an earlier send made."""
         try:
-            found = await self._created(params, call)
+            event = await self._created(params, call)
         except ConnectorError as error:
             raise OutcomeUnknown(f"The event is there already, and could not be read: {error.message}") from None
-        if found is None:
+        if event is None:
             raise OutcomeUnknown("Google Calendar says that the event is there already, and does not show it.")
-        return shown(found, self._of(params))
+        return shown(event, self._of(params))
 
     async def _created(self, params: CreateEvent, call: Call) -> Any | None:
         return await self._find(f"{self._events(params)}/{event_id(call.idempotency_key)}", call)
 
     async def _changed(self, params: ListEvents, passed: GoogleCursor, limit: int, call: Call) -> Page[CalendarEvent]:
         query = {"orderBy": "updated", "updatedMin": iso(passed.from_ms), "showDeleted": True, "q": params.get("query")}
-        found, _, cut = await self._list(params, query, LISTED_MAX, call)
+        events, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:
             raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since. List anew without `after`.")
         calendar = self._of(params)
         read = readable(
-            found, lambda each: (version(each), changed_ms(each), shown(each, calendar)), call, "the event",
+            events, lambda event: (version(event), changed_ms(event), shown(event, calendar)), call, "the event",
         )
-        fresh = [each for each in read if not passed.has(each[0], each[1])]
+        fresh = [entry for entry in read if not passed.has(entry[0], entry[1])]
         seen = {name: ms for name, ms, _ in fresh[:limit]}
         return Page(
             [event for _, _, event in fresh[:limit]], lastCursor=passed.with_(seen).cursor, more=len(fresh) > limit,
@@ -239,16 +239,16 @@ class Calendar(Google):
         self, params: Mapping[str, Any], query: Mapping[str, Any], most: int, call: Call,
     ) -> tuple[list[Any], int, bool]:
         """Events, at most so many; when the calendar last changed; and whether there are more."""
-        found: list[Any] = []
+        events: list[Any] = []
         page: str | None = None
         while True:
-            said = await self._get(self._events(params), call, {
-                **query, "maxResults": min(LIMIT_MAX, most - len(found)), "pageToken": page,
+            answer = await self._get(self._events(params), call, {
+                **query, "maxResults": min(LIMIT_MAX, most - len(events)), "pageToken": page,
             })
-            found += said.get("items") or []
-            page = said.get("nextPageToken")
-            if not page or len(found) >= most:
-                return found[:most], parse_iso(str(said["updated"])), bool(page) or len(found) > most
+            events += answer.get("items") or []
+            page = answer.get("nextPageToken")
+            if not page or len(events) >= most:
+                return events[:most], parse_iso(str(answer["updated"])), bool(page) or len(events) > most
 
     def _of(self, params: Mapping[str, Any]) -> str:
         return str(params.get("calendar") or self._calendar)
@@ -262,10 +262,10 @@ class Calendar(Google):
         return f"{self._events(params)}/{part(str(params['id']))}"
 
 
-def _moment(said: str) -> str:
+def _moment(text: str) -> str:
     """A moment as the API wants it; a day begins in UTC."""
     try:
-        return iso(parse_iso(said))
+        return iso(parse_iso(text))
     except ValueError:
         raise Rejected("start and end are moments, such as 2026-01-05T09:00:00+01:00, or days.") from None
 
@@ -275,7 +275,7 @@ def _telling(params: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _said(params: Mapping[str, Any]) -> str:
-    lines = [f"{name}: {', '.join(each) if isinstance(each, list) else each}" for name, each in params.items()
-             if each is not None and name not in ("id", "calendar", "notify")]
-    told = "Invitations are sent." if params.get("notify") else "Nobody is told."
-    return "\n".join([*lines, told])
+    lines = [f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in params.items()
+             if value is not None and name not in ("id", "calendar", "notify")]
+    notice = "Invitations are sent." if params.get("notify") else "Nobody is told."
+    return "\n".join([*lines, notice])

@@ -44,7 +44,7 @@ def event_id(key: str) -> str:
 def updates(event: Mapping[str, Any]) -> list[str]:
     """The updates that an event remembers, oldest first."""
     own = ((event.get("extendedProperties") or {}).get("private") or {}).get(MARK, "")
-    return [each for each in str(own).split(",") if each]
+    return [update for update in str(own).split(",") if update]
 
 
 def remembering(marks: Sequence[str]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def shown(event: Mapping[str, Any], calendar: str) -> CalendarEvent:
         "id": str(event["id"]), "calendar": calendar, "title": _text(event, "summary"),
         "description": _text(event, "description"), "location": _text(event, "location"),
         "start": _when(event.get("start")), "end": _when(event.get("end")),
-        "attendees": [clean(str(each["email"])) for each in event.get("attendees") or () if each.get("email")],
+        "attendees": [clean(str(one["email"])) for one in event.get("attendees") or () if one.get("email")],
         "status": _text(event, "status"), "updated": _text(event, "updated"), "link": _text(event, "htmlLink"),
     }
 
@@ -66,15 +66,16 @@ def shown(event: Mapping[str, Any], calendar: str) -> CalendarEvent:
 def fields(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parts of an event that params name."""
     names = {"summary": "title", "description": "description", "location": "location"}
-    found: dict[str, Any] = {name: params[said] for name, said in names.items() if params.get(said) is not None}
+    members: dict[str, Any] = {name: params[param] for name, param in names.items() if params.get(param) is not None}
     for name in ("start", "end"):
         if params.get(name) is not None:
-            found[name] = _time(params[name], params.get("timeZone"), name)
+            members[name] = _time(params[name], params.get("timeZone"), name)
     if params.get("attendees") is not None:
-        found["attendees"] = [{"email": each.mailbox} for each in addresses.read("attendees", params["attendees"])]
-    if len({"date" in found[name] for name in ("start", "end") if name in found}) > 1:
+        attendees = addresses.read("attendees", params["attendees"])
+        members["attendees"] = [{"email": address.mailbox} for address in attendees]
+    if len({"date" in members[name] for name in ("start", "end") if name in members}) > 1:
         raise Rejected("start and end must both be days, or both be moments.")
-    return found
+    return members
 
 
 def version(event: Mapping[str, Any]) -> str:
@@ -87,16 +88,16 @@ def changed_ms(event: Mapping[str, Any]) -> int:
     return parse_iso(str(event["updated"]))
 
 
-def _time(said: str, zone: str | None, name: str) -> dict[str, str]:
+def _time(text: str, zone: str | None, name: str) -> dict[str, str]:
     try:
-        parsed = datetime.fromisoformat(said)
+        parsed = datetime.fromisoformat(text)
     except ValueError:
         raise Rejected(f"{name} must be a day (2026-01-05) or a moment (2026-01-05T09:00:00+01:00).") from None
-    if _DAY.fullmatch(said):
-        return {"date": said}
+    if _DAY.fullmatch(text):
+        return {"date": text}
     if parsed.tzinfo is None and not zone:
         raise Rejected(f"{name} lacks its offset: write 2026-01-05T09:00:00+01:00, or give timeZone.")
-    return {"dateTime": said, **({"timeZone": zone} if zone else {})}
+    return {"dateTime": text, **({"timeZone": zone} if zone else {})}
 
 
 def _when(time: Any) -> str:

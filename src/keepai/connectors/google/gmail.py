@@ -30,11 +30,11 @@ from .gmail_messages import (
     FoundGmail,
     FullGmail,
     date_ms,
-    found,
+    found_mail,
+    full_mail,
     header,
     marker,
     message_id,
-    whole,
     write,
 )
 from .google_cursor import AGAIN_MS, GoogleCursor
@@ -144,17 +144,18 @@ class Gmail(Google):
     async def get(self, params: GetMail, call: Call) -> FullGmail | None:
         """One message with its text, or null if it is gone."""
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "full"})
-        return await asyncio.to_thread(whole, message, call.skip) if message is not None else None
+        return await asyncio.to_thread(full_mail, message, call.skip) if message is not None else None
 
     @read(by_id=True)
     async def thread(self, params: GetMail, call: Call) -> GmailThread | None:
         """A conversation with the texts of its messages, or null if it is gone."""
-        said = await self._find(f"users/me/threads/{_id(params)}", call, {"format": "full"})
-        if said is None:
+        thread = await self._find(f"users/me/threads/{_id(params)}", call, {"format": "full"})
+        if thread is None:
             return None
-        messages = said.get("messages") or ()
-        read = await asyncio.to_thread(readable, messages, lambda each: whole(each, call.skip), call, "the message")
-        return {"id": str(said["id"]), "messages": read}
+        messages = await asyncio.to_thread(
+            readable, thread.get("messages") or (), lambda message: full_mail(message, call.skip), call, "the message",
+        )
+        return {"id": str(thread["id"]), "messages": messages}
 
     @mutation(identity=("to",), target="to", settle=SETTLE_S)
     async def send(self, params: GmailSend, call: Call) -> GmailSent:
@@ -171,7 +172,8 @@ class Gmail(Google):
             raise PreconditionFailed(f"The message {params['id']} is not there any more.")
         past = f"{header(original, 'References')} {header(original, 'Message-ID')}".split()
         subject = params.get("subject") or _answer_to(header(original, "Subject"))
-        letter = letter_of(self._sender, params, subject, [each for each in past if is_message_id(each)][-PAST_MAX:])
+        past_ids = [word for word in past if is_message_id(word)][-PAST_MAX:]
+        letter = letter_of(self._sender, params, subject, past_ids)
         return await self._post(replace(letter, automatic="auto-replied"), str(original["threadId"]), call)
 
     @mutation(identity=("id", "add", "remove"), target="id", settle=5)
@@ -182,8 +184,8 @@ class Gmail(Google):
         change = {"addLabelIds": add, "removeLabelIds": remove}
         if not any(change.values()):
             raise Rejected("Name at least one label in add or remove.")
-        said = await self._send("POST", f"users/me/messages/{id}/modify", call, change)
-        return {"id": id, "labels": _names(said.get("labelIds"), known)}
+        answer = await self._send("POST", f"users/me/messages/{id}/modify", call, change)
+        return {"id": id, "labels": _names(answer.get("labelIds"), known)}
 
     @send.reconcile
     async def find_sent(self, params: GmailSend, call: Call) -> Verdict:
@@ -202,7 +204,7 @@ class Gmail(Google):
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "minimal"})
         if message is None:
             return Verdict.unknown("The message is gone.")
-        has = {str(each) for each in message.get("labelIds") or ()}
+        has = {str(label_id) for label_id in message.get("labelIds") or ()}
         add, remove = _named(params.get("add"), known), _named(params.get("remove"), known)
         if has.issuperset(add) and has.isdisjoint(remove):
             return Verdict.applied({"id": params["id"], "labels": _names(message.get("labelIds"), known)})
@@ -232,18 +234,18 @@ class Gmail(Google):
 
     async def _post(self, letter: Letter, thread: str | None, call: Call) -> GmailSent:
         raw = write(letter, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
-        said = await self._send(
+        answer = await self._send(
             "POST", "users/me/messages/send", call, {"raw": raw, **({"threadId": thread} if thread else {})},
         )
-        return {"id": str(said["id"]), "threadId": str(said["threadId"])}
+        return {"id": str(answer["id"]), "threadId": str(answer["threadId"])}
 
     async def _look(self, call: Call) -> Verdict:
         own = message_id(call.idempotency_key, self._domain)
-        said = await self._get(
+        answer = await self._get(
             "users/me/messages", call, {"q": f"rfc822msgid:{own[1:-1]}", "includeSpamTrash": True, "maxResults": 10},
         )
-        for each in said.get("messages") or ():
-            return Verdict.applied({"id": str(each["id"]), "threadId": str(each["threadId"])})
+        for message in answer.get("messages") or ():
+            return Verdict.applied({"id": str(message["id"]), "threadId": str(message["threadId"])})
         return await self._look_through(marker(call.idempotency_key), call)
 
     async def _look_through(self, mark: str, call: Call) -> Verdict:
@@ -252,10 +254,11 @@ class Gmail(Google):
         keeps_ids = False
         for start in range(0, len(ids), AT_ONCE):
             for message in await self._several(ids[start : start + AT_ONCE], call, ("Message-ID", KEY_HEADER)):
-                said = header(message, KEY_HEADER)
-                if said == mark:
+                sent_mark = header(message, KEY_HEADER)
+                if sent_mark == mark:
                     return Verdict.applied({"id": str(message["id"]), "threadId": str(message["threadId"])})
-                keeps_ids = keeps_ids or (bool(said) and header(message, "Message-ID").startswith(f"<keep.{said}@"))
+                is_kept = header(message, "Message-ID").startswith(f"<keep.{sent_mark}@")
+                keeps_ids = keeps_ids or (bool(sent_mark) and is_kept)
                 if call.since_ms is not None and date_ms(message) < call.since_ms - EARLY_MS:
                     return Verdict.failed()
         if cut and not keeps_ids:
@@ -271,28 +274,28 @@ class Gmail(Google):
         fresh = [id for id in reversed(ids) if id not in seen]
         messages = await self._several(fresh[:limit], call)
         read = sorted(
-            readable(messages, lambda each: (date_ms(each), found(each)), call, "the message"),
-            key=lambda each: (each[0], each[1]["id"]),
+            readable(messages, lambda message: (date_ms(message), found_mail(message)), call, "the message"),
+            key=lambda entry: (entry[0], entry[1]["id"]),
         )
         came = {mail["id"]: ms for ms, mail in read}
         before = passed or GoogleCursor(min(came.values(), default=0) if cut else 0)
         # What cannot be read counts as seen, or a page of such messages would come again and again.
-        unread = {id: before.from_ms for each in messages if (id := str(each.get("id"))) not in came}
+        unread = {id: before.from_ms for message in messages if (id := str(message.get("id"))) not in came}
         now = before.with_({**unread, **came}) if passed or came else GoogleCursor(self._clock.now_ms() - AGAIN_MS)
         shown = [mail for ms, mail in read if passed is None or not passed.has(mail["id"], ms)]
         return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
 
     async def _ids(self, query: Mapping[str, str | bool | None], most: int, call: Call) -> tuple[list[str], bool]:
         """Ids of messages, newest first, at most so many; and whether there are more."""
-        found: list[str] = []
+        ids: list[str] = []
         page: str | None = None
         while True:
-            size = min(500, most - len(found))
-            said = await self._get("users/me/messages", call, {**query, "maxResults": size, "pageToken": page})
-            found += [str(each["id"]) for each in said.get("messages") or ()]
-            page = said.get("nextPageToken")
-            if not page or len(found) >= most:
-                return found[:most], bool(page) or len(found) > most
+            size = min(500, most - len(ids))
+            answer = await self._get("users/me/messages", call, {**query, "maxResults": size, "pageToken": page})
+            ids += [str(message["id"]) for message in answer.get("messages") or ()]
+            page = answer.get("nextPageToken")
+            if not page or len(ids) >= most:
+                return ids[:most], bool(page) or len(ids) > most
 
     async def _several(self, ids: Sequence[str], call: Call, headers: Sequence[str] = SHOWN) -> list[dict[str, Any]]:
         """Messages without their texts; those that are gone are left out."""
@@ -303,10 +306,10 @@ class Gmail(Google):
                 return await self._metadata(id, call, headers)
 
         answers = await asyncio.gather(*(one(id) for id in ids), return_exceptions=True)
-        for each in answers:
-            if isinstance(each, BaseException):
-                raise each
-        return [each for each in answers if isinstance(each, dict)]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [answer for answer in answers if isinstance(answer, dict)]
 
     async def _metadata(self, id: str, call: Call, headers: Sequence[str]) -> Any | None:
         return await self._find(
@@ -315,8 +318,8 @@ class Gmail(Google):
 
     async def _labels(self, call: Call) -> dict[str, str]:
         """Names of labels → their ids."""
-        said = await self._get("users/me/labels", call)
-        return {str(each["name"]): str(each["id"]) for each in said.get("labels") or ()}
+        answer = await self._get("users/me/labels", call)
+        return {str(label["name"]): str(label["id"]) for label in answer.get("labels") or ()}
 
 
 def _answer_to(subject: str) -> str:
@@ -324,15 +327,15 @@ def _answer_to(subject: str) -> str:
 
 
 def _named(labels: list[str] | None, known: Mapping[str, str]) -> list[str]:
-    missing = [each for each in labels or () if each not in known]
+    missing = [label for label in labels or () if label not in known]
     if missing:
         raise PreconditionFailed(f"Gmail has no label {missing[0][:60]!r}. Make it there, then try again.")
-    return [known[each] for each in labels or ()]
+    return [known[label] for label in labels or ()]
 
 
 def _names(ids: object, known: Mapping[str, str]) -> list[str]:
     names = {id: name for name, id in known.items()}
-    return sorted(names.get(str(each), str(each)) for each in (ids if isinstance(ids, list) else ()))
+    return sorted(names.get(str(label_id), str(label_id)) for label_id in (ids if isinstance(ids, list) else ()))
 
 
 def _id(params: Any) -> str:

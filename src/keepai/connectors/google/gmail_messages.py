@@ -41,7 +41,7 @@ class FullGmail(FullMail):
     labels: list[str]
 
 
-def found(message: Mapping[str, Any]) -> FoundGmail:
+def found_mail(message: Mapping[str, Any]) -> FoundGmail:
     """A message as a search shows it."""
     return {
         "id": str(message["id"]), "threadId": str(message.get("threadId", "")),
@@ -52,22 +52,22 @@ def found(message: Mapping[str, Any]) -> FoundGmail:
     }
 
 
-def whole(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGmail:
+def full_mail(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGmail:
     """A message with its text. Of a large text that takes too much to read, nothing; `skip` tells so."""
     kind, data = _text_part(message.get("payload") or {})
     text: str | None = ""
     if len(data) <= INSIDE_MAX:
         text = text_of(data.encode(), kind)
     else:
-        with ParserProcess(f"{__name__}:text_of", CPU_S) as outside:
-            said = outside.read(data[:DATA_MAX].encode(), kind)
-        text = str(said[0]) if said else None
+        with ParserProcess(f"{__name__}:text_of", CPU_S) as parser:
+            answer = parser.read(data[:DATA_MAX].encode(), kind)
+        text = str(answer[0]) if answer else None
         if text is None:
-            skip(f"the text of the message {str(message['id'])[:80]} (it takes more than {outside.limits})")
+            skip(f"the text of the message {str(message['id'])[:80]} (it takes more than {parser.limits})")
     return {
-        **found(message), "body": (text or "")[:BODY_MAX],
+        **found_mail(message), "body": (text or "")[:BODY_MAX],
         "truncated": text is None or len(text) > BODY_MAX or len(data) > DATA_MAX,
-        "labels": [str(each) for each in message.get("labelIds") or ()],
+        "labels": [str(label_id) for label_id in message.get("labelIds") or ()],
     }
 
 
@@ -89,7 +89,7 @@ def header(message: Mapping[str, Any], name: str) -> str:
 
 def _raw_header(message: Mapping[str, Any], name: str) -> str:
     headers = (message.get("payload") or {}).get("headers") or ()
-    return next((str(each["value"]) for each in headers if str(each["name"]).lower() == name.lower()), "")
+    return next((str(entry["value"]) for entry in headers if str(entry["name"]).lower() == name.lower()), "")
 
 
 def write(letter: Letter, key: str, domain: str, now_s: float) -> str:
@@ -110,11 +110,11 @@ def message_id(key: str, domain: str) -> str:
 
 def _text_part(payload: Mapping[str, Any]) -> tuple[str, str]:
     """The part that people read: its type, and its content as Gmail spells it."""
-    texts = [each for each in _leaves(payload) if not each.get("filename")]
+    texts = [part for part in _leaves(payload) if not part.get("filename")]
     for kind in ("text/plain", "text/html"):
-        for each in texts:
-            if each.get("mimeType") == kind:
-                return kind, str((each.get("body") or {}).get("data") or "")
+        for part in texts:
+            if part.get("mimeType") == kind:
+                return kind, str((part.get("body") or {}).get("data") or "")
     return "text/plain", ""
 
 
@@ -122,12 +122,12 @@ def _leaves(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The parts that have no parts, in order; not by calling itself, for a sender says how deep they are nested."""
     waiting = [payload]
     while waiting:
-        each = waiting.pop()
-        inner = each.get("parts") or ()
+        part = waiting.pop()
+        inner = part.get("parts") or ()
         if inner:
             waiting.extend(reversed(inner))
         else:
-            yield each
+            yield part
 
 
 def _decoded(data: str) -> str:

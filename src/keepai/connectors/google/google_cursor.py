@@ -27,8 +27,8 @@ class GoogleCursor:
     def read(cls, cursor: str) -> GoogleCursor:
         """A cursor, as `lastCursor` gave it."""
         try:
-            said = json.loads(cursor)
-            return cls(int(said["from"]), {str(id): int(ms) for id, ms in said["seen"].items()})
+            fields = json.loads(cursor)
+            return cls(int(fields["from"]), {str(id): int(ms) for id, ms in fields["seen"].items()})
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise Rejected("after must be a lastCursor of an earlier search.") from None
 

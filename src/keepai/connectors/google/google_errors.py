@@ -79,16 +79,16 @@ def problem(what: str, answer: Response) -> ConnectorError:
     if kind is OutcomeUnknown:
         return OutcomeUnknown(f"{what} answered {answer.status}, which does not say whether it was carried out.")
     kind = REASONS.get(reason, kind)
-    told = f"{what} answered {answer.status}{f' ({reason})' if reason else ''}. {_HINTS.get(reason, _USUAL[kind])}"
-    return Transient(told, retry_after=answer.retry_after()) if kind is Transient else kind(told)
+    message = f"{what} answered {answer.status}{f' ({reason})' if reason else ''}. {_HINTS.get(reason, _USUAL[kind])}"
+    return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
 
 
 def problem_of_read(what: str, answer: Response) -> ConnectorError:
     """The error that an answer means for a question: who can help."""
-    found = problem(what, answer)
-    if isinstance(found, OutcomeUnknown):
+    error = problem(what, answer)
+    if isinstance(error, OutcomeUnknown):
         return Transient(f"{what} answered {answer.status} to a question.", retry_after=answer.retry_after())
-    return found
+    return error
 
 
 def reason_of(answer: Response) -> str:
@@ -97,8 +97,8 @@ def reason_of(answer: Response) -> str:
         error = _object(_object(answer.json()).get("error"))
     except (ValueError, RecursionError):
         return ""
-    said = [_object(each).get("reason") for each in (*_list(error.get("errors")), *_list(error.get("details")))]
-    return next((each for each in (*said, error.get("status")) if isinstance(each, str) and each in REASONS), "")
+    reasons = [_object(entry).get("reason") for entry in (*_list(error.get("errors")), *_list(error.get("details")))]
+    return next((word for word in (*reasons, error.get("status")) if isinstance(word, str) and word in REASONS), "")
 
 
 def _object(value: Json) -> Mapping[str, Json]:

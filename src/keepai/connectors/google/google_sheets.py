@@ -64,20 +64,20 @@ class Sheets(Google):
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         present = await self._rows(params, call)
-        found: list[ShownRow] = []
+        shown: list[ShownRow] = []
         size = 0
         for row in present[offset : offset + limit]:
-            found.append(_shown(row))
+            shown.append(_shown(row))
             size += sum(map(len, row.values))
             if size >= PAGE_CHARACTERS:
                 break
-        return Page(found, total=len(present), more=offset + len(found) < len(present))
+        return Page(shown, total=len(present), more=offset + len(shown) < len(present))
 
     @read(by_id=True)
     async def get_row(self, params: GetRow, call: Call) -> ShownRow | None:
         """One row, or null if it is gone."""
-        found = with_id(await self._rows(params, call), params["rowId"])
-        return _shown(found[0]) if found else None
+        matching = with_id(await self._rows(params, call), params["rowId"])
+        return _shown(matching[0]) if matching else None
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=SETTLE_S)
     async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:
@@ -95,8 +95,8 @@ class Sheets(Google):
     async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
         """Look for the row whose mark has the key."""
         sheet = await self._sheet(params, call)
-        found = with_id(await self._grid(params, sheet, _NOTES, call), key_digest(call.idempotency_key))
-        return Verdict.applied({"rowId": found[0].id, "row": found[0].number}) if found else Verdict.failed()
+        matching = with_id(await self._grid(params, sheet, _NOTES, call), key_digest(call.idempotency_key))
+        return Verdict.applied({"rowId": matching[0].id, "row": matching[0].number}) if matching else Verdict.failed()
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=SETTLE_S)
     async def update_row(self, params: UpdateRow, call: Call) -> WrittenRow:
@@ -117,12 +117,12 @@ class Sheets(Google):
     @update_row.reconcile
     async def find_updated(self, params: UpdateRow, call: Call) -> Verdict:
         """Look for the key among the updates that the row remembers."""
-        found = with_id(await self._rows(params, call), params["rowId"])
-        if len(found) != 1:
-            return Verdict.unknown(f"{len(found)} rows carry this id: it was deleted, copied, or moved at that moment.")
-        if key_digest(call.idempotency_key) in found[0].updates:
-            return Verdict.applied({"rowId": found[0].id, "row": found[0].number})
-        if len(found[0].updates) >= UPDATES_MAX:
+        matching = with_id(await self._rows(params, call), params["rowId"])
+        if len(matching) != 1:
+            return Verdict.unknown(f"{len(matching)} rows have this id: the row was deleted, copied or moved.")
+        if key_digest(call.idempotency_key) in matching[0].updates:
+            return Verdict.applied({"rowId": matching[0].id, "row": matching[0].number})
+        if len(matching[0].updates) >= UPDATES_MAX:
             return Verdict.unknown("The row has been updated too often since, to tell.")
         return Verdict.failed()
 
@@ -139,22 +139,22 @@ class Sheets(Google):
 
     async def _sheet(self, where: SheetPlace, call: Call) -> Sheet:
         fields = "sheets.properties(sheetId,title,gridProperties.columnCount)"
-        said = await self._get(_path(where), call, {"fields": fields})
-        every = [each["properties"] for each in said.get("sheets") or ()]
+        answer = await self._get(_path(where), call, {"fields": fields})
+        sheets = [sheet["properties"] for sheet in answer.get("sheets") or ()]
         name = where.get("sheet")
-        found = next((each for each in every if name is None or each["title"] == name), None)
-        if found is None:
+        properties = next((sheet for sheet in sheets if name is None or sheet["title"] == name), None)
+        if properties is None:
             raise PreconditionFailed(f"The spreadsheet has no sheet {str(name)[:60]!r}.")
-        columns = int((found.get("gridProperties") or {}).get("columnCount") or 0)
-        return {"sheetId": int(found.get("sheetId") or 0), "title": str(found["title"]), "columns": columns}
+        columns = int((properties.get("gridProperties") or {}).get("columnCount") or 0)
+        return {"sheetId": int(properties.get("sheetId") or 0), "title": str(properties["title"]), "columns": columns}
 
     async def _rows(self, where: SheetPlace, call: Call) -> list[SheetRow]:
         return await self._grid(where, await self._sheet(where, call), _ROWS, call)
 
     async def _grid(self, where: SheetPlace, sheet: Sheet, fields: str, call: Call) -> list[SheetRow]:
         place = f"{_quoted(sheet)}!A:A" if fields == _NOTES else _quoted(sheet)
-        said = await self._get(_path(where), call, {"ranges": place, "fields": f"sheets.data({fields})"})
-        return rows([grid for each in said.get("sheets") or () for grid in each.get("data") or ()])
+        answer = await self._get(_path(where), call, {"ranges": place, "fields": f"sheets.data({fields})"})
+        return rows([grid for sheet in answer.get("sheets") or () for grid in sheet.get("data") or ()])
 
     async def _write(self, where: SheetPlace, sheet: Sheet, requests: list[Any], call: Call) -> list[SheetRow]:
         """Make all changes or none, and give the marks as they stand then."""
@@ -163,9 +163,9 @@ class Sheets(Google):
             "responseRanges": [f"{_quoted(sheet)}!A:A"],
         }
         query = {"fields": f"updatedSpreadsheet.sheets.data({_NOTES})"}
-        said = await self._send("POST", f"{_path(where)}:batchUpdate", call, body, query)
-        every = said["updatedSpreadsheet"]["sheets"]
-        return rows([grid for each in every for grid in each.get("data") or ()])
+        answer = await self._send("POST", f"{_path(where)}:batchUpdate", call, body, query)
+        sheets = answer["updatedSpreadsheet"]["sheets"]
+        return rows([grid for sheet in sheets for grid in sheet.get("data") or ()])
 
 
 def _path(where: SheetPlace) -> str:
@@ -194,22 +194,22 @@ def _put(sheet: Sheet, row: SheetRow, spelled: list[dict[str, Any]], fields: str
     return {"updateCells": {"range": place, "rows": [{"values": spelled}], "fields": fields}}
 
 
-def _only(found: list[SheetRow], id: str) -> SheetRow:
-    if not found:
+def _only(matching: list[SheetRow], id: str) -> SheetRow:
+    if not matching:
         raise PreconditionFailed(f"There is no row {id[:60]!r} any more.")
-    if len(found) > 1:
-        raise PreconditionFailed(f"{len(found)} rows carry the id {id[:60]!r}: take the note off the copies.")
-    return found[0]
+    if len(matching) > 1:
+        raise PreconditionFailed(f"{len(matching)} rows carry the id {id[:60]!r}: take the note off the copies.")
+    return matching[0]
 
 
 def _written(present: list[SheetRow], id: str) -> WrittenRow:
-    found = with_id(present, id)
-    if len(found) != 1:
+    matching = with_id(present, id)
+    if len(matching) != 1:
         raise OutcomeUnknown(
-            f"The row was written, and then {len(found)} rows carry its mark: somebody moved rows at that moment. "
+            f"The row was written, and then {len(matching)} rows carry its mark: somebody moved rows at that moment. "
             "Look at the history of the spreadsheet's versions.",
         )
-    return {"rowId": id, "row": found[0].number}
+    return {"rowId": id, "row": matching[0].number}
 
 
 def _shown(row: SheetRow) -> ShownRow:
@@ -221,4 +221,4 @@ def _place(where: SheetPlace) -> str:
 
 
 def _cells_said(values: list[Cell]) -> str:
-    return "\n".join(f"  {number}. {'(empty)' if each is None else each}" for number, each in enumerate(values, 1))
+    return "\n".join(f"  {number}. {'(empty)' if value is None else value}" for number, value in enumerate(values, 1))

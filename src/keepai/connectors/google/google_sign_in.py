@@ -49,24 +49,24 @@ class GoogleSignIn(SignIn):
 
     async def redeem(self, code: str, attempt: Attempt) -> Mapping[str, str]:
         """The refresh token, if it is for this account and for all that was asked for."""
-        said = await self._tokens.ask({
+        answer = await self._tokens.ask({
             "grant_type": "authorization_code", "code": code, "code_verifier": attempt.verifier,
             "redirect_uri": attempt.redirect_uri,
         }, Call(), FAILED, _REFUSED)
-        self._check_account(_address_of(said.get("id_token", "")))
-        if self._scope not in said.get("scope", self._scope).split():
+        self._check_account(_address_of(answer.get("id_token", "")))
+        if self._scope not in answer.get("scope", self._scope).split():
             raise PermissionDenied(f"{FAILED}: not all was allowed. Sign in again, and tick all that is asked for.")
-        if self.secret not in said:
+        if self.secret not in answer:
             raise PermissionDenied(
                 f"{FAILED}: Google gave no refresh token. Take the access of this client away at "
                 "https://myaccount.google.com/connections and sign in again.",
             )
-        return {self.secret: said[self.secret]}
+        return {self.secret: answer[self.secret]}
 
-    def _check_account(self, told: str) -> None:
-        if told and told.lower() != self._account.lower():
+    def _check_account(self, address: str) -> None:
+        if address and address.lower() != self._account.lower():
             raise PermissionDenied(
-                f"{FAILED}: it was for {told}, and the setting account says {self._account}. Sign in as "
+                f"{FAILED}: it was for {address}, and the setting account says {self._account}. Sign in as "
                 f"{self._account}, or change the setting.",
             )
 
@@ -78,5 +78,5 @@ def _address_of(id_token: str) -> str:
         claims = parse_json(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     except ValueError:
         return ""
-    told = claims.get("email") if isinstance(claims, dict) else None
-    return told if isinstance(told, str) and len(told) <= ADDRESS_MAX and told.isprintable() else ""
+    address = claims.get("email") if isinstance(claims, dict) else None
+    return address if isinstance(address, str) and len(address) <= ADDRESS_MAX and address.isprintable() else ""

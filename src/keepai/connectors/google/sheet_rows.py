@@ -39,15 +39,15 @@ class SheetRow:
 def rows(data: Sequence[Mapping[str, Any]]) -> list[SheetRow]:
     """The rows of `GridData` that have anything in them."""
     seen: Counter[str] = Counter()
-    found = []
+    rows_found = []
     for grid in data:
         for number, row in enumerate(grid.get("rowData") or (), 1 + int(grid.get("startRow") or 0)):
             cells = row.get("values") or ()
-            values = _trimmed(clean(str(each.get("formattedValue", ""))) for each in cells)
+            values = _trimmed(clean(str(cell.get("formattedValue", ""))) for cell in cells)
             note = str(cells[0].get("note", "")) if cells else ""
             if values or ROW_MARK.search(note):
-                found.append(_row(number, values, note, seen))
-    return found
+                rows_found.append(_row(number, values, note, seen))
+    return rows_found
 
 
 def with_id(present: Iterable[SheetRow], id: str) -> list[SheetRow]:
@@ -57,9 +57,9 @@ def with_id(present: Iterable[SheetRow], id: str) -> list[SheetRow]:
 
 def cells(values: Sequence[Cell], width: int = 0) -> list[dict[str, Any]]:
     """Values as cells, filled up with empty ones."""
-    if not 1 <= len(values) <= CELLS_MAX or all(each is None or each == "" for each in values):
+    if not 1 <= len(values) <= CELLS_MAX or all(value is None or value == "" for value in values):
         raise Rejected(f"A row has 1 to {CELLS_MAX:,} values, and one of them is not empty.")
-    spelled: list[dict[str, Any]] = [_cell(each) for each in values]
+    spelled: list[dict[str, Any]] = [_cell(value) for value in values]
     return spelled + [{} for _ in range(width - len(spelled))]
 
 
@@ -81,10 +81,10 @@ def _row(number: int, values: tuple[str, ...], note: str, seen: Counter[str]) ->
 
 
 def _trimmed(values: Iterable[str]) -> tuple[str, ...]:
-    found = list(values)
-    while found and not found[-1]:
-        found.pop()
-    return tuple(found)
+    trimmed = list(values)
+    while trimmed and not trimmed[-1]:
+        trimmed.pop()
+    return tuple(trimmed)
 
 
 def _cell(value: Cell) -> dict[str, Any]:

@@ -44,19 +44,19 @@ class Tokens:
             answer = await self._client.send("POST", self._url, call, headers=headers, content=content)
         except OutcomeUnknown as error:
             raise Transient(f"{failed}: {error.message} Nothing else was sent.") from None
-        said = _said(answer)
-        found = {key: each for key, each in said.items() if isinstance(each, str) and each}
-        if not answer.ok or TOKEN not in found:
-            raise _problem(answer, said.get("error"), failed, refused)
-        return found
+        members = _said(answer)
+        texts = {key: value for key, value in members.items() if isinstance(value, str) and value}
+        if not answer.ok or TOKEN not in texts:
+            raise _problem(answer, members.get("error"), failed, refused)
+        return texts
 
 
 def _said(answer: Response) -> Mapping[str, Json]:
     try:
-        said = answer.json()
+        body = answer.json()
     except (ValueError, RecursionError):
-        said = None
-    return said if isinstance(said, dict) else {}
+        body = None
+    return body if isinstance(body, dict) else {}
 
 
 def _problem(answer: Response, word: Json, failed: str, refused: Mapping[str, str]) -> ConnectorError:

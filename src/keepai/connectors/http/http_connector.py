@@ -137,12 +137,12 @@ class Http(Connector):
             return Page([], next=None)
         body = _got(answer)["body"]
         try:
-            found = at(body, params.get("items", ""))
+            items = at(body, params.get("items", ""))
         except LookupError:
-            found = None
-        if not isinstance(found, list):
+            items = None
+        if not isinstance(items, list):
             raise Rejected(f"The answer of {_host(params['url'])} has no list at {params.get('items') or 'its top'!r}.")
-        return Page(found, next=_next(answer, body, params.get("next")))
+        return Page(items, next=_next(answer, body, params.get("next")))
 
     @mutation(identity=("url", "query"), target="url")
     async def post(self, params: HttpSend, call: Call) -> HttpResult:
@@ -239,7 +239,7 @@ class Http(Connector):
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
     """The owner's own headers, which must not take the place of what HTTP itself says."""
-    wrong = [each for each in headers if each.lower() in _OWN]
+    wrong = [name for name in headers if name.lower() in _OWN]
     if wrong:
         raise ConfigError(f"The header {wrong[0]!r} cannot be set: it belongs to the request itself.")
     return {"Accept": "application/json", "Content-Type": "application/json", **headers}
@@ -250,7 +250,7 @@ def _url(params: HttpGet) -> str:
     query = params.get("query")
     if not query:
         return params["url"]
-    spelled = {name: str(each).lower() if isinstance(each, bool) else each for name, each in query.items()}
+    spelled = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(spelled)}"
 
 
@@ -278,11 +278,11 @@ def _got(answer: Response) -> HttpResult:
 def _next(answer: Response, body: Json, path: str | None) -> str | None:
     """The URL of the next part: where the script says that it stands, or as the header `Link` has it."""
     try:
-        found = at(body, path) if path else None
+        following = at(body, path) if path else None
     except LookupError:
-        found = None
-    if isinstance(found, str) and found:
-        return found
+        following = None
+    if isinstance(following, str) and following:
+        return following
     for link in answer.headers.get("link", "").split("<")[1:]:
         url, closed, params = link.partition(">")
         if closed and _IS_NEXT.search(params):

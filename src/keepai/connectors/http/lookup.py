@@ -52,7 +52,7 @@ class Lookup:
         values = {place: _value(place, key, params) for place in _PLACE.findall(self.url)}
         if any(value is None for value in values.values()):
             return None
-        return _PLACE.sub(lambda found: quote(str(values[found[1]]), safe=""), self.url)
+        return _PLACE.sub(lambda match: quote(str(values[match[1]]), safe=""), self.url)
 
     def verdict(self, answer: Response, key: str) -> Verdict:
         """What an answer says about the request with this key."""
@@ -61,13 +61,13 @@ class Lookup:
         if not answer.ok:
             return Verdict("retry", why=f"the look-up was answered with {answer.status}")
         try:
-            found = at(answer.json(), self.items)
+            value = at(answer.json(), self.items)
         except (ValueError, LookupError):
             return Verdict("retry", why="the answer of the look-up has not the form that the rule says")
-        things = found if isinstance(found, list) else [found]
-        own = [each for each in things if not self.match or _matches(each, self.match, key)]
-        if own:
-            return Verdict.applied({"status": answer.status, "body": own[0]})
+        things = value if isinstance(value, list) else [value]
+        matching = [thing for thing in things if not self.match or _matches(thing, self.match, key)]
+        if matching:
+            return Verdict.applied({"status": answer.status, "body": matching[0]})
         if things:
             return Verdict.unknown("The look-up shows others and not this one; it may stand further on.")
         return Verdict.failed()
@@ -75,13 +75,13 @@ class Lookup:
 
 def parse_lookups(rules: Iterable[Mapping[str, Any]], allowed: Rules) -> tuple[Lookup, ...]:
     """The rules of keep.toml; `ConfigError` says what is wrong with one."""
-    found = tuple(_parsed(rule) for rule in rules)
-    for rule in found:
+    lookups = tuple(_parsed(rule) for rule in rules)
+    for rule in lookups:
         try:
             allowed.check(_PLACE.sub("x", rule.url))
         except Rejected as error:
             raise ConfigError(f"The url of the lookup on {rule.method} {rule.prefix}: {error.message}") from None
-    return found
+    return lookups
 
 
 def _parsed(rule: Mapping[str, Any]) -> Lookup:
@@ -90,7 +90,7 @@ def _parsed(rule: Mapping[str, Any]) -> Lookup:
         raise ConfigError(f"A lookup has {', '.join(sorted(_KNOWN))}; {unknown[0]!r} is unknown.")
     texts = {name: rule.get(name, "") for name in ("on", "url", "items", "match")}
     missing = rule.get("missing", [])
-    if not all(isinstance(each, str) for each in texts.values()) or not _are_statuses(missing):
+    if not all(isinstance(text, str) for text in texts.values()) or not _are_statuses(missing):
         raise ConfigError("A lookup's on, url, items and match are strings, and missing has 404 or 410.")
     method, _, prefix = texts["on"].partition(" ")
     if method not in METHODS or not prefix:
@@ -101,7 +101,7 @@ def _parsed(rule: Mapping[str, Any]) -> Lookup:
 
 
 def _are_statuses(missing: object) -> bool:
-    return isinstance(missing, list) and all(each in (404, 410) for each in missing)
+    return isinstance(missing, list) and all(status in (404, 410) for status in missing)
 
 
 def at(value: Json, path: str) -> Json:
@@ -127,7 +127,7 @@ def _value(place: str, key: str, params: Mapping[str, Json]) -> str | int | None
     if place == "key":
         return key
     try:
-        found = at(dict(params), place)
+        value = at(dict(params), place)
     except LookupError:
         return None
-    return found if isinstance(found, str | int) and not isinstance(found, bool) and found != "" else None
+    return value if isinstance(value, str | int) and not isinstance(value, bool) and value != "" else None

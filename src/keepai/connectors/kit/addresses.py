@@ -59,25 +59,25 @@ class Address:
 
 def read(field: str, value: str | list[str] | None) -> list[Address]:
     """Every address in a param, each once; `Rejected` says which one is none."""
-    found: dict[str, Address] = {}
+    by_mailbox: dict[str, Address] = {}
     for text in [value] if isinstance(value, str) else value or []:
         for address in _several(field, text):
-            found.setdefault(address.mailbox, address)
-    return list(found.values())
+            by_mailbox.setdefault(address.mailbox, address)
+    return list(by_mailbox.values())
 
 
 def own_address(place: str, address: str, name: str = "", setting: str = "address") -> Address:
     """The address that mail comes from, as the table `place` of keep.toml names it."""
     try:
-        found = read(setting, address)
+        addresses = read(setting, address)
         one_line("from_name", name)
-        if len(found) != 1:
-            raise Rejected(f"there are {len(found)}")
+        if len(addresses) != 1:
+            raise Rejected(f"there are {len(addresses)}")
         if '"' in name or "\\" in name:
             raise Rejected("from_name must be without quotes and backslashes")
     except Rejected as error:
         raise ConfigError(f"[{place}]: {setting} must be one address: {error.message.rstrip('.')}.") from None
-    return Address(name or found[0].name, found[0].mailbox)
+    return Address(name or addresses[0].name, addresses[0].mailbox)
 
 
 def one_line(field: str, text: str) -> str:
@@ -96,19 +96,19 @@ def encoded(text: str, header_name: str = "") -> str:
 
 def _several(field: str, text: str) -> list[Address]:
     one_line(field, text)
-    found: list[Address] = []
+    addresses: list[Address] = []
     at = 0
     while at < len(text.rstrip()):
         match = _ENTRY.match(text, at)
         if match is None:
-            told = f"{field}: {text[at:at + 80]!r} is no address."
-            raise Rejected(f"{told} Write ann@example.com or Ann <ann@example.com>.")
+            problem = f"{field}: {text[at:at + 80]!r} is no address."
+            raise Rejected(f"{problem} Write ann@example.com or Ann <ann@example.com>.")
         name = (match["quoted"] or match["plain"] or "").strip()
-        found.append(_address(field, name, match["boxed"] or match["bare"]))
+        addresses.append(_address(field, name, match["boxed"] or match["bare"]))
         at = match.end()
-    if len(found) > ADDRESSES_MAX:
-        raise Rejected(f"{field} names {len(found)} people; at most {ADDRESSES_MAX} are allowed.")
-    return found
+    if len(addresses) > ADDRESSES_MAX:
+        raise Rejected(f"{field} names {len(addresses)} people; at most {ADDRESSES_MAX} are allowed.")
+    return addresses
 
 
 def _address(field: str, name: str, given: str) -> Address:

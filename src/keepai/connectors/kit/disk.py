@@ -41,7 +41,7 @@ def nothing_happened(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise REFUSED.get(error.errno or 0, Transient)(f"{what}: {told(error)}.") from error
+        raise REFUSED.get(error.errno or 0, Transient)(f"{what}: {os_error_text(error)}.") from error
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def may_have_happened(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutcomeUnknown(f"{what}, but then: {told(error)}.") from error
+        raise OutcomeUnknown(f"{what}, but then: {os_error_text(error)}.") from error
 
 
 @contextmanager
@@ -91,7 +91,7 @@ def sync_folder(folder: Path) -> None:
 
 
 
-def told(error: OSError) -> str:
+def os_error_text(error: OSError) -> str:
     """An `OSError` in words: `…/inbox: No such file or directory`."""
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
     return where + (error.strerror or type(error).__name__)

@@ -59,5 +59,5 @@ def text_of_html(markup: str) -> str:
 
 def _after(text: str, mark: str, start: int) -> int:
     """The place behind the next `mark`; -1 if there is none."""
-    found = text.find(mark, start)
-    return found + len(mark) if found >= 0 else -1
+    position = text.find(mark, start)
+    return position + len(mark) if position >= 0 else -1

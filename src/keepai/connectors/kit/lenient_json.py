@@ -51,9 +51,9 @@ def _whole(value: Json, depth: int) -> Json:
     if isinstance(value, str):
         return _text(value)
     if isinstance(value, list):
-        return [_whole(each, depth + 1) for each in value]
+        return [_whole(item, depth + 1) for item in value]
     if isinstance(value, dict):
-        return {_text(name): _whole(each, depth + 1) for name, each in value.items()}
+        return {_text(name): _whole(item, depth + 1) for name, item in value.items()}
     return value
 
 

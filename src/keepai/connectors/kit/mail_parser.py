@@ -60,14 +60,14 @@ def reader() -> ParserProcess:
     return ParserProcess(f"{__name__}:fields", CPU_S)
 
 
-def read(data: bytes, id: str, received_ms: int, outside: ParserProcess, skip: Callable[[str], None]) -> ParsedMail:
+def read(data: bytes, id: str, received_ms: int, parser: ParserProcess, skip: Callable[[str], None]) -> ParsedMail:
     """The message in these bytes. Of a large one that takes too much to read, its headers alone; `skip` tells so."""
     if len(data) <= INSIDE_MAX:
         return parse(data, id, received_ms)
-    said = outside.read(data[: READ_MAX + 1], id, received_ms)
-    if said is not None:
-        return ParsedMail(**cast("dict[str, Any]", said[0]))
-    skip(f"the text of the message {id[:80]} (it takes more than {outside.limits})")
+    answer = parser.read(data[: READ_MAX + 1], id, received_ms)
+    if answer is not None:
+        return ParsedMail(**cast("dict[str, Any]", answer[0]))
+    skip(f"the text of the message {id[:80]} (it takes more than {parser.limits})")
     head = re.split(rb"\r?\n\r?\n", data[:INSIDE_MAX], maxsplit=1)[0]
     return replace(parse(head, id, received_ms), body="", truncated=True)
 

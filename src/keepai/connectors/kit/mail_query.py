@@ -34,7 +34,7 @@ def _test(operator: str | None, quoted: str | None, bare: str | None, now_ms: in
     if operator is None:
         if bare is not None and (bare in _NO_WORDS or bare[0] in "-({"):
             raise _unsupported(bare)
-        return lambda m: any(word in each.casefold() for each in (m.subject, m.sender, m.to, m.body))
+        return lambda m: any(word in field.casefold() for field in (m.subject, m.sender, m.to, m.body))
     match operator.lower():
         case "from":
             return lambda mail: word in mail.sender.casefold()

@@ -63,7 +63,7 @@ class Letter:
     @property
     def recipients(self) -> list[str]:
         """Everybody, each once, in the envelope's form."""
-        return list(dict.fromkeys(each.mailbox for each in [*self.to, *self.cc, *self.bcc]))
+        return list(dict.fromkeys(address.mailbox for address in [*self.to, *self.cc, *self.bcc]))
 
 
 def letter_of(sender: Address, params: Any, subject: str, past: Sequence[str] = ()) -> Letter:
@@ -92,9 +92,9 @@ def _fields(letter: Letter, message_id: str, date: str) -> dict[str, str]:
     subject = one_line("subject", letter.subject)
     if len(subject) > SUBJECT_MAX:
         raise Rejected(f"subject has {len(subject)} characters; at most {SUBJECT_MAX} are allowed.")
-    for each in (message_id, letter.in_reply_to, *letter.references):
-        if each and not is_message_id(each):
-            raise Rejected(f"{each[:80]!r} is no Message-ID. One looks like <id@example.com>.")
+    for named_id in (message_id, letter.in_reply_to, *letter.references):
+        if named_id and not is_message_id(named_id):
+            raise Rejected(f"{named_id[:80]!r} is no Message-ID. One looks like <id@example.com>.")
     if not all(_MARK.fullmatch(value) for value in letter.marks.values()):
         raise Rejected("A mark of a message must be plain text without blanks.")
     fields = {
@@ -113,7 +113,7 @@ def is_message_id(text: str) -> bool:
 
 
 def _list(addresses: Sequence[Address]) -> str:
-    return ",\r\n ".join(each.header for each in addresses)
+    return ",\r\n ".join(address.header for address in addresses)
 
 
 def _content(letter: Letter) -> bytes:
@@ -125,8 +125,8 @@ def _content(letter: Letter) -> bytes:
         mail.set_content(letter.body, charset="utf-8")
         if letter.html:
             mail.add_alternative(letter.html, subtype="html", charset="utf-8")
-        for each in _checked(letter.attachments):
-            mail.add_attachment(each[2], maintype=each[1][0], subtype=each[1][1], filename=each[0])
+        for name, (maintype, subtype), data in _checked(letter.attachments):
+            mail.add_attachment(data, maintype=maintype, subtype=subtype, filename=name)
         return mail.as_bytes()
     except (UnicodeError, ValueError, LookupError) as error:
         raise Rejected(f"The message cannot be written as mail: {error}.") from None
@@ -135,7 +135,7 @@ def _content(letter: Letter) -> bytes:
 def _checked(attachments: Sequence[Attachment]) -> list[tuple[str, tuple[str, str], bytes]]:
     if len(attachments) > ATTACHMENTS_MAX:
         raise Rejected(f"There are {len(attachments)} attachments; at most {ATTACHMENTS_MAX} are allowed.")
-    return [(_file_name(each["name"]), _file_type(each.get("type")), file_bytes(each)) for each in attachments]
+    return [(_file_name(file["name"]), _file_type(file.get("type")), file_bytes(file)) for file in attachments]
 
 
 def _file_name(name: str) -> str:
@@ -185,14 +185,14 @@ def previewed(title: str, params: Any, *, answers: str | None = None) -> str:
     lines = [title]
     for name in PEOPLE:
         if params.get(name):
-            lines.append(f"{name.capitalize()}: {', '.join(each.shown for each in read(name, params[name]))}")
+            lines.append(f"{name.capitalize()}: {', '.join(address.shown for address in read(name, params[name]))}")
     if answers is not None:
         lines.append(f"Answer to: {_line(answers)}")
     if answers is None or params.get("subject"):
         lines.append(f"Subject: {_line(params.get('subject') or '')}")
     if params.get("inReplyTo"):
         lines.append(f"In-Reply-To: {_line(params['inReplyTo'])}")
-    lines += [_attached(each) for each in params.get("attachments") or ()]
+    lines += [_attached(attachment) for attachment in params.get("attachments") or ()]
     lines += ["", params["body"]]
     return "\n".join([*lines, "", "As HTML:", params["html"]] if params.get("html") else lines)
 

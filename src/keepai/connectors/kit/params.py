@@ -48,7 +48,7 @@ class Normal:
 
 
 def _address_list(value: str | list[str]) -> list[str]:
-    return [each.text for each in addresses.read("", value)]
+    return [address.text for address in addresses.read("", value)]
 
 
 _PERCENT = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -88,11 +88,11 @@ FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, _path)]
 
 def kinds_in(schema: Mapping[str, Any]) -> dict[str, ParamKind]:
     """Param → its kind, of the params of an operation; what is text is left out."""
-    found = {name: _kind_in(each) for name, each in schema.get("properties", {}).items()}
-    return {name: ParamKind(kind) for name, kind in found.items() if kind}
+    kinds = {name: _kind_in(param_schema) for name, param_schema in schema.get("properties", {}).items()}
+    return {name: ParamKind(kind) for name, kind in kinds.items() if kind}
 
 
 def _kind_in(schema: Mapping[str, Any]) -> str | None:
     if _KIND in schema:
         return str(schema[_KIND])
-    return next((kind for each in schema.get("anyOf", ()) if (kind := _kind_in(each))), None)
+    return next((kind for branch in schema.get("anyOf", ()) if (kind := _kind_in(branch))), None)

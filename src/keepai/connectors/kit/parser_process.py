@@ -112,12 +112,12 @@ def _main(name: str, cpu_s: int) -> None:
     sys.stdout.buffer.write(_READY)
     sys.stdout.flush()
     while line := sys.stdin.buffer.readline():
-        told = json.loads(line)
+        request = json.loads(line)
         used = resource.getrusage(resource.RUSAGE_SELF)
         hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
         most = math.ceil(used.ru_utime + used.ru_stime) + cpu_s
         resource.setrlimit(resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-        sys.stdout.write(json.dumps(act(sys.stdin.buffer.read(told["size"]), *told["args"])) + "\n")
+        sys.stdout.write(json.dumps(act(sys.stdin.buffer.read(request["size"]), *request["args"])) + "\n")
         sys.stdout.flush()
 
 

@@ -14,19 +14,19 @@ R = TypeVar("R")
 
 def readable(items: Iterable[T], show: Callable[[T], R], call: Call, what: str) -> list[R]:
     """What `show` makes of each. One that it fails on is left out, and the run keeps a warning that names it."""
-    found: list[R] = []
-    for each in items:
+    shown: list[R] = []
+    for item in items:
         try:
-            found.append(show(each))
+            shown.append(show(item))
         except (ConnectorError, OSError, MemoryError):
             raise  # not its fault: it may be read the next time
         except Exception as error:
-            call.skip(f"{what} {str(_name(each))[:80]} ({type(error).__name__})")
-    return found
+            call.skip(f"{what} {str(_name(item))[:80]} ({type(error).__name__})")
+    return shown
 
 
-def _name(each: object) -> object:
+def _name(item: object) -> object:
     """What a person finds it by."""
-    if isinstance(each, Mapping):
-        return each.get("id") or each.get("ts") or "without an id"
-    return getattr(each, "uid", each)
+    if isinstance(item, Mapping):
+        return item.get("id") or item.get("ts") or "without an id"
+    return getattr(item, "uid", item)

@@ -55,12 +55,12 @@ class CsvRow:
 def rows(text: str, skip: Callable[[str], None] | None = None) -> list[CsvRow]:
     """The records of a file, without empty lines. One that cannot be read is an error; with `skip` it is left out."""
     seen: Counter[str] = Counter()
-    found, start = [], 0
+    records, start = [], 0
     for cells, source in _records(text, skip):
         if cells:
-            found.append(_row(cells, start, source, seen))
+            records.append(_row(cells, start, source, seen))
         start += len(source)
-    return found
+    return records
 
 
 def joint(present: Sequence[CsvRow], addition: str, id: str) -> str:

@@ -76,8 +76,8 @@ class LocalMail(Connector):
         def look() -> FullMail | None:
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
-                with mail_parser.reader() as outside:
-                    return _whole(_read(entry, outside, call)) if entry else None
+                with mail_parser.reader() as parser:
+                    return _whole(_read(entry, parser, call)) if entry else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
@@ -91,12 +91,12 @@ class LocalMail(Connector):
         """Look for the message that carries the key."""
         def look() -> Verdict:
             try:
-                found = self._sent(call.idempotency_key)
+                sent_id = self._sent(call.idempotency_key)
             except FileNotFoundError as error:
                 return _nothing_there(self.path, error)
             except OSError:
                 return Verdict.retry()
-            return Verdict.applied({"id": found}) if found else Verdict.failed()
+            return Verdict.applied({"id": sent_id}) if sent_id else Verdict.failed()
         return await asyncio.to_thread(look)
 
     @send.preview
@@ -107,21 +107,21 @@ class LocalMail(Connector):
     def _search(self, params: SearchMail, call: Call) -> Page[FoundMail]:
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         fits = mail_query.matcher(params.get("query"), self._clock.now_ms())
-        with nothing_happened("The mailbox cannot be read"), mail_parser.reader() as outside:
+        with nothing_happened("The mailbox cannot be read"), mail_parser.reader() as parser:
             present = maildir.entries(self.path)
             ids = maildir.index(self.path, present)
             start = passed = maildir.position(params.get("after"), ids)
-            found: list[FoundMail] = []
+            page_items: list[FoundMail] = []
             size = 0
-            while passed < len(ids) and len(found) < limit and size < PAGE_BYTES:
+            while passed < len(ids) and len(page_items) < limit and size < PAGE_BYTES:
                 if passed > start and call.remaining_s < 2:
                     break
-                mail = _readable(present.get(ids[passed]), outside, call)
+                mail = _readable(present.get(ids[passed]), parser, call)
                 if mail is not None and fits(mail):
-                    found.append(_found(mail))
-                    size += size_of(found[-1])
+                    page_items.append(_found(mail))
+                    size += size_of(page_items[-1])
                 passed += 1
-        return Page(found, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
+        return Page(page_items, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
 
     def _composed(self, params: SendMail, key: str) -> bytes:
         answered = params.get("inReplyTo") or ""
@@ -209,22 +209,22 @@ def _head(entry: maildir.MaildirFile) -> bytes:
         return b""
 
 
-def _readable(entry: maildir.MaildirFile | None, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail | None:
+def _readable(entry: maildir.MaildirFile | None, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail | None:
     """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
     if entry is None:
         return None
     try:
-        return _read(entry, outside, call)
+        return _read(entry, parser, call)
     except FileNotFoundError:  # a mail program has renamed it while the search went on, or it is gone
         again = maildir.find(entry.path.parent.parent, entry.id)
-        return _read(again, outside, call) if again else None
+        return _read(again, parser, call) if again else None
 
 
-def _read(entry: maildir.MaildirFile, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail:
+def _read(entry: maildir.MaildirFile, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail:
     """The message in a file; only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
         data = file.read(mail_parser.READ_MAX + 1)
-    return mail_parser.read(data, entry.id, entry.mtime_ns // 1_000_000, outside, call.skip)
+    return mail_parser.read(data, entry.id, entry.mtime_ns // 1_000_000, parser, call.skip)
 
 
 def _found(mail: mail_parser.ParsedMail) -> FoundMail:

@@ -44,11 +44,11 @@ def message_id(name: str) -> str:
 
 def entries(folder: Path) -> dict[str, MaildirFile]:
     """The messages in `new` and `cur` by id; whatever else lies there is passed over."""
-    found: dict[str, MaildirFile] = {}
+    messages: dict[str, MaildirFile] = {}
     for part in ("new", "cur"):  # in this order: a reader moves messages from `new` to `cur`
         for entry in _files(folder / part):
-            found[entry.id] = entry
-    return found
+            messages[entry.id] = entry
+    return messages
 
 
 def find(folder: Path, id: str) -> MaildirFile | None:
@@ -80,7 +80,7 @@ def index(folder: Path, present: dict[str, MaildirFile]) -> list[str]:
         if fresh:
             os.ftruncate(descriptor, len(whole))
             os.lseek(descriptor, 0, os.SEEK_END)
-            write_all(descriptor, "".join(f"{each}\n" for each in fresh).encode())
+            write_all(descriptor, "".join(f"{message_id}\n" for message_id in fresh).encode())
             os.fsync(descriptor)
         return ids + fresh
 

@@ -71,8 +71,8 @@ class LocalSheets(Connector):
         """One row, or null if it is gone."""
         def look() -> ShownRow | None:
             with nothing_happened("The sheet cannot be read"):
-                found = _find(csv_table.rows(self._text(params)), params["rowId"])
-                return _shown(*found) if found else None
+                match = _find(csv_table.rows(self._text(params)), params["rowId"])
+                return _shown(*match) if match else None
         return await asyncio.to_thread(look)
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
@@ -84,8 +84,8 @@ class LocalSheets(Connector):
     async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
         """Look for the row whose mark has the key."""
         def look() -> Verdict:
-            found = _find(csv_table.rows(self._settled(params)), key_digest(call.idempotency_key))
-            return Verdict.applied(_written(*found)) if found else Verdict.failed()
+            match = _find(csv_table.rows(self._settled(params)), key_digest(call.idempotency_key))
+            return Verdict.applied(_written(*match)) if match else Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=0)
@@ -97,10 +97,10 @@ class LocalSheets(Connector):
     async def find_updated(self, params: UpdateRow, call: Call) -> Verdict:
         """Look for the key among the updates that the row remembers."""
         def look() -> Verdict:
-            found = _find(csv_table.rows(self._settled(params)), params["rowId"])
-            if found and key_digest(call.idempotency_key) in found[1].updates:
-                return Verdict.applied(_written(*found))
-            if found is None or len(found[1].updates) >= UPDATES_MAX:
+            match = _find(csv_table.rows(self._settled(params)), params["rowId"])
+            if match and key_digest(call.idempotency_key) in match[1].updates:
+                return Verdict.applied(_written(*match))
+            if match is None or len(match[1].updates) >= UPDATES_MAX:
                 return Verdict.unknown("The row is gone, or has been updated too often since, to tell.")
             return Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
@@ -115,14 +115,14 @@ class LocalSheets(Connector):
             raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
             present = csv_table.rows(self._text(params), call.skip)
-        found: list[ShownRow] = []
+        shown: list[ShownRow] = []
         size = 0
         for number, row in enumerate(present[offset : offset + limit], offset + 1):
-            found.append(_shown(number, row))
-            size += size_of(found[-1])
+            shown.append(_shown(number, row))
+            size += size_of(shown[-1])
             if size >= PAGE_BYTES:
                 break
-        return Page(found, total=len(present), more=offset + len(found) < len(present))
+        return Page(shown, total=len(present), more=offset + len(shown) < len(present))
 
     def _append(self, params: AppendRow, call: Call) -> WrittenRow:
         id = key_digest(call.idempotency_key)
@@ -156,16 +156,16 @@ class LocalSheets(Connector):
         with nothing_happened("The row was not updated"), locked(self._lock):
             text = self._text(params)
             present = csv_table.rows(text)
-            found = _find(present, params["rowId"])
-            if found is None:
+            match = _find(present, params["rowId"])
+            if match is None:
                 raise PreconditionFailed(f"There is no row {params['rowId'][:60]!r} any more.")
-            if mark not in found[1].updates:
+            if mark not in match[1].updates:
                 check_deadline(call)
-                updates = [*found[1].updates, mark][-UPDATES_MAX :]
+                updates = [*match[1].updates, mark][-UPDATES_MAX :]
                 values = _checked(params["values"])
-                changed = csv_table.line(values, found[1].id, updates, found[1].notes, text)
-                self._replace(self._file(params), _encoded(_with(text, found[1], changed)))
-        return _written(*found)
+                changed = csv_table.line(values, match[1].id, updates, match[1].notes, text)
+                self._replace(self._file(params), _encoded(_with(text, match[1], changed)))
+        return _written(*match)
 
     def _replace(self, path: Path, data: bytes) -> None:
         draft = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.tmp")

@@ -62,12 +62,12 @@ def label(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[s
 def labelled(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[str]) -> Verdict:
     """Whether the labels are as they were to be."""
     box.open(folder)
-    found = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
-    if not found:
+    matching = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
+    if not matching:
         return Verdict.unknown(f"The message is no longer in {folder!r}, so its labels cannot be seen.")
-    has = {flag.lower() for flag in found[0].flags}
-    right = {each.lower() for each in add} <= has and not {each.lower() for each in remove} & has
-    return Verdict.applied(_labelled(found, id)) if right else Verdict.failed()
+    has = {flag.lower() for flag in matching[0].flags}
+    right = {label.lower() for label in add} <= has and not {label.lower() for label in remove} & has
+    return Verdict.applied(_labelled(matching, id)) if right else Verdict.failed()
 
 
 def move(box: ImapMailbox, source: str, target: str, id: str) -> MovedMail:
@@ -116,13 +116,13 @@ def _doubt(what: str) -> Iterator[list[object]]:
 
 
 def _one(box: ImapMailbox, folder: str, id: str) -> FetchedMail:
-    found = box.fetch_heads(locate(box, id), HEAD_BYTES)
-    if len(found) != 1 and not (found and id[:1] != "<"):
-        many = f"{len(found)} messages with that Message-ID are" if found else "The message is not"
+    matching = box.fetch_heads(locate(box, id), HEAD_BYTES)
+    if len(matching) != 1 and not (matching and id[:1] != "<"):
+        many = f"{len(matching)} messages with that Message-ID are" if matching else "The message is not"
         raise PreconditionFailed(f"{many} in {folder!r}.")
-    return found[0]
+    return matching[0]
 
 
-def _labelled(found: Sequence[FetchedMail], id: str) -> LabelledMail:
+def _labelled(mails: Sequence[FetchedMail], id: str) -> LabelledMail:
     names = {flag: name for name, flag in _SYSTEM.items()}
-    return {"id": id, "labels": sorted(names.get(f, f) for raw in found[:1] for f in raw.flags if f != "\\Recent")}
+    return {"id": id, "labels": sorted(names.get(f, f) for raw in mails[:1] for f in raw.flags if f != "\\Recent")}

@@ -29,7 +29,7 @@ class Folders:
         sent = self.sent or _marked(there, "\\Sent") or ("Sent" if "Sent" in there else "")
         if not sent:
             raise PreconditionFailed('The server marks no folder for sent mail. Name it in keep.toml: sent = "…".')
-        missing = [each for each in (self.inbox, sent, self.all_mail) if each and not _is_there(each, there)]
+        missing = [folder for folder in (self.inbox, sent, self.all_mail) if folder and not _is_there(folder, there)]
         if missing:
             raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {', '.join(sorted(there))[:300]}.")
         if self.outbox not in there:
@@ -46,12 +46,12 @@ class Folders:
     @property
     def of_sent(self) -> list[str]:
         """Where a message is that was surely sent."""
-        return [each for each in (self.sent, self.all_mail) if each]
+        return [folder for folder in (self.sent, self.all_mail) if folder]
 
     @property
     def readable(self) -> list[str]:
         """Where a message that a script names may be."""
-        return list(dict.fromkeys(each for each in (self.inbox, self.all_mail, self.sent) if each))
+        return list(dict.fromkeys(folder for folder in (self.inbox, self.all_mail, self.sent) if folder))
 
 
 @contextmanager

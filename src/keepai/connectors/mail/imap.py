@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, PreconditionFailed, Transient
-from .server_errors import ConnectionLost, imap_refusal, said, shown
+from .server_errors import ConnectionLost, error_text, imap_refusal, one_line_answer
 from .servers import MailServer
 
 _UID = re.compile(rb"\bUID (\d+)")
@@ -122,7 +122,7 @@ class ImapMailbox:
     def folders(self) -> dict[str, frozenset[str]]:
         """Name → what the server says of it, such as `\\Sent`."""
         with self._asked("The folders cannot be listed"):
-            return {each.name: frozenset(each.flags) for each in self._mailbox.folder.list()}
+            return {folder.name: frozenset(folder.flags) for folder in self._mailbox.folder.list()}
 
     def create(self, folder: str) -> None:
         """Make a folder."""
@@ -171,16 +171,16 @@ class ImapMailbox:
         except UnexpectedCommandStatusError as error:
             raise imap_refusal(what, self._told(error.command_result[1]), otherwise) from None
         except imaplib.IMAP4.abort as error:
-            raise ConnectionLost(shown(str(error), self._secret)) from None
+            raise ConnectionLost(one_line_answer(str(error), self._secret)) from None
         except imaplib.IMAP4.error as error:
-            raise imap_refusal(what, shown(str(error), self._secret), otherwise) from None
+            raise imap_refusal(what, one_line_answer(str(error), self._secret), otherwise) from None
         except (OSError, EOFError) as error:
-            raise ConnectionLost(said(error)) from None
+            raise ConnectionLost(error_text(error)) from None
 
     def _told(self, data: object) -> str:
         pieces = data if isinstance(data, list | tuple) else [data]
-        texts = [each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in pieces]
-        return shown(" ".join(texts), self._secret)
+        texts = [piece.decode("utf-8", "replace") if isinstance(piece, bytes) else str(piece) for piece in pieces]
+        return one_line_answer(" ".join(texts), self._secret)
 
 
 def _connected(server: MailServer, timeout_s: float) -> Any:
@@ -195,7 +195,7 @@ def _connected(server: MailServer, timeout_s: float) -> Any:
             return MailBoxStartTls(server.host, server.port, timeout_s, ssl_context=server.context())
         return MailBoxUnencrypted(server.host, server.port, timeout_s)
     except (imaplib.IMAP4.error, ImapToolsError) as error:
-        raise ConnectionLost(shown(str(error), "")) from None
+        raise ConnectionLost(one_line_answer(str(error), "")) from None
 
 
 def _log_in(mailbox: Any, user: str, password: str) -> None:

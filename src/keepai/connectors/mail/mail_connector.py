@@ -156,7 +156,7 @@ class Mail(Connector):
     async def send(self, params: ImapSend, call: Call) -> SentMail:
         """Send a message."""
         given = params.get("inReplyTo") or ""
-        past = [each for each in [messages.answered(given) if given else ""] if each]
+        past = [past_id for past_id in [messages.answered(given) if given else ""] if past_id]
         return await self._deliver(mail_writer.letter_of(self._sender, params, params.get("subject", ""), past), call)
 
     @send.reconcile
@@ -274,7 +274,7 @@ def _folder_problems(folders: Folders) -> list[str]:
     wrong = [] if folders.inbox and folders.outbox else ["inbox and outbox must be named"]
     if folders.outbox in named[:3]:
         wrong.append("outbox must be a folder of its own")
-    return wrong + [f"{each!r} cannot name a folder" for each in named if not each.isprintable()]
+    return wrong + [f"{folder!r} cannot name a folder" for folder in named if not folder.isprintable()]
 
 
 def _labels(params: ImapLabel) -> tuple[list[str], list[str]]:
@@ -293,7 +293,8 @@ def _compared(old: Json, new: Json) -> Comparison:
 def _trimmed(payload: Json) -> Json:
     if not isinstance(payload, dict):
         return payload
-    return {key: _ends(each) if key in ("subject", "body", "html") else each for key, each in payload.items() if each}
+    texts = ("subject", "body", "html")
+    return {key: _ends(value) if key in texts else value for key, value in payload.items() if value}
 
 
 def _ends(text: Json) -> Json:

@@ -78,28 +78,28 @@ def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call:
     standing = box.open(folder)
     start = _start(params.get("after"), standing)
     uids = _fresh(box, start, standing, mail_query.since_ms(params.get("query"), now_ms))
-    found: list[FoundImapMail] = []
+    page_items: list[FoundImapMail] = []
     size, passed = 0, start
-    with mail_parser.reader() as outside:
+    with mail_parser.reader() as parser:
         def show(raw: FetchedMail) -> FoundImapMail | None:
-            mail = _mail(raw, outside, call)
+            mail = _mail(raw, parser, call)
             return _found(mail, raw) if fits(mail) else None
 
         for batch in (uids[n:n + BATCH] for n in range(0, min(len(uids), SCANNED_MAX), BATCH)):
             raws = {raw.uid: raw for raw in box.fetch(batch, LOOK_BYTES)}
             for uid in batch:
                 late = passed > start and call.remaining_s < 2
-                if len(found) >= limit or size >= PAGE_BYTES or late:
-                    return Page(found, lastCursor=str(UidCursor(standing.validity, passed)), more=True)
+                if len(page_items) >= limit or size >= PAGE_BYTES or late:
+                    return Page(page_items, lastCursor=str(UidCursor(standing.validity, passed)), more=True)
                 present = [raws[uid]] if uid in raws else []  # or it has gone since the search
                 for entry in readable(present, show, call, "the message with UID"):
                     if entry is not None:
-                        found.append(entry)
+                        page_items.append(entry)
                         size += size_of(entry)
                 passed = uid
     more = bool(uids) and passed < uids[-1]
     end = passed if more else max(passed, standing.next_uid - 1)
-    return Page(found, lastCursor=str(UidCursor(standing.validity, end)), more=more)
+    return Page(page_items, lastCursor=str(UidCursor(standing.validity, end)), more=more)
 
 
 def get(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> FullImapMail | None:
@@ -108,9 +108,9 @@ def get(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> FullIm
         box.open(folder)
         uids = locate(box, id)
         if uids:
-            found = box.fetch(uids[:1], mail_parser.READ_MAX + 1)
-            with mail_parser.reader() as outside:
-                return _whole(found[0], outside, call) if found else None
+            mails = box.fetch(uids[:1], mail_parser.READ_MAX + 1)
+            with mail_parser.reader() as parser:
+                return _whole(mails[0], parser, call) if mails else None
     return None
 
 
@@ -119,15 +119,15 @@ def thread(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> Pag
     first = headers_of(box, folders, id)
     root = next(iter(references(first)), "") or _message_id(first)
     if not _BARE.fullmatch(root) or not _FINDABLE.fullmatch(root[1:-1]):
-        found = get(box, folders, id, call)
-        return Page([found] if found else [], more=False)
+        mail = get(box, folders, id, call)
+        return Page([mail] if mail else [], more=False)
     parts: dict[str, FullImapMail] = {}
-    with mail_parser.reader() as outside:
+    with mail_parser.reader() as parser:
         for folder in folders:
             box.open(folder)
             uids = box.find(f'OR HEADER Message-ID "{root}" HEADER References "{root}"')[:THREAD_MAX]
             raws = box.fetch(uids, LOOK_BYTES)
-            for mail in readable(raws, lambda raw: _whole(raw, outside, call), call, "the message with UID"):
+            for mail in readable(raws, lambda raw: _whole(raw, parser, call), call, "the message with UID"):
                 parts.setdefault(mail["id"], mail)
     return _cut(sorted(parts.values(), key=lambda mail: mail["date"]))
 
@@ -136,9 +136,9 @@ def headers_of(box: ImapMailbox, folders: Sequence[str], id: str) -> Parsed | No
     """The headers of one message; None if it is nowhere."""
     for folder in folders:
         box.open(folder)
-        found = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
-        if found:
-            return _headers(found[0].data)
+        mails = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
+        if mails:
+            return _headers(mails[0].data)
     return None
 
 
@@ -171,7 +171,7 @@ def references(headers: Parsed | None) -> list[str]:
     if headers is None:
         return []
     text = _header(headers, "References") or _header(headers, "In-Reply-To")
-    return [f"<{each}>" for each in _BARE.findall(text) if _FINDABLE.fullmatch(each)][-20:]
+    return [f"<{past_id}>" for past_id in _BARE.findall(text) if _FINDABLE.fullmatch(past_id)][-20:]
 
 
 def answered(id: str) -> str:
@@ -256,8 +256,8 @@ def _message_id(headers: Parsed | None) -> str:
     return str(headers.get("Message-ID", "")).strip() if headers is not None else ""
 
 
-def _mail(raw: FetchedMail, outside: ParserProcess, call: Call) -> mail_parser.ParsedMail:
-    return mail_parser.read(raw.data, id_of(raw), _received_ms(raw), outside, call.skip)
+def _mail(raw: FetchedMail, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail:
+    return mail_parser.read(raw.data, id_of(raw), _received_ms(raw), parser, call.skip)
 
 
 def _found(mail: mail_parser.ParsedMail, raw: FetchedMail) -> FoundImapMail:
@@ -269,8 +269,8 @@ def _found(mail: mail_parser.ParsedMail, raw: FetchedMail) -> FoundImapMail:
     }
 
 
-def _whole(raw: FetchedMail, outside: ParserProcess, call: Call) -> FullImapMail:
-    mail, headers = _mail(raw, outside, call), _headers(raw.data)
+def _whole(raw: FetchedMail, parser: ParserProcess, call: Call) -> FullImapMail:
+    mail, headers = _mail(raw, parser, call), _headers(raw.data)
     return {
         **_found(mail, raw), "cc": _header(headers, "Cc"), "replyTo": _header(headers, "Reply-To"),
         "labels": sorted(_label(flag) for flag in raw.flags if flag != "\\Recent"),

@@ -79,16 +79,16 @@ def nothing_happened(what: str) -> Iterator[None]:
             "a server with an authority of its own needs the setting certificates."
         ) from None
     except (OSError, ConnectionLost, EOFError) as error:
-        raise Transient(f"{what}: {said(error)}.") from None
+        raise Transient(f"{what}: {error_text(error)}.") from None
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """An error of a connection in a few words."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return shown(str(text), "")
+    return one_line_answer(str(text), "")
 
 
-def shown(text: str, secret: str) -> str:
+def one_line_answer(text: str, secret: str) -> str:
     """What a server said, on one line, not too long, and without the secret if it repeats it."""
     line = " ".join(visible(text).split())
     return (line.replace(secret, "…") if secret else line)[:TEXT_MAX]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Rejected, Transient
-from .server_errors import nothing_happened, said, shown, smtp_refusal
+from .server_errors import error_text, nothing_happened, one_line_answer, smtp_refusal
 from .servers import MailServer
 
 HELLO = "[127.0.0.1]"  # our own name is nobody's concern
@@ -64,7 +64,7 @@ class SmtpSubmission:
             code, text = await self._client.execute_command(b".", timeout=timeout_s)
         except (SMTPException, OSError, EOFError) as error:
             raise OutcomeUnknown(
-                f"The message was handed to {self._server.place}, and then no answer came: {said(error)}."
+                f"The message was handed to {self._server.place}, and then no answer came: {error_text(error)}."
             ) from None
         if code // 100 != 2:
             raise self._refused("message", code, text)
@@ -91,9 +91,9 @@ class SmtpSubmission:
         return [f"SIZE={size}"]
 
     def _refused(self, step: str, code: int, text: str) -> ConnectorError:
-        told = shown(text, self._secret)
-        odd = f"The mail server said what nobody expects: {code} {told}"
-        return smtp_refusal(step, code, told) or OutcomeUnknown(odd)
+        answer = one_line_answer(text, self._secret)
+        odd = f"The mail server said what nobody expects: {code} {answer}"
+        return smtp_refusal(step, code, answer) or OutcomeUnknown(odd)
 
     @contextmanager
     def _refusals(self, step: str) -> Iterator[None]:
@@ -104,14 +104,15 @@ class SmtpSubmission:
             try:
                 yield
             except SMTPResponseException as error:
-                told = shown(error.message, self._secret)
-                raise smtp_refusal(step, error.code, told) or Transient(f"The mail server is odd: {told}") from None
+                answer = one_line_answer(error.message, self._secret)
+                raise smtp_refusal(step, error.code, answer) or Transient(f"The mail server is odd: {answer}") from None
             except OSError as error:
                 raise error.__cause__ if isinstance(error.__cause__, OSError) else error from None
             except SMTPNotSupported as error:
-                raise PermissionDenied(f"The mail server offers no such protection: {said(error)}") from None
+                raise PermissionDenied(f"The mail server offers no such protection: {error_text(error)}") from None
             except SMTPException as error:
-                raise PermissionDenied(f"The mail server cannot be used: {shown(str(error), self._secret)}") from None
+                answer = one_line_answer(str(error), self._secret)
+                raise PermissionDenied(f"The mail server cannot be used: {answer}") from None
             except UnicodeError:
                 raise PermissionDenied("The mail server takes no user or password with such characters.") from None
 

@@ -45,19 +45,19 @@ class ParsedFeed(TypedDict):
 async def parsed(answer: Response, call: Call) -> list[FeedEntry]:
     """The entries of a feed, oldest first, each id once; those that cannot be read are skipped."""
     kind = answer.headers.get("content-type", "")[:200]
-    with ParserProcess(f"{__name__}:entries_of", CPU_S) as outside:
-        said = await asyncio.to_thread(outside.read, answer.content, kind)
-    if said is None:
+    with ParserProcess(f"{__name__}:entries_of", CPU_S) as parser:
+        parsed_answer = await asyncio.to_thread(parser.read, answer.content, kind)
+    if parsed_answer is None:
         raise PreconditionFailed(
-            f"The feed could not be read within {outside.limits}. It may be broken on purpose: "
+            f"The feed could not be read within {parser.limits}. It may be broken on purpose: "
             "look at what its address gives, and name another feed."
         )
-    if said[0] is None:
+    if parsed_answer[0] is None:
         raise PreconditionFailed("What the address gives is no feed.")
-    found = cast("ParsedFeed", said[0])
-    for each in found["skipped"]:
-        call.skip(each)
-    return found["entries"]
+    feed = cast("ParsedFeed", parsed_answer[0])
+    for skipped in feed["skipped"]:
+        call.skip(skipped)
+    return feed["entries"]
 
 
 def entries_of(content: bytes, content_type: str) -> ParsedFeed | None:
@@ -69,23 +69,23 @@ def entries_of(content: bytes, content_type: str) -> ParsedFeed | None:
     if not feed.get("version"):
         return None
     skipped: list[str] = []
-    found: dict[str, FeedEntry] = {}
+    by_id: dict[str, FeedEntry] = {}
     for entry in readable(feed.entries[:SEEN_MAX], _entry, Call(skip=skipped.append), "the entry"):
-        found.setdefault(entry["id"], entry)
-    dated = all(each["date"] for each in found.values())
-    newest_first = list(found.values())
+        by_id.setdefault(entry["id"], entry)
+    dated = all(entry["date"] for entry in by_id.values())
+    newest_first = list(by_id.values())
     ordered = sorted(newest_first, key=lambda e: e["date"] or "") if dated else newest_first[::-1]
     return {"entries": ordered, "skipped": skipped}
 
 
-def _entry(each: Mapping[str, Any]) -> FeedEntry:
-    content = next((str(part.get("value", "")) for part in each.get("content") or ()), str(each.get("summary", "")))
-    title, link = _line(each.get("title")), _line(each.get("link"))
-    moment = each.get("published_parsed") or each.get("updated_parsed")
-    given = clean(str(each.get("id") or link or f"{title}\n{content}"))
+def _entry(entry: Mapping[str, Any]) -> FeedEntry:
+    content = next((str(part.get("value", "")) for part in entry.get("content") or ()), str(entry.get("summary", "")))
+    title, link = _line(entry.get("title")), _line(entry.get("link"))
+    moment = entry.get("published_parsed") or entry.get("updated_parsed")
+    given = clean(str(entry.get("id") or link or f"{title}\n{content}"))
     return {
         "id": given if len(given) <= ID_MAX else hashlib.sha256(given.encode()).hexdigest(),
-        "title": title or "(no title)", "link": link, "author": _line(each.get("author")),
+        "title": title or "(no title)", "link": link, "author": _line(entry.get("author")),
         "date": iso(calendar.timegm(moment) * 1000) if moment else None,
         "text": clean(text_of_html(content))[:TEXT_MAX],
     }

@@ -67,10 +67,10 @@ class Rss(Connector):
         answer = await self._ask(cursor, call)
         if answer.status == 304:
             return Page([], lastCursor=cursor.text, more=False)
-        found = await parsed(answer, call)
-        fresh = [each for each in found if _mark(each["id"]) not in cursor.seen]
+        present = await parsed(answer, call)
+        fresh = [entry for entry in present if _mark(entry["id"]) not in cursor.seen]
         shown, more = fresh[:limit], len(fresh) > limit
-        return Page(shown, lastCursor=_after(cursor, found, shown, None if more else answer).text, more=more)
+        return Page(shown, lastCursor=_after(cursor, present, shown, None if more else answer).text, more=more)
 
     async def _ask(self, cursor: FeedCursor, call: Call) -> Response:
         headers = {"Accept": _ACCEPT}
@@ -82,12 +82,12 @@ class Rss(Connector):
             raise Transient(f"The feed could not be read: {error.message}") from None
         if answer.ok or (answer.status == 304 and len(headers) > 1):
             return answer
-        told = f"The feed was answered with {answer.status}."
+        what = f"The feed was answered with {answer.status}."
         if answer.status in (404, 410):
-            raise PreconditionFailed(f"{told} It is not there any more.")
+            raise PreconditionFailed(f"{what} It is not there any more.")
         if answer.status in (401, 403):
-            raise PermissionDenied(f"{told} It may not be read.")
-        raise Transient(told, retry_after=answer.retry_after())
+            raise PermissionDenied(f"{what} It may not be read.")
+        raise Transient(what, retry_after=answer.retry_after())
 
 
 @dataclass(frozen=True)
@@ -104,26 +104,26 @@ class FeedCursor:
         if text is None:
             return cls()
         try:
-            said = json.loads(text)
-            return cls(str(said["etag"]), str(said["modified"]), tuple(map(str, said["seen"])))
+            fields = json.loads(text)
+            return cls(str(fields["etag"]), str(fields["modified"]), tuple(map(str, fields["seen"])))
         except (ValueError, KeyError, TypeError, RecursionError):
             raise Rejected("after must be a lastCursor of an earlier call.") from None
 
     @property
     def text(self) -> str:
         """The text for scripts to keep."""
-        said = {"etag": self.etag, "modified": self.modified, "seen": self.seen}
-        return json.dumps(said, separators=(",", ":"))
+        fields = {"etag": self.etag, "modified": self.modified, "seen": self.seen}
+        return json.dumps(fields, separators=(",", ":"))
 
 
-def _after(cursor: FeedCursor, found: list[FeedEntry], shown: list[FeedEntry], answer: Response | None) -> FeedCursor:
+def _after(cursor: FeedCursor, entries: list[FeedEntry], shown: list[FeedEntry], answer: Response | None) -> FeedCursor:
     """Where to go on. Only once all was shown (`answer`) may the feed say that nothing is new.
 
     Of what was seen before, what the feed still has is kept for sure: it would be new again otherwise.
     """
-    present = {_mark(each["id"]) for each in found}
-    former = [each for each in cursor.seen if each not in present]
-    kept = [each for each in cursor.seen if each in present] + [_mark(each["id"]) for each in shown]
+    present = {_mark(entry["id"]) for entry in entries}
+    former = [mark for mark in cursor.seen if mark not in present]
+    kept = [mark for mark in cursor.seen if mark in present] + [_mark(mark["id"]) for mark in shown]
     seen = tuple((former + kept)[-max(SEEN_MAX, len(kept)):])
     if answer is None:
         return FeedCursor(seen=seen)
@@ -131,8 +131,8 @@ def _after(cursor: FeedCursor, found: list[FeedEntry], shown: list[FeedEntry], a
 
 
 def _header(answer: Response, name: str) -> str:
-    said = answer.headers.get(name, "")
-    return said if len(said) <= 500 and said.isascii() and said.isprintable() else ""
+    value = answer.headers.get(name, "")
+    return value if len(value) <= 500 and value.isascii() and value.isprintable() else ""
 
 
 def _mark(id: str) -> str:

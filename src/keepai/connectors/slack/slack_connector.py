@@ -21,7 +21,7 @@ from ..kit.marks import UPDATES_MAX, key_digest
 from ..kit.page_limits import checked_limit
 from ..kit.readable import readable
 from ..kit.texts import clean, compare_texts
-from .slack_errors import done, told
+from .slack_errors import read_result, write_result
 
 API = "https://slack.com/api/"
 LIMIT_DEFAULT = 100
@@ -104,7 +104,7 @@ class Slack(Connector):
     ) -> None:
         super().__init__(name=name)
         self.account = account
-        self._channels = {each.lstrip("#"): id for each, id in (channels or {}).items()}
+        self._channels = {channel.lstrip("#"): id for channel, id in (channels or {}).items()}
         self._root = api.rstrip("/") + "/"
         self._client = Client(Rules.under([self._root], networks or ()))
 
@@ -121,13 +121,13 @@ class Slack(Connector):
         limit, after = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX), params.get("after")
         channel, thread = self._channel(params), _ts(params.get("thread"), "thread")
         most = PAGE * PAGES_MAX if after else limit
-        found, cut = await self._messages(channel, thread, _ts(after, "after"), most, call)
+        messages, cut = await self._messages(channel, thread, _ts(after, "after"), most, call)
         if after and cut:
             raise PreconditionFailed(f"More than {most:,} messages came since. Ask anew without `after`.")
         passed = _moment({"ts": after}) if after else (0, 0)
-        read = readable(found, lambda each: (_moment(each), _shown(each, channel)), call, "the message")
+        read = readable(messages, lambda message: (_moment(message), _shown(message, channel)), call, "the message")
         # A thread's first message comes always, so it is left out here.
-        fresh = sorted((each for each in read if each[0] > passed), key=lambda each: each[0])
+        fresh = sorted((entry for entry in read if entry[0] > passed), key=lambda entry: entry[0])
         shown = [message for _, message in (fresh[:limit] if after else fresh[-limit:])]
         last = shown[-1]["id"] if shown else after or "0.0"
         return Page(shown, lastCursor=last, more=len(fresh) > limit and bool(after))
@@ -147,10 +147,10 @@ class Slack(Connector):
         channel, mark = self._channel(params), key_digest(call.idempotency_key)
         oldest = f"{max(0, call.since_ms // 1000 - EARLY_S)}.000000" if call.since_ms is not None else None
         thread = _ts(params.get("thread"), "thread")
-        found, cut = await self._messages(channel, thread, oldest, PAGE * PAGES_MAX, call)
-        own = next((each for each in found if _marks(each)[0] == mark), None)
-        if own is not None:
-            return Verdict.applied({"id": own["ts"], "channel": channel})
+        messages, cut = await self._messages(channel, thread, oldest, PAGE * PAGES_MAX, call)
+        posted = next((message for message in messages if _marks(message)[0] == mark), None)
+        if posted is not None:
+            return Verdict.applied({"id": posted["ts"], "channel": channel})
         return Verdict.unknown("There are too many messages since, to look through.") if cut else Verdict.failed()
 
     @mutation(identity=("channel", "id"), target="id", settle=SETTLE_S)
@@ -206,11 +206,11 @@ class Slack(Connector):
         return f"{self.name}.update of {place}{markup}\n\n{params['text']}"
 
     def _channel(self, params: Any) -> str:
-        said = str(params["channel"]).lstrip("#")
-        id = self._channels.get(said, said)
+        name = str(params["channel"]).lstrip("#")
+        id = self._channels.get(name, name)
         if not _CHANNEL.fullmatch(id):
             raise Rejected(
-                f"{said[:60]!r} is no id of a channel, such as C0123456789, and no name in the setting `channels`.",
+                f"{name[:60]!r} is no id of a channel, such as C0123456789, and no name in the setting `channels`.",
             )
         return id
 
@@ -218,38 +218,38 @@ class Slack(Connector):
         id, thread = _ts(params["id"], "id"), _ts(params.get("thread"), "thread")
         query = {"channel": channel, "oldest": id, "latest": id, "inclusive": "true", "limit": "1"}
         method = "conversations.replies" if thread else "conversations.history"
-        said = await self._ask(method, call, {**query, "ts": thread})
-        found: list[dict[str, Any]] = said.get("messages") or []
-        return next((each for each in found if each["ts"] == id), None)
+        answer = await self._ask(method, call, {**query, "ts": thread})
+        messages: list[dict[str, Any]] = answer.get("messages") or []
+        return next((message for message in messages if message["ts"] == id), None)
 
     async def _messages(
         self, channel: str, thread: str | None, oldest: str | None, most: int, call: Call,
     ) -> tuple[list[dict[str, Any]], bool]:
         """Messages since a moment, at most so many; and whether there are more."""
         method = "conversations.replies" if thread else "conversations.history"
-        found: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
-            said = await self._ask(method, call, {
+            answer = await self._ask(method, call, {
                 "channel": channel, "ts": thread, "oldest": oldest, "cursor": cursor,
-                "limit": str(min(PAGE, most - len(found))),
+                "limit": str(min(PAGE, most - len(messages))),
             })
-            found += said.get("messages") or []
-            cursor = (said.get("response_metadata") or {}).get("next_cursor") or None
-            if cursor is None or len(found) >= most:
-                return found[:most], cursor is not None or bool(said.get("has_more"))
+            messages += answer.get("messages") or []
+            cursor = (answer.get("response_metadata") or {}).get("next_cursor") or None
+            if cursor is None or len(messages) >= most:
+                return messages[:most], cursor is not None or bool(answer.get("has_more"))
 
     async def _ask(self, method: str, call: Call, query: Mapping[str, str | None]) -> dict[str, Any]:
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self._root}{method}?{urlencode({**given, 'include_all_metadata': 'true'})}"
         try:
-            return told(await self._client.get(url, call, credentials=self._credentials()))
+            return read_result(await self._client.get(url, call, credentials=self._credentials()))
         except OutcomeUnknown as error:
             raise Transient(f"Slack could not be asked: {error.message}") from None
 
     async def _send(self, method: str, body: Mapping[str, Any], call: Call) -> dict[str, Any]:
         headers = {"Content-Type": "application/json; charset=utf-8"}
-        return done(await self._client.send(
+        return write_result(await self._client.send(
             "POST", f"{self._root}{method}", call, headers=headers, json=body, credentials=self._credentials(),
         ))
 
@@ -274,12 +274,12 @@ def _marks(message: Mapping[str, Any]) -> tuple[str, list[str]]:
     metadata = message.get("metadata") or {}
     payload = metadata.get("event_payload") if metadata.get("event_type") == EVENT else None
     payload = payload if isinstance(payload, dict) else {}
-    return str(payload.get("key", "")), [each for each in str(payload.get("updates", "")).split(",") if each]
+    return str(payload.get("key", "")), [update for update in str(payload.get("updates", "")).split(",") if update]
 
 
 
-def _posted(said: Mapping[str, Any]) -> PostedMessage:
-    return {"id": str(said["ts"]), "channel": str(said["channel"])}
+def _posted(answer: Mapping[str, Any]) -> PostedMessage:
+    return {"id": str(answer["ts"]), "channel": str(answer["channel"])}
 
 
 def _shown(message: Mapping[str, Any], channel: str) -> SlackMessage:

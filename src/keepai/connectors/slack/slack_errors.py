@@ -65,27 +65,27 @@ _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
 })
 
 
-def done(answer: Response) -> dict[str, Any]:
+def write_result(answer: Response) -> dict[str, Any]:
     """What a call that changes something was answered with, or what is known instead."""
-    said = _said(answer)
-    if answer.status == 200 and said.get("ok") is True:
-        return said
-    raise _problem(answer, said)
+    body = _said(answer)
+    if answer.status == 200 and body.get("ok") is True:
+        return body
+    raise _problem(answer, body)
 
 
-def told(answer: Response) -> dict[str, Any]:
+def read_result(answer: Response) -> dict[str, Any]:
     """What a question was answered with; what is not known is worth asking again."""
     try:
-        return done(answer)
+        return write_result(answer)
     except OutcomeUnknown:
         raise Transient(f"Slack answered {answer.status} to a question, and not what was asked.") from None
 
 
-def _problem(answer: Response, said: Mapping[str, Any]) -> ConnectorError:
+def _problem(answer: Response, body: Mapping[str, Any]) -> ConnectorError:
     if answer.status == 429:
         return Transient("Slack answered 429. Not now.", retry_after=answer.retry_after())
-    word = said.get("error")
-    kind = REFUSED.get(word) if isinstance(word, str) and answer.status == 200 and said.get("ok") is False else None
+    word = body.get("error")
+    kind = REFUSED.get(word) if isinstance(word, str) and answer.status == 200 and body.get("ok") is False else None
     if kind is None:
         return OutcomeUnknown(f"Slack answered {answer.status}, which does not say whether it was carried out.")
     message = f"Slack refused it ({word}). {_HINTS.get(str(word), _USUAL[kind])}"
@@ -94,7 +94,7 @@ def _problem(answer: Response, said: Mapping[str, Any]) -> ConnectorError:
 
 def _said(answer: Response) -> dict[str, Any]:
     try:
-        said = answer.json()
+        body = answer.json()
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return body if isinstance(body, dict) else {}

@@ -66,8 +66,8 @@ class Table:
     def check_key(self, key: Mapping[str, Json]) -> None:
         """Refuse a key that could mean several rows."""
         self.chosen(key)
-        if not any(set(each) == set(key) for each in self.keys):
-            known = " or ".join(f"({', '.join(each)})" for each in self.keys)
+        if not any(set(unique) == set(key) for unique in self.keys):
+            known = " or ".join(f"({', '.join(unique)})" for unique in self.keys)
             raise Rejected(f"key must name what is unique in {self.name}: {known or 'it has no unique key'}.")
         empty = [name for name, value in key.items() if value is None]
         if empty:
@@ -76,7 +76,7 @@ class Table:
     def covered(self, values: Mapping[str, Json]) -> tuple[str, ...]:
         """The first unique key of which `values` holds every column; empty if none."""
         named = {name for name, value in values.items() if value is not None}
-        return next((each for each in self.keys if named.issuperset(each)), ())
+        return next((unique for unique in self.keys if named.issuperset(unique)), ())
 
 
 class Dialect(Protocol):
@@ -137,7 +137,7 @@ def look_up(dialect: Dialect, name: str, allowed: Sequence[str]) -> Steps[Table]
     rows = yield dialect.catalog(name)
     if not rows or rows[0][0] is None:
         raise PreconditionFailed(f"The database has no table {name!r}. Make it, or mend `tables` in keep.toml.")
-    said: dict[str, Any] = json.loads(str(rows[0][0]))
-    columns = {each["name"]: Column(**each) for each in said["columns"] or ()}
-    keys = tuple(tuple(each) for each in said["keys"] or ())
-    return Table(name, columns, keys, tuple(said["primary"] or ()))
+    described: dict[str, Any] = json.loads(str(rows[0][0]))
+    columns = {column["name"]: Column(**column) for column in described["columns"] or ()}
+    keys = tuple(tuple(columns_of) for columns_of in described["keys"] or ())
+    return Table(name, columns, keys, tuple(described["primary"] or ()))

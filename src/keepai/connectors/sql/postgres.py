@@ -189,34 +189,34 @@ class PostgresDatabase:
         return connection
 
     def _unreached(self, error: psycopg.OperationalError) -> ConnectorError:
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         state = error.sqlstate or ""
-        if _WEAK_ENTRY in said:
+        if _WEAK_ENTRY in message:
             return PermissionDenied(
-                f"The server does not use SCRAM: {said}. It was not given the password. Have it keep the password as "
-                "scram-sha-256; or, if this is as it should be, put require_auth=… into the url."
+                f"The server does not use SCRAM: {message}. Keep did not send it the password. Store the password on "
+                "the server as scram-sha-256; or, if you accept this server as it is, put require_auth=… into the url."
             )
-        if any(each in said for each in _NO_PROOF):
+        if any(phrase in message for phrase in _NO_PROOF):
             return PreconditionFailed(
-                f"The server did not prove who it is: {said}. Off the loopback Keep wants TLS with a certificate for "
-                "the host's name. Name its authority with sslrootcert=FILE in the url; or put another sslmode there, "
-                "if others on the way may read and change everything."
+                f"The server did not prove who it is: {message}. For a server on another machine Keep requires TLS "
+                "with a certificate for the host's name. Name its authority with sslrootcert=FILE in the url; or put "
+                "another sslmode there, if others on the way may read and change everything."
             )
-        if state.startswith("28") or any(each in said for each in _NO_ENTRY):
+        if state.startswith("28") or any(phrase in message for phrase in _NO_ENTRY):
             advice = f"Say `keep secrets set {self.name} password`."
-            return PermissionDenied(f"The database does not let Keep in: {said}. {advice}")
-        if state.startswith("3D") or "does not exist" in said:
-            return PreconditionFailed(f"The database is not there: {said}.")
-        return Transient(f"The database cannot be reached: {said}.")
+            return PermissionDenied(f"The database does not let Keep in: {message}. {advice}")
+        if state.startswith("3D") or "does not exist" in message:
+            return PreconditionFailed(f"The database is not there: {message}.")
+        return Transient(f"The database cannot be reached: {message}.")
 
     async def _begin(self, connection: psycopg.AsyncConnection[Any], how: str, call: Call) -> None:
         """Begin, with words that do not depend on the server's settings, and with limits that the server keeps."""
         await connection.execute(how)
         milliseconds = int(max(0.001, min(self.timeout_s, call.remaining_s)) * 1000)
-        said = {**_WORDS, "statement_timeout": f"{milliseconds}", "lock_timeout": f"{milliseconds}"}
-        said["idle_in_transaction_session_timeout"] = f"{milliseconds + int(LATE_S * 1000)}"
-        pairs = ", ".join("set_config(%s, %s, true)" for _ in said)
-        await connection.execute(f"select {pairs}", [word for pair in said.items() for word in pair])
+        settings = {**_WORDS, "statement_timeout": f"{milliseconds}", "lock_timeout": f"{milliseconds}"}
+        settings["idle_in_transaction_session_timeout"] = f"{milliseconds + int(LATE_S * 1000)}"
+        pairs = ", ".join("set_config(%s, %s, true)" for _ in settings)
+        await connection.execute(f"select {pairs}", [word for pair in settings.items() for word in pair])
 
     async def _in_time(self, work: Callable[[Connected], Coroutine[Any, Any, T]], call: Call) -> T:
         """Run a transaction to its end. A cancel, or the end of its time, cuts its connection; it ends by itself."""
@@ -241,8 +241,8 @@ class PostgresDatabase:
             raise Transient("The database did not answer in time; nothing was sent to it.")
         error = task.exception()
         if gave_up and isinstance(error, Transient | OutcomeUnknown):
-            told = error.message.partition(":")[0]
-            raise type(error)(f"{told}: the database did not answer within {patience:.1f} s.") from error
+            what = error.message.partition(":")[0]
+            raise type(error)(f"{what}: the database did not answer within {patience:.1f} s.") from error
         return task.result()
 
 
@@ -299,7 +299,7 @@ def translated(error: psycopg.Error) -> type[ConnectorError]:
     state = error.sqlstate
     if state is None:
         return Transient
-    known = [each for each in REFUSED if state.startswith(each)]
+    known = [prefix for prefix in REFUSED if state.startswith(prefix)]
     return REFUSED[max(known, key=len)] if known else PreconditionFailed
 
 
@@ -336,9 +336,9 @@ def _rows(result: Any) -> list[Row]:
 
 
 def _told(error: psycopg.Error) -> str:
-    said = error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
+    message = error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
     detail = error.diag.message_detail
-    return (f"{said} ({detail})" if detail else said).rstrip(".")
+    return (f"{message} ({detail})" if detail else message).rstrip(".")
 
 
 def _number_of(key: str) -> int:

@@ -63,23 +63,23 @@ def query(rules: TableSettings, row_query: RowQuery) -> Steps[Page[dict[str, Jso
     write = yield from rules.table(row_query.table)
     shown = write.table.chosen(row_query.columns if row_query.columns is not None else write.table.columns)
     order = write.order(row_query.order)
-    asked = list({each.name: each for each in [*shown, *(o.column for o in order)]}.values())
-    found: list[dict[str, Json]] = []
+    asked = list({column.name: column for column in [*shown, *(o.column for o in order)]}.values())
+    rows_shown: list[dict[str, Json]] = []
     size, cursor, more = 0, row_query.after, True
-    while more and len(found) < row_query.limit and size < PAGE_BYTES:
-        count = min(CHUNK, row_query.limit - len(found)) if write.table.primary else row_query.limit
+    while more and len(rows_shown) < row_query.limit and size < PAGE_BYTES:
+        count = min(CHUNK, row_query.limit - len(rows_shown)) if write.table.primary else row_query.limit
         rows = yield from _chunk(write, row_query, asked, order, cursor, count)
         more = len(rows) > count
         for row in rows[:count]:
-            found.append({each.name: row[each.name] for each in shown})
-            size += size_of(found[-1])
+            rows_shown.append({column.name: row[column.name] for column in shown})
+            size += size_of(rows_shown[-1])
             cursor = write.cursor(order, row) if write.table.primary else None
             if size >= PAGE_BYTES:
                 more = more or row is not rows[-1]
                 break
         if not write.table.primary:
             break
-    return Page(found, lastCursor=cursor, more=more)
+    return Page(rows_shown, lastCursor=cursor, more=more)
 
 
 def _chunk(
@@ -180,8 +180,8 @@ def find_insert(rules: TableSettings, table: str, key: Values, values: Values, i
     write = yield from rules.table(table)
     row = _checked(rules, write.table, key, values)
     if rules.marker:
-        found = yield from _marked(rules, write, idempotency_key)
-        return Verdict.applied(found) if found is not None else Verdict.failed()
+        result = yield from _marked(rules, write, idempotency_key)
+        return Verdict.applied(result) if result is not None else Verdict.failed()
     if known is not None and not write.table.covered(row):
         return known
     there = yield from _equal(write, row)
@@ -273,7 +273,7 @@ def _result(write: StatementWriter, key: Values, cells: Row) -> Json:
 
 
 def _shown(write: StatementWriter, columns: list[Column], cells: Row) -> dict[str, Json]:
-    return {each.name: write.dialect.read(each, cell) for each, cell in zip(columns, cells, strict=True)}
+    return {column.name: write.dialect.read(column, cell) for column, cell in zip(columns, cells, strict=True)}
 
 
 def _listed(values: Values) -> str:

@@ -200,8 +200,8 @@ class Sql(Connector):
     @update.preview
     def say_update(self, params: UpdateTableRow) -> str:
         """What will be changed."""
-        said = described(f"Update {params['table']} where {_keyed(params['key'])}", params["values"])
-        return f"{said} (only if {_keyed(params['expect'] or {})})" if params.get("expect") else said
+        text = described(f"Update {params['table']} where {_keyed(params['key'])}", params["values"])
+        return f"{text} (only if {_keyed(params['expect'] or {})})" if params.get("expect") else text
 
     @update.compare_payload
     def compare_update(self, old: Json, new: Json) -> Comparison:
@@ -275,7 +275,7 @@ def _alike(old: Json, new: Json) -> bool:
         return old.keys() == new.keys() and all(_alike(old[name], new[name]) for name in old)
     if canonical(old) == canonical(new):
         return True
-    kinds = {str if isinstance(each, str) else float for each in (old, new) if _is_plain(each)}
+    kinds = {str if isinstance(value, str) else float for value in (old, new) if _is_plain(value)}
     return kinds == {str, float} and _decimal(old) is not None and _decimal(old) == _decimal(new)
 
 

@@ -44,7 +44,7 @@ class StatementWriter:
     def __init__(self, dialect: Dialect, table: Table) -> None:
         self.dialect = dialect
         self.table = table
-        self.name = ".".join(dialect.quote(each) for each in table.name.split("."))
+        self.name = ".".join(dialect.quote(part) for part in table.name.split("."))
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -54,7 +54,7 @@ class StatementWriter:
         """Rows that meet all conditions; those without a value come last."""
         text = f"select {self._list(columns)} from {self.name}{self._where(where)}"
         if order:
-            text += f" order by {', '.join(self._ordered(each) for each in order)}"
+            text += f" order by {', '.join(self._ordered(column) for column in order)}"
         return Statement(f"{text} limit {int(limit)}", self._values(where))
 
     def conditions(self, where: Mapping[str, Json]) -> list[SqlFragment]:
@@ -70,24 +70,24 @@ class StatementWriter:
 
     def order(self, wished: Iterable[str]) -> list[SortColumn]:
         """What rows are sorted by: the wish, then the primary key, so that no two rows are level."""
-        found = {each.removeprefix("-"): each.startswith("-") for each in wished}
+        columns = {name.removeprefix("-"): name.startswith("-") for name in wished}
         for name in self.table.primary:
-            found.setdefault(name, False)
-        return [SortColumn(self.table.column(name), down) for name, down in found.items()]
+            columns.setdefault(name, False)
+        return [SortColumn(self.table.column(name), down) for name, down in columns.items()]
 
     def after(self, order: Sequence[SortColumn], cursor: str) -> SqlFragment:
         """Rows that come after the one that a cursor was made of."""
         passed = _opened(cursor, self.table.name, self._sorted(order))
         ways: list[SqlFragment] = []
         level: list[SqlFragment] = []
-        for each, value in zip(order, passed, strict=True):
-            ways.append(_all([*level, self._beyond(each, value)]))
-            level.append(self._equals(each.column, value))
+        for column, value in zip(order, passed, strict=True):
+            ways.append(_all([*level, self._beyond(column, value)]))
+            level.append(self._equals(column.column, value))
         return SqlFragment(f"({' or '.join(way.text for way in ways)})", self._values(ways))
 
     def cursor(self, order: Sequence[SortColumn], row: Mapping[str, Json]) -> str:
         """The cursor after a row."""
-        text = encode([self.table.name, self._sorted(order), [row[each.column.name] for each in order]])
+        text = encode([self.table.name, self._sorted(order), [row[column.column.name] for column in order]])
         return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
     # -- writing -----------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class StatementWriter:
     def insert(self, values: Mapping[str, Json], more: str) -> Statement:
         """A new row; `more` says what to do about one that is there already."""
         columns = self.table.chosen(values)
-        names = ", ".join(self.dialect.quote(each.name) for each in columns)
+        names = ", ".join(self.dialect.quote(column.name) for column in columns)
         marks = ", ".join(self.dialect.mark for _ in columns)
         what = f"({names}) values ({marks})" if columns else "default values"
         return Statement(f"insert into {self.name} {what}{more}{self._returning()}", self._bound(values))
@@ -140,7 +140,7 @@ class StatementWriter:
             return SqlFragment(comparison, self._one(column, value))
         if operator == "in" and isinstance(value, list) and 0 < len(value) <= IN_MAX and None not in value:
             marks = ", ".join(self.dialect.compared(column) for _ in value)
-            return SqlFragment(f"{name} in ({marks})", tuple(self.dialect.bind(column, each) for each in value))
+            return SqlFragment(f"{name} in ({marks})", tuple(self.dialect.bind(column, item) for item in value))
         if operator == "like" and isinstance(value, str) and "\0" not in value:
             return SqlFragment(f"cast({name} as text) like {self.dialect.mark} escape '\\'", (value,))
         raise Rejected(
@@ -167,13 +167,13 @@ class StatementWriter:
         return f"{self.dialect.quote(order.column.name)} {'desc' if order.down else 'asc'} nulls last"
 
     def _sorted(self, order: Sequence[SortColumn]) -> list[Json]:
-        return [f"{'-' if each.down else ''}{each.column.name}" for each in order]
+        return [f"{'-' if column.down else ''}{column.column.name}" for column in order]
 
     def _list(self, columns: Iterable[Column]) -> str:
-        return ", ".join(self.dialect.select(each) for each in columns)
+        return ", ".join(self.dialect.select(column) for column in columns)
 
     def _list_of(self, names: Iterable[str]) -> str:
-        return ", ".join(self.dialect.quote(each) for each in names)
+        return ", ".join(self.dialect.quote(name) for name in names)
 
     def _primary(self) -> str:
         return self._list(self.table.chosen(self.table.primary)) or "1"

@@ -165,17 +165,17 @@ class Inbox(Connector):
         return True
 
     def _listed(self, after: str, limit: int, call: Call) -> Page[Delivery]:
-        found: list[Delivery] = []
+        deliveries: list[Delivery] = []
         passed, size = 0, 0
         with nothing_happened("Deliveries cannot be read"):
             cursors, more = self._spool.after(after, limit)
             while passed < len(cursors) and size < PAGE_BYTES:
                 for shown in readable(cursors[passed : passed + 1], self._shown, call, "the delivery"):
                     if shown is not None:  # or it has gone meanwhile
-                        found.append(shown)
+                        deliveries.append(shown)
                         size += size_of(shown)
                 passed += 1
-        return Page(found, lastCursor=cursors[passed - 1] if passed else after or None,
+        return Page(deliveries, lastCursor=cursors[passed - 1] if passed else after or None,
                     more=more or passed < len(cursors))
 
     def _shown(self, cursor: str) -> Delivery | None:

@@ -68,8 +68,8 @@ class Webhook(Connector):
     async def send(self, params: SendEvent, call: Call) -> WebhookResult:
         """Send it."""
         seconds = self._clock.now_ms() // 1000
-        told = {"type": params["event"], "timestamp": seconds, "data": params.get("data")}
-        body = json.dumps(told, ensure_ascii=False, allow_nan=False).encode()
+        event = {"type": params["event"], "timestamp": seconds, "data": params.get("data")}
+        body = json.dumps(event, ensure_ascii=False, allow_nan=False).encode()
         headers = {"Content-Type": "application/json", ID: call.idempotency_key, TIME: str(seconds)}
         if self._signed:
             headers[SIGNATURE] = sign(self.secret("secret"), call.idempotency_key, seconds, body)

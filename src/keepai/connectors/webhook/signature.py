@@ -25,8 +25,8 @@ def sign(secret: str, id: str, seconds: int, body: bytes) -> str:
 def fits(secret: str, id: str, seconds: int, body: bytes, given: str) -> bool:
     """Whether one of the signatures that were given is ours; several come while a secret is being changed."""
     wanted = sign(secret, id, seconds, body).encode()
-    found = [hmac.compare_digest(wanted, each.encode()) for each in given.split()[:SIGNATURES_MAX]]
-    return any(found)
+    matches = [hmac.compare_digest(wanted, signature.encode()) for signature in given.split()[:SIGNATURES_MAX]]
+    return any(matches)
 
 
 def key_of(secret: str) -> bytes:

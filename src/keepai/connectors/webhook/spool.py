@@ -75,10 +75,10 @@ class Spool:
         if number != cursor:
             return None
         try:
-            found: Stored = json.loads((self.folder / f"{number}-{digest}.json").read_bytes())
+            delivery: Stored = json.loads((self.folder / f"{number}-{digest}.json").read_bytes())
         except FileNotFoundError:  # thrown away meanwhile
             return None
-        return found
+        return delivery
 
     def _number(self) -> str:
         last = int(self._names[-1][0]) if self._names else 0
@@ -89,8 +89,8 @@ class Spool:
         changed = os.stat(self.folder).st_mtime_ns
         if changed == self._as_of:
             return
-        found = sorted(match.groups() for entry in os.scandir(self.folder) if (match := _FILE.fullmatch(entry.name)))
-        self._names = [(number, digest) for number, digest in found]
+        names = sorted(match.groups() for entry in os.scandir(self.folder) if (match := _FILE.fullmatch(entry.name)))
+        self._names = [(number, digest) for number, digest in names]
         self._seen = {digest: number for number, digest in self._names}
         # Another change within the same tick of the file system's clock would look the same: such a time is no mark.
         self._as_of = changed if SystemClock().now_ms() - changed // 1_000_000 > _TICK_MS else -1
