@@ -63,7 +63,7 @@ def table(place: Place) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("kind", "more", "why"), [
-    ("webhook", ("url=https://hooks.example/x", "signed=false"), "any request to a webhook means something"),
+    ("webhook", ("url=https://hooks.example/x", "signed=false"), "every request to a webhook counts as an event"),
     ("own:Own", (), "it has no check() of its own"),
 ])
 def test_a_connection_that_cannot_be_tried_is_not_said_to_answer(
@@ -124,7 +124,7 @@ def test_a_connection_that_does_not_answer_changes_nothing(bank: Place) -> None:
 
 def test_a_connection_without_its_secret_says_which(bank: Place) -> None:
     said = silent(bank.type("connect", *KEY, code=1))
-    assert "bank was not given its password" in said
+    assert "bank has no secret password" in said
 
 
 def test_a_person_may_have_it_stored_nevertheless(bank: Place) -> None:
@@ -399,7 +399,7 @@ def test_the_key_file_may_stand_in_keep_toml(bank: Place, monkeypatch: pytest.Mo
 def test_a_host_says_at_its_start_that_the_secrets_cannot_be_read_and_starts(connected: Place) -> None:
     Path(os.environ["KEEP_KEY_FILE"]).chmod(0o644)
     said = silent(connected.type("dev", "--once"))
-    assert "Others may read the key" in said
+    assert "Other users may read the key" in said
     assert "Nothing more is due now" in said
 
 
@@ -452,10 +452,10 @@ def test_the_doctor_knows_about_secrets(connected: Place) -> None:
     assert (state, "chmod 600 keep.secrets" in said) == ("warn", True)
     Path(os.environ["KEEP_KEY_FILE"]).chmod(0o644)
     [(state, said)] = lines(1)
-    assert (state, "Others may read" in said) == ("fail", True)
+    assert (state, "Other users may read" in said) == ("fail", True)
     (connected.folder / "keep.secrets").write_text("{}")
     [(state, said)] = lines(1)
-    assert (state, "damaged or changed" in said) == ("fail", True)
+    assert (state, "is damaged, or another program changed it" in said) == ("fail", True)
 
 
 def test_the_doctor_repeats_no_secret_that_a_check_says(connected: Place) -> None:

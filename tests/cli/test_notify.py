@@ -96,7 +96,7 @@ def test_what_is_wrong_with_a_channel_is_told_with_its_place(place: Place) -> No
         '[notify.a]\ntype = "emial"\n[notify.b]\ntype = "ntfy"\ntopic = "t"\ndigest = "daily 25:00"\n'
         '[notify.c]\ntype = "ntfy"\ntopic = "t"\ndigest = "daily 08:00 Nowhere/Land"\n[notify.d]\n')
     shown = place.type("notify", "test", code=2).stderr
-    assert "keep.toml:1: [notify.a]: There is no way 'emial' to tell people. Did you mean 'email'?" in shown
+    assert "keep.toml:1: [notify.a]: There is no channel type 'emial'. Did you mean 'email'?" in shown
     assert 'keep.toml:3: [notify.b]: digest must be such as "daily 08:00 Europe/Berlin"' in shown
     assert '"Nowhere/Land" is not a time zone' in shown
     assert "[notify.d] needs a type" in shown

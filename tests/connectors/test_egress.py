@@ -61,7 +61,7 @@ def test_a_network_that_the_owner_names_is_allowed_and_no_other() -> None:
     assert forbidden("::1", allowed) is None
     assert forbidden("10.2.0.1", allowed) is not None
     assert forbidden("127.0.0.1", allowed) is not None
-    with pytest.raises(ConfigError, match="is no network"):
+    with pytest.raises(ConfigError, match="is not a network"):
         parse_networks(["10.1.0.0/99"])
 
 

@@ -448,7 +448,7 @@ async def test_bytes_come_and_go_as_text_or_base64(folder: Path) -> None:
     assert (folder / "raw").read_bytes() == data
     found = await do(folder, "read", path="raw", encoding="base64")
     assert base64.b64decode(found["content"]) == data
-    with pytest.raises(PreconditionFailed, match="no UTF-8"):
+    with pytest.raises(PreconditionFailed, match="not UTF-8"):
         await do(folder, "read", path="raw")
     with pytest.raises(Rejected, match="base64"):
         await do(folder, "write", path="raw", content="no!", encoding="base64")

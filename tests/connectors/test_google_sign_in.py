@@ -139,12 +139,12 @@ async def test_an_id_token_that_tells_nobody_is_no_reason_to_refuse(
 
 async def test_a_scope_that_was_not_ticked_is_told(server: Loopback, service: SheetsService) -> None:
     service.allowed = "openid https://www.googleapis.com/auth/userinfo.email"
-    assert "tick all" in await refusal(server, service)
+    assert "allow everything" in await refusal(server, service)
 
 
 async def test_an_answer_without_a_refresh_token_says_what_to_do(server: Loopback, service: SheetsService) -> None:
     service.withholds = {"refresh_token"}
-    assert "gave no refresh token. Take the access of this client away" in await refusal(server, service)
+    assert "returned no refresh token. Remove the access of this client" in await refusal(server, service)
 
 
 async def test_a_wrong_client_secret_is_told(server: Loopback, service: SheetsService) -> None:

@@ -121,7 +121,7 @@ async def test_a_driver_that_connects_in_another_way_is_not_used(monkeypatch: py
     import psycopg
 
     monkeypatch.setattr(postgres_connection, "_connection_class", lambda: psycopg.AsyncConnection)
-    with pytest.raises(PreconditionFailed, match="another way"):
+    with pytest.raises(PreconditionFailed, match="in a way that Keep does not know"):
         await postgres_connection.connect(shared().url(), PASSWORD, 5)
 
 

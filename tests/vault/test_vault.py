@@ -140,14 +140,14 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     key = tmp_path / "keys" / "keep.key"
     for mode in (0o640, 0o604, 0o620):
         key.chmod(mode)
-        with pytest.raises(VaultClosed, match=r"Others may read .* chmod 600"):
+        with pytest.raises(VaultClosed, match=r"Other users may read .* chmod 600"):
             filed(tmp_path).values("gmail")
     key.chmod(0o600)
     assert filed(tmp_path).values("gmail")["password"] == CANARY
 
 
 @pytest.mark.parametrize(("content", "told"), [
-    (None, "no key file"), ("", "not in"), ("hello\n", "no key file of Keep"), ("\xff", "cannot be read"),
+    (None, "no key file"), ("", "not in"), ("hello\n", "not a key file of Keep"), ("\xff", "cannot be read"),
 ])
 def test_a_key_file_that_is_none_is_told(tmp_path: Path, content: str | None, told: str) -> None:
     filed(tmp_path).put("gmail", {"password": CANARY})
@@ -161,7 +161,7 @@ def test_somebody_elses_file_is_not_taken_for_a_key_file(tmp_path: Path) -> None
     mine = tmp_path / "notes"
     mine.write_text("these are my notes\n")
     mine.chmod(0o600)
-    with pytest.raises(VaultClosed, match="was not touched"):
+    with pytest.raises(VaultClosed, match="was not changed"):
         Vault(tmp_path / "keep.secrets", KeyPlaces(key_file=mine)).put("gmail", {"password": CANARY})
     assert mine.read_text() == "these are my notes\n"
 
@@ -193,7 +193,7 @@ def test_a_key_that_is_missing_is_not_looked_for_at_every_call(tmp_path: Path) -
     key.chmod(0o644)
     vault = filed(tmp_path, clock=clock)
     for _ in range(2):
-        with pytest.raises(VaultClosed, match="Others may read"):
+        with pytest.raises(VaultClosed, match="Other users may read"):
             vault.values("gmail")
         key.chmod(0o600)
     clock.advance(seconds=11)
@@ -245,7 +245,7 @@ def test_what_something_else_changed_is_not_used(tmp_path: Path, change: str) ->
     before = vault.path.read_bytes()
     uses = (lambda v: v.values("gmail"), lambda v: v.put("gmail", {"password": "new"}), lambda v: v.delete("gmail"))
     for use in uses:
-        with pytest.raises(VaultClosed, match=r"damaged or changed|not the one") as caught:
+        with pytest.raises(VaultClosed, match=r"is damaged, or another program changed it|not the one") as caught:
             use(filed(tmp_path))
         assert CANARY not in caught.value.message
     assert vault.path.read_bytes() == before
@@ -265,7 +265,7 @@ def test_each_text_is_bound_to_its_place_even_for_who_has_the_master_key(tmp_pat
         del changed["mark"]
         other = tmp_path / "other.secrets"
         other.write_text(json.dumps({**changed, "mark": mark(master, "mark", changed)}))
-        with pytest.raises(VaultClosed, match="damaged or changed"):
+        with pytest.raises(VaultClosed, match="is damaged, or another program changed it"):
             Vault(other, KeyPlaces(key_file=tmp_path / "keys" / "keep.key")).values("gmail")
 
 
@@ -274,7 +274,7 @@ def test_a_file_that_is_no_vault_is_told_and_not_overwritten(tmp_path: Path, con
     vault = filed(tmp_path)
     vault.path.write_bytes(content)
     for use in (lambda: vault.values("gmail"), lambda: vault.put("gmail", {"password": CANARY}), vault.kept):
-        with pytest.raises(VaultClosed, match="damaged or changed"):
+        with pytest.raises(VaultClosed, match="is damaged, or another program changed it"):
             use()
     assert vault.path.read_bytes() == content
 
@@ -367,7 +367,7 @@ def test_an_old_key_that_cannot_be_deleted_is_told_and_everything_is_readable(
         raise keyring.errors.PasswordDeleteError
 
     monkeypatch.setattr(chest, "delete_password", refuse)
-    with pytest.raises(VaultClosed, match="encrypted anew, but the old key could not be deleted"):
+    with pytest.raises(VaultClosed, match="new keys, but the old key could not be deleted"):
         vault.rotate(KeyPlaces())
     assert Vault(vault.path, KeyPlaces()).values("gmail")["password"] == CANARY
 
@@ -467,7 +467,7 @@ def test_a_writer_that_does_not_let_go_is_told_after_a_while(tmp_path: Path, mon
     try:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(VaultClosed, match="does not let go"):
+        with pytest.raises(VaultClosed, match="for too long"):
             filed(tmp_path).put("gmail", {"password": CANARY})
     finally:
         other.communicate()

@@ -1,6 +1,20 @@
-"""The outside world: `base` is the contract, one folder per kind of system.
+"""Connectors: how Keep talks to outside systems. In reading order:
 
-Connectors rest on `model` alone. Types are imported when they are first asked for.
+base           the contract of a connector: marked methods that scripts may call
+values         what passes between engine and connector: Call, Page, Verdict
+operation      one operation of one connector, as the engine calls it
+type_checks    checks params and results against the declared types
+problems       words what is wrong with params or results
+typescript     the declarations of all operations for editors and language models
+sign_in        the contract of a sign-in with a browser
+user_module    loads a connector that the owner wrote
+redacted       wraps a connector so that no secret leaves it
+redacted_logs  removes secrets from Python's own log
+kit/           what several connectors share
+egress/        the HTTP client, which connects to allowed addresses only
+files/ google/ http/ local/ mail/ rss/ slack/ sql/ webhook/    one folder for each kind of system
+
+This module maps a type name to its class and imports the class at its first use. Connectors import only `model`.
 """
 
 from __future__ import annotations
@@ -18,7 +32,7 @@ from ..model.errors import ConfigError
 if TYPE_CHECKING:
     from .base import Connector
 
-#: What `type = "…"` in keep.toml may say, and where the class is.
+#: Values that `type = "…"` in keep.toml may have → the class.
 TYPES: Mapping[str, str] = MappingProxyType({
     "files": "keepai.connectors.files.files_connector:Files",
     "google.calendar": "keepai.connectors.google.calendar:Calendar",
@@ -39,7 +53,7 @@ NOT_SETTINGS = frozenset({"self", "name", "clock"})
 
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Connector:
-    """The connector that a table `[connectors.<name>]` describes; `ConfigError` lists all that is wrong."""
+    """Make the connector that `[connectors.<name>]` describes. `ConfigError` lists everything that is wrong."""
     kind = load(type_name, folder)
     wrong = [*_exposed(kind, name, settings), *_problems(kind, settings)]
     if wrong:
@@ -48,7 +62,7 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | 
 
 
 def load(type_name: str, folder: Path | None = None) -> type[Connector]:
-    """The class of a type; one of the owner's own, `module:Class`, is found in `folder`."""
+    """The class of a type. A connector that the user wrote, `module:Class`, is loaded from `folder`."""
     if ":" in type_name:
         from .user_module import load_user_connector
 
@@ -56,19 +70,19 @@ def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     if type_name not in TYPES:
         close = difflib.get_close_matches(type_name, TYPES, n=1)
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
-        raise ConfigError(f"There is no connector type {type_name!r}. {advice} One of your own is module:Class.")
+        raise ConfigError(f"There is no connector type {type_name!r}. {advice} Your own is module:Class.")
     module, _, attribute = TYPES[type_name].partition(":")
     connector_class: type[Connector] = getattr(importlib.import_module(module), attribute)
     return connector_class
 
 
 def wrong_settings(kind: type, settings: Mapping[str, Any]) -> list[str]:
-    """What is wrong with settings for anything whose settings are the parameters of its `__init__`."""
+    """List what is wrong with the settings of a class whose `__init__` parameters are its settings."""
     return _problems(kind, settings)
 
 
 def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> list[str]:
-    """Secrets that stand in keep.toml, where everybody may read them."""
+    """Report secrets that stand in keep.toml, where anybody may read them."""
     taken = inspect.signature(kind).parameters
     return [
         f"{setting!r} is a secret and must not stand in keep.toml: remove it there, and run: "
@@ -92,7 +106,7 @@ def _unknown(setting: str, known: list[str]) -> str:
 
 
 def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
-    """What is wrong with one value: TOML has strings where Python takes a path as well."""
+    """Report a value of the wrong type. TOML has strings where Python also takes a path."""
     annotation = inspect.signature(kind).parameters[setting].annotation
     annotation = getattr(annotation, "__name__", str(annotation)).removesuffix(" | None")
     if annotation in _NESTED:
@@ -102,7 +116,7 @@ def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
     return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {_shown(value)}"]
 
 
-#: Annotations of settings that are more than one value, in words.
+#: Annotations of settings that hold more than one value, in words.
 _NESTED = {
     "list[str]": "a list of strings", "dict[str, str]": "a table of strings",
     "list[dict[str, Any]]": "a list of tables", "dict[str, Any]": "a table",
@@ -122,7 +136,7 @@ def _word(annotation: str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """What was given instead; a text only by its kind, for it may be a secret in the wrong line."""
+    """The value that was given. Of a string only the type is shown, because it may be a secret in the wrong line."""
     if isinstance(value, str):
         return "a string"
     return repr(value) if isinstance(value, bool | int | float) else "a list" if isinstance(value, list) else "a table"

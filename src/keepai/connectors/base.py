@@ -9,13 +9,13 @@
         @append_row.reconcile
         async def find_row(self, params: AppendRow, call: Call) -> Verdict: ...
 
-`Sheets()` is `ctx.sheets` and `append_row` is `ctx.sheets.appendRow`. A method without a mark cannot be
-called by any script. A connector never sees a script, and says by the error it raises what is known:
-`Transient`, `PermissionDenied`, `PreconditionFailed` and `Rejected` mean that nothing happened and that
-nothing of this call can happen any more; everything else means that it may have happened.
+`Sheets()` is `ctx.sheets` and `append_row` is `ctx.sheets.appendRow`. Scripts cannot call a method without a mark.
+A connector never sees a script. The error that it raises says what is known: `Transient`, `PermissionDenied`,
+`PreconditionFailed` and `Rejected` mean that nothing happened and that this call can no longer have an effect. Every
+other error means that the effect may have happened.
 
-The coroutine of a mutation must not end, not even when it is cancelled, before every thread and child
-process that it started has ended: only then is its call over.
+The coroutine of a mutation must not end before every thread and child process that it started has ended, even if it is
+cancelled. Only then is its call over.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _OBJECT_MEMBERS = frozenset({
     "then", "constructor", "prototype", "__proto__", "toJSON", "toString", "toLocaleString", "valueOf",
     "hasOwnProperty",
 })
-#: What `ctx` carries itself, the input sources that are the host's own, and what capabilities of inputs begin with.
+#: Names that scripts use for something else: members of `ctx`, the host's own input sources, and `inputs`.
 TAKEN = frozenset({*BUILT_IN, *SYSTEM_INPUTS, "workflow", "log", "state", "item", "inputs"}) | _OBJECT_MEMBERS
 
 
-GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that nobody is told them
+GIVEN_MAX = 64  #: former values of its secrets that a connector remembers, so that these are redacted too
 
 
 class MarkedMethod(Generic[F]):
-    """A marked method; on an instance it is the method itself."""
+    """A method marked with `read` or `mutation`. On an instance it is the method itself."""
 
     def __init__(self, function: F, kind: Kind) -> None:
         _check_method(function)
@@ -91,7 +91,7 @@ class MarkedMethod(Generic[F]):
 
 
 class MarkedMutation(MarkedMethod[F]):
-    """A marked method with a side effect, and what else the connector says about it."""
+    """A marked method with a side effect, and what the connector declares about it."""
 
     def __init__(
         self, function: F, identity: tuple[str, ...], target: str | None,
@@ -104,7 +104,7 @@ class MarkedMutation(MarkedMethod[F]):
         self._extra: dict[str, Function] = {}
 
     def reconcile(self, function: G) -> G:
-        """Mark the method that looks up what became of a send: `async (self, params, call) -> Verdict`."""
+        """Mark the method that looks up what an earlier send did: `async (self, params, call) -> Verdict`."""
         _check_method(function)
         return self._add("reconciler", function)
 
@@ -113,13 +113,13 @@ class MarkedMutation(MarkedMethod[F]):
         return self._add("comparer", _check_sync(function))
 
     def preview(self, function: G) -> G:
-        """Mark the method that tells people what will be done: `(self, params) -> str`."""
+        """Mark the method that describes the call to people: `(self, params) -> str`."""
         return self._add("describer", _check_sync(function))
 
     def _add(self, role: str, function: G) -> G:
         if self.owner is not None or role in self._extra:
             raise ConfigError(
-                f"{function.__qualname__} cannot be added to {self.function.__qualname__}: it is complete. "
+                f"{function.__qualname__} cannot be added to {self.function.__qualname__}, which is complete. "
                 "In a subclass, declare the mutation again."
             )
         self._extra[role] = function
@@ -135,7 +135,7 @@ def read(function: F) -> MarkedMethod[F]: ...
 @overload
 def read(*, by_id: bool = False) -> Callable[[F], MarkedMethod[F]]: ...
 def read(function: F | None = None, *, by_id: bool = False) -> MarkedMethod[F] | Callable[[F], MarkedMethod[F]]:
-    """Mark a method that changes nothing; `by_id` if it names the one object that it returns."""
+    """Mark a method that changes nothing. `by_id`: its params name the one object that it returns."""
     kind = Kind.READ_BY_ID if by_id else Kind.READ
     return MarkedMethod(function, kind) if function is not None else lambda f: MarkedMethod(f, kind)
 
@@ -153,9 +153,9 @@ def mutation(
 ) -> MarkedMutation[F] | Callable[[F], MarkedMutation[F]]:
     """Mark a method with a side effect.
 
-    `identity` names the params that say which thing is meant, `target` the one that people know it by.
+    `identity` names the params that identify the object; `target` names the one that people know it by.
     `settle` is how many seconds after the end of a call its effect may still appear. `key_window` is
-    how many seconds the outside system refuses a second effect with the same idempotency key.
+    for how many seconds the outside system refuses a second effect with the same idempotency key.
     """
     names = (identity,) if isinstance(identity, str) else tuple(identity)
     if function is not None:
@@ -169,7 +169,7 @@ class Connector:
     name: str = ""  #: what scripts call it; by default the class name with a small first letter
     input_types: ClassVar[tuple[str, ...]] = ()  #: the types of inputs that it can be the source of
     account: str = ""  #: whose data it acts on, for people and approvals; never a secret
-    secrets: ClassVar[Mapping[str, str]] = MappingProxyType({})  #: what it is entrusted with: name → what to ask for
+    secrets: ClassVar[Mapping[str, str]] = MappingProxyType({})  #: the secrets that it needs: name → what to ask for
     _named: ClassVar[bool] = False
     _marked: ClassVar[Mapping[str, MarkedMethod[Any]]] = MappingProxyType({})
 
@@ -178,7 +178,7 @@ class Connector:
             self.name = name
         check_name(self.name)
         self._vault: MutableMapping[str, str] = {}
-        self._given: Mapping[str, str] = MappingProxyType({})  # values of secrets that were seen → their names
+        self._given: Mapping[str, str] = MappingProxyType({})  # present and former values of secrets → their names
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -189,26 +189,26 @@ class Connector:
         cls._marked = _operations(cls)
 
     def entrust(self, vault: MutableMapping[str, str]) -> None:
-        """Give it its secrets; they are read when they are used, and what it renews is written back."""
+        """Give the connector its secrets. It reads them when it uses them, and writes back those that it renews."""
         self._vault = vault
 
     def secret(self, name: str) -> str:
-        """One of its secrets, for this moment: never keep it, log it or put it into an error."""
+        """One of its secrets, for immediate use: never keep it, log it or put it into an error."""
         try:
             value = self._vault[name]
         except KeyError:
             raise PermissionDenied(
-                f"{self.name} was not given its {name}. Say `keep secrets set {self.name} {name}`.",
+                f"{self.name} has no secret {name}. Run `keep secrets set {self.name} {name}`.",
             ) from None
         self._learn({name: value})
         return value
 
     def entrusted(self) -> Mapping[str, str]:
-        """The values that it has, and had before, of its secrets → their names: what nobody may be told.
+        """Present and former values of its secrets → their names. These values must never be shown.
 
-        It is another mapping whenever there is a new value, and the same one otherwise.
+        Returns the same mapping until there is a new value, and then another one.
         """
-        with suppress(KeepError):  # a vault that cannot be opened gave it nothing new
+        with suppress(KeepError):  # a vault that cannot be opened has no new value
             self._learn(self._vault)
         return self._given
 
@@ -216,7 +216,7 @@ class Connector:
         now = {value: name for name, value in secrets.items()}
         if not now.keys() <= self._given.keys():
             former = [entry for entry in self._given.items() if entry[0] not in now]
-            self._given = {**dict(former[-GIVEN_MAX:]), **now}  # a token may be renewed every hour, for years
+            self._given = {**dict(former[-GIVEN_MAX:]), **now}  # a token may be renewed every hour for years
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
@@ -227,23 +227,23 @@ class Connector:
         return MappingProxyType(specs)
 
     def sign_in(self) -> SignIn | None:
-        """How one of its secrets can be earned with a browser; None if it cannot."""
+        """How a person can obtain one of its secrets with a browser; None if that is not possible."""
         return None
 
     async def check(self) -> str | None:
-        """Ask the outside system something harmless; raise a `ConnectorError` if credentials or their place fail.
+        """Ask the outside system something harmless. Raise a `ConnectorError` if the address or the credentials fail.
 
-        A connector that cannot be tried returns a sentence that says why; people read that instead of "answers"."""
+        A connector that cannot be tried returns a sentence that says why. People read that instead of "answers"."""
         return "it has no check() of its own"
 
 
 def surface(connectors: Iterable[Connector]) -> Surface:
-    """What scripts may call and name as sources; two connectors of one name are refused."""
+    """What scripts may call and name as sources. Refuses two connectors with one name."""
     known: dict[str, Connector] = {}
     for connector in connectors:
         check_name(connector.name)
         if connector.name in known:
-            raise ConfigError(f"Two connectors are called {connector.name!r}. Give one another name: name=….")
+            raise ConfigError(f"Two connectors are called {connector.name!r}. Give one of them another name: name=….")
         known[connector.name] = connector
     kinds = {n: {o: spec.kind for o, spec in c.operations.items()} for n, c in known.items()}
     params = {spec.full_name: spec.declared_params for c in known.values() for spec in c.operations.values()}
@@ -251,29 +251,29 @@ def surface(connectors: Iterable[Connector]) -> Surface:
 
 
 def check_name(name: object) -> str:
-    """A connector's name as scripts can say it after `ctx.`; otherwise `ConfigError`."""
+    """Check that scripts can write a connector's name after `ctx.`; otherwise raise `ConfigError`."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} cannot name a connector: scripts must be able to write ctx.<name>.")
+        raise ConfigError(f"{name!r} cannot name a connector, because scripts must be able to write ctx.<name>.")
     if name in TAKEN:
-        raise ConfigError(f"{name!r} cannot name a connector: ctx.{name} means something else already.")
+        raise ConfigError(f"{name!r} cannot name a connector, because ctx.{name} already means something else.")
     return name
 
 
 def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
-    """Script name → marked method, over all bases; an override without a mark is refused."""
+    """Script name → marked method, over all bases. Refuses an override without a mark."""
     operations: dict[str, MarkedMethod[Any]] = {}
     for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):
         marked = inspect.getattr_static(cls, attribute)
         if isinstance(marked, MarkedMethod):
             _include(operations, _script_name(attribute, cls), marked)
         elif any(isinstance(base.__dict__.get(attribute), MarkedMethod) for base in cls.__mro__):
-            raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation: mark it as one, too.")
+            raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation, so it must be marked as one too.")
     return operations
 
 
 def _include(operations: dict[str, MarkedMethod[Any]], name: str, marked: MarkedMethod[Any]) -> None:
     if name in operations:
-        raise ConfigError(f"{marked.function.__qualname__} and another method are both {name!r} in scripts.")
+        raise ConfigError(f"{marked.function.__qualname__} and another method are both called {name!r} in scripts.")
     operations[name] = marked
 
 
@@ -281,7 +281,7 @@ def _script_name(attribute: str, cls: type) -> str:
     first, *rest = attribute.split("_")
     name = first + "".join(part[:1].upper() + part[1:] for part in rest)
     if not first or not _NAME.fullmatch(name) or name in _OBJECT_MEMBERS:
-        raise ConfigError(f"{cls.__name__}.{attribute} cannot be an operation: scripts could not call it so.")
+        raise ConfigError(f"{cls.__name__}.{attribute} cannot be an operation: scripts could not call it by that name.")
     return name
 
 
@@ -296,7 +296,7 @@ def _check_method(function: Function) -> None:
 
 def _check_sync(function: G) -> G:
     if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
-        raise ConfigError(f"{_named(function)} must be a plain `def` method: it only looks at its arguments.")
+        raise ConfigError(f"{_named(function)} must be a plain `def` method: it may only look at its arguments.")
     return function
 
 
@@ -305,7 +305,7 @@ def _named(function: object) -> str:
 
 
 def _bound(connector: Connector, function: Function) -> Function:
-    """The method on the instance; a subclass's override of the same name wins."""
+    """The method on the instance. If a subclass overrides the name, its method is used."""
     name = function.__name__
     if any(base.__dict__.get(name) is function for base in type(connector).__mro__):
         return cast(Function, getattr(connector, name))
@@ -322,7 +322,7 @@ def _is_page(annotation: object) -> bool:
 
 
 def _items(annotation: object) -> object:
-    """What a result is checked against; of a page, the list of its items."""
+    """The type that a result is checked against; of a page, the list of its items."""
     if annotation is Page:
         return list
     arguments = typing.get_args(annotation)

@@ -1,7 +1,7 @@
 """One operation of one connector instance, as the engine uses it.
 
-The engine hands over JSON and gets JSON back; types, names and the connector's optional methods stay
-in here. Exceptions of the method itself pass through untouched: what they lead to is the engine's to say.
+The engine passes JSON in and gets JSON back. Types, names and the connector's optional methods are known here only.
+Exceptions of the connector's method pass through unchanged; the engine decides what they lead to.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Method = Callable[[Any, Call], Awaitable[object]]
 
 @dataclass(frozen=True)
 class OperationSpec:
-    """What the engine may know about an operation, and how it is called."""
+    """What the engine knows about an operation, and how it calls it."""
 
     connector: str
-    name: str  # as scripts say it: `appendRow`
+    name: str  # as scripts write it: `appendRow`
     kind: Kind
     method: Method
     params: Shape
@@ -40,9 +40,9 @@ class OperationSpec:
     returns_page: bool = False
     identity_names: tuple[str, ...] = ()
     target_name: str | None = None
-    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # param → all that the configuration allows
+    choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # param → the values that keep.toml allows
     settle_s: float | None = None  # None: policy decides
-    key_window_s: float | None = None  # how long the outside system honours a key; None: it does not
+    key_window_s: float | None = None  # for how long the outside system honours a key; None: it does not
     reconciler: Method | None = None
     comparer: Callable[[Json, Json], object] | None = None
     describer: Callable[[Any], object] | None = None
@@ -54,17 +54,17 @@ class OperationSpec:
 
     @property
     def can_reconcile(self) -> bool:
-        """Whether the outside system can be asked what became of a send."""
+        """Whether the connector can look up what an earlier send did."""
         return self.reconciler is not None
 
     @property
     def safety(self) -> Literal["A", "B", "C"]:
-        """A: the outside honours keys. B: it can be looked up. C: blind."""
+        """A: the outside system honours keys. B: the effect can be looked up. C: neither."""
         return "A" if self.key_window_s else "B" if self.can_reconcile else "C"
 
     @cached_property
     def params_schema(self) -> dict[str, Any] | None:
-        """The JSON schema of the params, with what the configuration allows; None: any object."""
+        """The JSON schema of the params, with the values that keep.toml allows; None: any object."""
         schema = self.params.schema
         if schema is None or not self.choices:
             return schema
@@ -73,8 +73,8 @@ class OperationSpec:
 
     @cached_property
     def declared_params(self) -> Params:
-        """What `check` may know of the params. Types with validators of their own may take more than they say."""
-        judged = self.params_schema if self.params.told_by_schema else None
+        """What `check` may judge of the params. A type with its own validators may accept more than its schema says."""
+        judged = self.params_schema if self.params.schema_is_complete else None
         return Params(judged or {}, self.params.open, tuple(sorted(self._identity_names)))
 
     @cached_property
@@ -83,35 +83,35 @@ class OperationSpec:
         return self.result.schema
 
     def parse(self, params: Json) -> dict[str, Json]:
-        """The params, checked and normalised; a `RuleBroken` lists all that is wrong with them."""
+        """Check and normalise the params. A `RuleBroken` lists everything that is wrong with them."""
         given: Json = {} if params is None else params
         if not isinstance(given, dict):
             raise RuleBroken(f"{self.full_name} takes one object, not {shown(given)}.")
         try:
             normal = self.params.normal(given)
         except Misfit as misfit:
-            raise RuleBroken(f"{self.full_name} was called wrongly: {misfit}.") from None
+            raise RuleBroken(f"{self.full_name} was called with wrong params: {misfit}.") from None
         except KeepError:
             raise
-        except Exception as error:  # a validator of the connector's own
+        except Exception as error:  # raised by a validator of the connector
             raise ConnectorBroke(f"{self.full_name} could not check its params: {error!r}") from error
         if not isinstance(normal, dict):
-            raise ConnectorBroke(f"{self.full_name} made something else than an object of its params.")
+            raise ConnectorBroke(f"{self.full_name} normalised its params to something that is not an object.")
         return normal
 
     async def invoke(self, params: Json, call: Call) -> Json | Page[Json]:
-        """Make the call. Raises what the method raises, or `ConnectorBroke` for a result out of shape.
+        """Make the call. Raises what the method raises, or `ConnectorBroke` if the result has the wrong type.
 
-        A `ConnectorBroke` after a mutation says nothing about whether the effect took place.
+        A `ConnectorBroke` after a mutation says nothing about whether the effect happened.
         """
         answer = await self.method(self._typed(params), call)
         try:
             return self._page(answer) if isinstance(answer, Page) else self.result.dump(answer)
         except (Misfit, BadValue) as error:
-            raise ConnectorBroke(f"{self.full_name} returned what it did not declare: {error}") from error
+            raise ConnectorBroke(f"{self.full_name} returned a result that it did not declare: {error}") from error
 
     async def reconcile(self, params: Json, call: Call) -> Verdict:
-        """Ask what became of an earlier send with the same params and idempotency key."""
+        """Ask what an earlier send with the same params and idempotency key did."""
         if self.reconciler is None:
             return Verdict.unknown(f"{self.full_name} has no way to look up what it did.")
         verdict = await self.reconciler(self._typed(params), call)
@@ -126,16 +126,16 @@ class OperationSpec:
             return Verdict("retry", result=_evidence(verdict.result), why=why, found=True)
 
     def preview(self, params: Json) -> str:
-        """The host's words for the call, made from the params that will be sent; never shortened."""
+        """The call in words, made from the params that will be sent; never shortened."""
         if self.describer is None:
             return described(self.full_name, _object(params))
         text = self.describer(self._typed(params))
         if not isinstance(text, str):
-            raise ConnectorBroke(f"The preview of {self.full_name} is no text.")
+            raise ConnectorBroke(f"The preview of {self.full_name} is not a string.")
         return visible(text)
 
     def target(self, params: Json) -> str:
-        """What the call acts on, in the connector's terms; empty if it declared none."""
+        """What the call acts on, in the connector's terms; empty if the connector declared no target."""
         value = _object(params).get(self.target_name) if self.target_name else None
         if value is None:
             return ""
@@ -144,18 +144,18 @@ class OperationSpec:
         return value if isinstance(value, str) else canonical(value)
 
     def identity(self, params: Json) -> dict[str, Json]:
-        """The params that say which thing is meant; without a declaration, all of them."""
+        """The params that identify the object; all params if the connector declared none."""
         given = _object(params)
         names = self._identity_names
         return {key: value for key, value in given.items() if key in names} if names else dict(given)
 
     def payload(self, params: Json) -> dict[str, Json]:
-        """The params that are not identity."""
+        """The params that are not part of the identity."""
         identity = self.identity(params)
         return {key: value for key, value in _object(params).items() if key not in identity}
 
     def compare(self, old: Json, new: Json) -> Comparison:
-        """How much two payloads of one identity differ; without a compare method, any difference counts."""
+        """How much two payloads of one identity differ. Without a compare method every difference is significant."""
         if self.comparer is None:
             return "equivalent" if canonical(old) == canonical(new) else "significant"
         verdict = self.comparer(old, new)
@@ -165,7 +165,7 @@ class OperationSpec:
 
     @cached_property
     def kinds(self) -> Mapping[str, ParamKind]:
-        """Param → what it is, for the rules that judge it; what is text is left out."""
+        """Param → its kind, for the rules that judge it. Plain text params are left out."""
         return kinds_in(_object_schema(self.params_schema)) if self.params_schema else {}
 
     def check_declaration(self) -> None:
@@ -174,11 +174,11 @@ class OperationSpec:
         _ = self.result_schema
         wrong = [name for name in sorted(self._identity_names) if known is not None and name not in known]
         if wrong:
-            raise ConfigError(f"{self.full_name} says that {wrong[0]!r} is identity; its params lack it.")
+            raise ConfigError(f"{self.full_name} declares {wrong[0]!r} as identity; its params have no such member.")
 
     @property
     def param_names(self) -> frozenset[str] | None:
-        """What the params may be called; None: anything."""
+        """The names that params may have; None: any name."""
         schema = _object_schema(self.params_schema) if self.params_schema else {}
         return frozenset(schema["properties"]) if "properties" in schema else None
 
@@ -191,7 +191,7 @@ class OperationSpec:
         try:
             return self.params.build(params)
         except Misfit as misfit:
-            raise RuleBroken(f"{self.full_name} cannot use the params kept for it: {misfit}.") from None
+            raise RuleBroken(f"{self.full_name} cannot use the params that were stored for it: {misfit}.") from None
 
     def _page(self, page: Page[Any]) -> Page[Json]:
         items = self.result.dump(list(page))
@@ -202,7 +202,7 @@ class OperationSpec:
 
 
 def _evidence(result: object) -> Json:
-    """A result that cannot be used, as a person may see it."""
+    """A result that cannot be used, as it is shown to a person."""
     try:
         return Shape(None, "").dump(result)
     except BadValue:
@@ -213,7 +213,7 @@ _EVIDENCE_MAX = 4_000
 
 
 def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the params themselves, which may stand apart under a name."""
+    """The schema of the params themselves, which may stand in `$defs`."""
     here: dict[str, Any] = schema.get("$defs", {}).get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
     return here
 

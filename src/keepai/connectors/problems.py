@@ -1,4 +1,4 @@
-"""Tells what is wrong with params or results, in the words of JSON and with the place of each problem."""
+"""Words what is wrong with params or results, in the terms of JSON and with the path of each problem."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
 def problems(errors: Sequence[Any], schema: Schema, root: str = "params") -> list[str]:
-    """Each of pydantic's errors as a sentence about a place in the JSON, without repeats."""
+    """Each of pydantic's errors as a sentence about a path in the JSON, without repeats."""
     sentences: dict[str, None] = {}
     for error in errors:
         path, here = _place(error["loc"], schema, root)
@@ -41,7 +41,7 @@ def _unknown_key(key: str, path: str, here: Schema) -> str:
 
 
 def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[str, Schema]:
-    """The path of an error and the schema there; pydantic's names of union branches are left out."""
+    """The path of an error and the schema there, without pydantic's names of union branches."""
     here = _resolved(schema, schema)
     for step in location:
         inner = _inner(here, step, schema)

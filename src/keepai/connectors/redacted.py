@@ -1,13 +1,13 @@
-"""A connector behind a wall: what it raises, logs, returns and tells leaves without secrets.
+"""Wraps a connector so that nothing it raises, logs, returns or describes contains a secret.
 
-The host wraps its connectors in this when one of them has a secret, and this is the one place through which what they
-say can reach the ledger, traces, logs, questions and pages. What is right or wrong with a call is not decided here.
+The host wraps all connectors when one of them has a secret. Everything that a connector says reaches the ledger,
+traces, logs, questions and pages only through here. This module does not decide whether a call is right or wrong.
 
-Results, which a script is given, lose the connector's own secrets only. If they lost those of other connectors too, a
-script could have any connector return thousands of guesses and see which of them was replaced. Errors and logs, which
-only people see, lose all of them. Params that hold any secret in any spelling are refused before they are kept or sent:
-a script has none to send. That ends the run, uncatchably, and asks a person. So a right guess costs a run, and the
-error does not say whose secret it was.
+A result, which the script gets, loses only the connector's own secrets. If it lost the secrets of other connectors too,
+a script could let any connector return thousands of guesses and see which of them was replaced. Errors and logs, which
+only people see, lose all secrets. Params that contain a secret in any spelling are refused before they are stored or
+sent, because a script has no secret to send. This ends the run with an error that the script cannot catch, and asks a
+person. So a right guess costs a run, and the error does not say whose secret it was.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from .values import Call, Page, Verdict
 
 
 def redactor_of(connectors: Iterable[Connector]) -> Redactor | None:
-    """Knows the secrets of these connectors; None if none of them has any."""
+    """A redactor for the secrets of these connectors; None if none of them has any."""
     known = tuple(connectors)
     return Redactor(known) if any(connector.secrets or connector.entrusted() for connector in known) else None
 
 
 def redacted(connector: Connector, redactor: Redactor | None) -> Connector:
-    """The connector behind a wall; itself, if there is nothing to hide."""
+    """The wrapped connector; the connector itself if there is nothing to hide."""
     return connector if redactor is None else Redacted(connector, redactor)
 
 
 class Redacted(Connector):
-    """Stands for another connector, with the same name, account and operations."""
+    """Wraps another connector, with the same name, account and operations."""
 
     def __init__(self, real: Connector, redactor: Redactor) -> None:
         super().__init__(name=real.name)
@@ -53,7 +53,7 @@ class Redacted(Connector):
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
-        """The same operations, behind the wall."""
+        """The same operations, wrapped."""
         return MappingProxyType({
             name: RedactedOperation(
                 **{field.name: getattr(spec, field.name) for field in fields(OperationSpec)},
@@ -78,7 +78,7 @@ class Redacted(Connector):
 
 
 class RedactedSignIn(SignIn):
-    """A sign-in whose errors leave without secrets; what it earns is for the vault and comes out as it is."""
+    """A sign-in whose errors contain no secrets. The secrets that it obtains go to the vault unchanged."""
 
     def __init__(self, real: SignIn, redactor: Redactor) -> None:
         self._real, self._redactor = real, redactor
@@ -95,20 +95,20 @@ class RedactedSignIn(SignIn):
 
 @dataclass(frozen=True, kw_only=True)
 class RedactedOperation(OperationSpec):
-    """An operation of which nothing but what may be told comes out."""
+    """An operation whose results, errors and descriptions contain no secrets."""
 
     real: OperationSpec
     redactor: Redactor  # of all connectors: for what people see
-    own: Redactor  # of this connector: for what scripts are given
+    own: Redactor  # of this connector alone: for what the script gets
 
     def parse(self, params: Json) -> dict[str, Json]:
         with self.redactor.guard():
             normal = self.real.parse(params)
         if self.redactor.spelled_in(normal):
             raise RuleBroken(
-                f"{self.full_name} was given a secret of this host among its params, and nothing was sent. Connectors "
-                "add their secrets themselves: take it out of the script. If the script cannot know it, it guesses: "
-                "see what it does, and have the secret changed where it comes from."
+                f"The params of {self.full_name} contain a secret of this host, so nothing was sent. Connectors add "
+                "their secrets themselves: remove it from the script. If the script cannot know the secret, it is "
+                "guessing: look at what it does, and change the secret at the service that issued it."
             )
         return normal
 

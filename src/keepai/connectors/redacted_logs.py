@@ -1,4 +1,4 @@
-"""Keeps secrets out of Python's own logging while a host is open: a library may log the address that it asks."""
+"""Removes secrets from Python's own log while a host is open: a library may log the address that it requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _installed = False
 
 
 def cover(redactor: Redactor) -> None:
-    """From now on no record says what `redactor` knows."""
+    """From now on, remove what `redactor` knows from every record."""
     global _installed
     _COVERED.add(redactor)
     if not _installed:
@@ -24,13 +24,13 @@ def cover(redactor: Redactor) -> None:
 
 
 def uncover(redactor: Redactor) -> None:
-    """Its host is closed."""
+    """Stop: the host is closed."""
     _COVERED.discard(redactor)
 
 
 def _clean(record: logging.LogRecord) -> logging.LogRecord:
     for redactor in list(_COVERED):
-        text = _said(record)
+        text = _message(record)
         if redactor.found(text) is not None:
             record.msg, record.args = redactor.text(text), None
         if record.exc_info and record.exc_info[0] is not None:
@@ -40,10 +40,10 @@ def _clean(record: logging.LogRecord) -> logging.LogRecord:
     return record
 
 
-def _said(record: logging.LogRecord) -> str:
+def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except (TypeError, ValueError, KeyError):  # logging would print what it was given
+    except (TypeError, ValueError, KeyError):  # logging would print the arguments as they are
         record.msg, record.args = f"{record.msg} {record.args!r}", None
         return str(record.msg)
 

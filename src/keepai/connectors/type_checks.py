@@ -1,8 +1,8 @@
 """Checks params and results against the types that a connector's methods declare.
 
-A shape is a pydantic model, a dataclass or a TypedDict, or anything else that pydantic can check; a
-missing annotation, `dict`, `object` and `Any` mean any JSON. All problems are found at once and told
-in the words of JSON, because the reader is the author of a script, not of the connector.
+A shape is a pydantic model, a dataclass, a TypedDict, or anything else that pydantic can check. A missing annotation,
+`dict`, `object` and `Any` mean any JSON. All problems are reported at once and in the words of JSON, because the reader
+wrote the script, not the connector.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .problems import problems
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_JSON = None | bool | int | float | str | list[Any] | dict[str, Any]  # `Json`, its inner names resolved
+_JSON = None | bool | int | float | str | list[Any] | dict[str, Any]  # `Json` with its inner names resolved
 _ANYTHING: tuple[object, ...] = (
     None, object, Any, _JSON, dict, dict[str, Any], dict[str, object], dict[str, _JSON], Mapping,
     list, list[Any], list[_JSON], list[dict[str, Any]], list[dict[str, _JSON]],
@@ -35,7 +35,7 @@ _SEVERAL_TYPES = (typing.Union, types.UnionType)
 
 
 class Misfit(Exception):
-    """A value does not fit its shape; carries every problem as a sentence."""
+    """A value does not fit its shape. Carries every problem as a sentence."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -44,7 +44,7 @@ class Misfit(Exception):
 
 @lru_cache(256)
 def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
-    """What checks a type: made once, for many instances of one connector have the same types."""
+    """The checker of a type. It is cached, because many connectors have the same types."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(modern(annotation))
@@ -57,12 +57,12 @@ def _schema_of(annotation: Any) -> dict[str, Any]:
 
 
 def _is_widened(core: Any) -> bool:
-    """Whether a type takes values that its JSON schema does not tell of; `core` is pydantic's own schema."""
+    """Whether a type accepts values that its JSON schema does not mention; `core` is pydantic's own schema."""
     stack = [core]
     while stack:
         node = stack.pop()
         if isinstance(node, Mapping):
-            kind = node.get("type")  # of a mapping of fields it is a field, which is no string
+            kind = node.get("type")  # in a mapping of fields, "type" may be a field, and then it is not a string
             if (isinstance(kind, str) and kind in _WIDENING) or any(node.get(name) for name in _BY_NAME):
                 return True
             if not isinstance(node.get("validation_alias", ""), str):
@@ -74,7 +74,7 @@ def _is_widened(core: Any) -> bool:
 
 
 def _once(make: Any, annotation: object) -> Any:
-    """What was made of a type before, or a new one of a type that cannot be a key."""
+    """Call a cached function, or the plain one for a type that cannot be a key of the cache."""
     try:
         hash(annotation)
     except TypeError:
@@ -83,7 +83,7 @@ def _once(make: Any, annotation: object) -> Any:
 
 
 class Shape:
-    """One declared type; `given` is False when anything fits."""
+    """One declared type. `given` is False if any value fits."""
 
     def __init__(self, annotation: object, what: str) -> None:
         self.given = not any(annotation is anything or annotation == anything for anything in _ANYTHING)
@@ -103,24 +103,24 @@ class Shape:
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
-        """The JSON schema, or None when anything fits."""
+        """The JSON schema; None if any value fits."""
         return _once(_schema_of, self._annotation) if self.given and self._adapter else None
 
     @cached_property
-    def told_by_schema(self) -> bool:
-        """Whether the schema says all that fits: neither own validators nor other names of fields widen it."""
+    def schema_is_complete(self) -> bool:
+        """Whether the schema says everything that fits: neither validators nor other field names widen it."""
         return not self.given or not _is_widened(self._adapter.core_schema)
 
     @cached_property
     def open(self) -> bool:
-        """Whether members without a name in the type fit."""
+        """Whether members that the type does not name fit."""
         if not self.given:
             return True
         schemas = [self.schema or {}, *(self.schema or {}).get("$defs", {}).values()]
         return any(schema.get("additionalProperties") is True for schema in schemas)
 
     def build(self, value: Json) -> Any:
-        """The typed value, or a `Misfit`. Types are not bent: "5" is no number."""
+        """The typed value, or a `Misfit`. Values are not converted: "5" is not a number."""
         text = encode(value)
         if not self.given:
             return stored(text)
@@ -133,10 +133,10 @@ class Shape:
             raise Misfit(problems(errors, self.schema or {})) from None
 
     def normal(self, value: Json) -> Json:
-        """The value as JSON after its type has seen it; a default that was not given is not added.
+        """The value as JSON after validation. A default that was not given is not added.
 
-        A default is left out so that a later connector version with another default, or one more
-        optional field, still finds what it did under the same identity.
+        Otherwise a later version of the connector with another default, or with one more optional field, would not
+        recognise what it did under the same identity.
         """
         if not self.given:
             return clean(value)
@@ -148,7 +148,7 @@ class Shape:
         return clean(_in_order_of(value, dumped))
 
     def dump(self, value: object) -> Json:
-        """What a method returned, as JSON; a `Misfit` or `BadValue` if it is not what was declared."""
+        """What a method returned, as JSON; `Misfit` or `BadValue` if it is not what the method declared."""
         if not self.given:
             return value if is_exact(value) else clean(plain(value), what="result")  # type: ignore[return-value]
         from pydantic import ValidationError
@@ -163,13 +163,13 @@ class Shape:
 
 
 def hint(function: Callable[..., object], parameter: str) -> object:
-    """The evaluated annotation of one parameter or of `return`; None when there is none."""
+    """The evaluated annotation of one parameter or of `return`; None if there is none."""
     text = function.__annotations__.get(parameter)
     holder = SimpleNamespace(__annotations__={parameter: text})
     if text is None:
         return None
     try:
-        space = {**getattr(function, "__globals__", {}), "Json": Any}  # the alias names itself
+        space = {**getattr(function, "__globals__", {}), "Json": Any}  # the alias refers to itself
         return typing.get_type_hints(holder, globalns=space, include_extras=True)[parameter]
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise ConfigError(
@@ -179,7 +179,7 @@ def hint(function: Callable[..., object], parameter: str) -> object:
 
 
 def modern(annotation: object) -> Any:
-    """The annotation with every `typing.TypedDict` rebuilt, since pydantic refuses those before 3.12."""
+    """The annotation with every `typing.TypedDict` rebuilt, because pydantic refuses those before Python 3.12."""
     if typing.is_typeddict(annotation):
         return _rebuilt(annotation)
     arguments = typing.get_args(annotation)
@@ -199,7 +199,7 @@ def _rebuilt(annotation: Any) -> Any:
     for key, member in typing_extensions.get_type_hints(annotation, include_extras=True).items():
         mark: object = typing.get_origin(member)
         inner = modern(typing.get_args(member)[0] if mark in (typing.Required, typing.NotRequired) else member)
-        # The class's own list of required keys misses marks in annotations that were kept as text.
+        # The class's own list of required keys misses marks in annotations that are strings.
         needed = mark is not typing.NotRequired and (
             mark is typing.Required or key in annotation.__required_keys__
         )
@@ -208,7 +208,7 @@ def _rebuilt(annotation: Any) -> Any:
 
 
 def _in_order_of(given: object, made: Any) -> Any:
-    """What a type made of a value, with the keys of objects in the order in which they were given."""
+    """The validated value, with the keys of its objects in the order in which they were given."""
     if type(made) is list and isinstance(given, list | tuple) and len(given) == len(made):
         return [_in_order_of(old, new) for old, new in zip(given, made, strict=True)]
     if type(made) is not dict or not isinstance(given, Mapping):
@@ -220,7 +220,7 @@ def _in_order_of(given: object, made: Any) -> Any:
 
 
 def plain(value: object) -> object:
-    """The value with pydantic models and dataclasses, however deep, as plain dicts."""
+    """The value with pydantic models and dataclasses at any depth as plain dicts."""
     if type(value) in _PLAIN:
         return value
     if hasattr(value, "model_dump"):

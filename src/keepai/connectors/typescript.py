@@ -1,7 +1,7 @@
-"""What scripts may call, as TypeScript: the declarations that editors and language models read.
+"""Declares what scripts may call, as TypeScript, for editors and language models.
 
-They are made from the params and results that connectors declare and from the table of phases, so they say what
-the host will check. `script.d.ts` holds what does not depend on the connectors.
+The declarations are made from the params and results that connectors declare, and from the table of phases. So they say
+what the host will check. `script.d.ts` holds the part that does not depend on the connectors.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ HEAD = "// What a script may call here. Made by `keep types`: run it again when 
 
 _PLAIN = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 _NAME = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
-_DEPTH_MAX = 12  #: of one type; what lies deeper, or in itself, is any JSON
+_DEPTH_MAX = 12  #: of one type; what is nested deeper, or contains itself, is any JSON
 
-#: A built-in operation → how it is declared.
+#: A built-in operation → its declaration.
 _BUILT_IN: Mapping[Kind, str] = {
     Kind.PEEK: "/** A page of pending events of a subscribed topic, oldest first: 100 unless told, at most 1,000, and "
                "1 MiB in all (a larger event comes alone). If more wait it has a `cursor`; `after` goes on there. */\n"
@@ -57,7 +57,7 @@ def declare(connectors: Iterable[Connector], *, mutate_reads: bool = False) -> s
 
 
 def type_of(schema: Mapping[str, Any] | None) -> str:
-    """A JSON schema as a type; what it does not say is any JSON."""
+    """A JSON schema as a type. What the schema does not say is any JSON."""
     return _type(schema, (schema or {}).get("$defs", {}), 0)
 
 
@@ -94,7 +94,7 @@ def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> s
                for name, member in schema.get("properties", {}).items()]
     more = schema.get("additionalProperties")
     if more or (not members and more is None):
-        # Members of other types must fit the index as well, so beside such it can only be any.
+        # Members of other types must fit the index signature too, so beside such members it can only be any.
         other = "any" if members or not isinstance(more, dict) else _type(more, defs, depth + 1)
         members.append(f"[key: string]: {other}")
     return f"{{ {'; '.join(members)} }}" if members else "{}"
@@ -190,7 +190,7 @@ def _item_context(connectors: list[Connector]) -> str:
 
 
 def _members(connectors: list[Connector], forms: Mapping[str, str]) -> list[str]:
-    """One member for each connector that offers something of these parts."""
+    """One member for each connector that has operations of these parts."""
     members = []
     for connector in connectors:
         kinds = {spec.kind for spec in connector.operations.values()}

@@ -1,7 +1,7 @@
-"""Finds connectors of the owner's own: `type = "tickets:Tickets"` is the class Tickets of tickets.py beside keep.toml.
+"""Loads connectors of the owner: `type = "tickets:Tickets"` is the class Tickets in tickets.py beside keep.toml.
 
-That file is code of whoever owns keep.toml and runs with all that this process may do. Nothing else is looked through:
-a module of that name elsewhere is never taken for it.
+That file is code of the owner of keep.toml and runs with all rights of this process. Keep looks for it in that folder
+only: a module of the same name elsewhere is never used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def load_user_connector(type_name: str, folder: Path) -> type[Connector]:
 
     name, _, attribute = type_name.partition(":")
     if not all(part.isidentifier() for part in (*name.split("."), attribute)):
-        raise ConfigError(f'{type_name!r} is no type: write it as "module:Class".')
+        raise ConfigError(f'{type_name!r} is not a type. Write it as "module:Class".')
     module = load_user_module(name, folder)
     connector = getattr(module, attribute, None)
     if not inspect.isclass(connector) or not issubclass(connector, Connector):
@@ -34,13 +34,13 @@ def load_user_connector(type_name: str, folder: Path) -> type[Connector]:
 
 
 def load_user_module(name: str, folder: Path) -> ModuleType:
-    """The module of that name in `folder`; imported once."""
+    """The module of that name in `folder`. It is imported once."""
     path = _file(name, folder.resolve())
     known = sys.modules.get(name)
     if known is not None and _is_of(known, path):
         return known
     if known is not None:
-        raise ConfigError(f"{path.name} cannot be used: Python has another {name!r} already. Give it another name.")
+        raise ConfigError(f"{path.name} cannot be used, because Python already has a {name!r}. Give it another name.")
     return _imported(name, path)
 
 
@@ -57,10 +57,10 @@ def _imported(name: str, path: Path) -> ModuleType:
     assert spec is not None, path
     assert spec.loader is not None, path
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # types are looked up there
+    sys.modules[name] = module  # pydantic looks types up there
     folder = str(path.parent)
     if folder not in sys.path:
-        sys.path.append(folder)  # last, so that what it imports beside it hides nothing
+        sys.path.append(folder)  # last, so that modules beside it hide nothing
     try:
         spec.loader.exec_module(module)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What passes between the engine and a connector's methods: the call, its answer, a verdict."""
+"""What passes between the engine and a connector's methods: `Call`, `Page` and `Verdict`."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ ARRAY_MEMBERS = frozenset({
 
 
 def _silent(_line: str) -> None:
-    """Keep no line: the log of a call that nobody watches."""
+    """Discard the line: the default log of a call."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """The circumstances of one call; scripts never see them."""
+    """What a connector's method is told about one call; scripts never see it."""
 
     idempotency_key: str = ""  # the same for every send of the same thing; empty for reads
     deadline: float = math.inf  # milliseconds, as `SystemClock.steady_ms` counts them
     workflow_id: str = ""
     run_id: str = ""
     attempt: int = 1
-    since_ms: int | None = None  # in a look-up: when the first send began, by the host's clock; None: nobody knows
-    lock_fd: int | None = None  # give it to child processes (`pass_fds`): while they live, the call is not over
-    log: Callable[[str], None] = _silent  # keeps a line with the run; never a secret
-    skip: Callable[[str], None] = _silent  # names one of many that a read leaves out; the run keeps count, and warns
+    since_ms: int | None = None  # in a look-up: when the first send began, by the host's clock; None: not known
+    lock_fd: int | None = None  # pass it to child processes (`pass_fds`): the call is not over while they live
+    log: Callable[[str], None] = _silent  # adds a line to the run's log; never a secret
+    skip: Callable[[str], None] = _silent  # names an item that a read leaves out; the run counts these and warns
 
     @property
     def remaining_s(self) -> float:
@@ -58,7 +58,7 @@ class Page(list[Item]):
         super().__init__(items)
         hidden = sorted(ARRAY_MEMBERS & fields.keys())
         if hidden:
-            raise ConfigError(f"A page cannot have the field {hidden[0]!r}: every array has such a member.")
+            raise ConfigError(f"A page cannot have the field {hidden[0]!r}: every array already has that member.")
         self.fields = MappingProxyType(fields)
 
     def __repr__(self) -> str:
@@ -74,11 +74,11 @@ class Verdict:
     result: object = None
     after: float | None = None  # seconds until it is worth asking again
     why: str = ""
-    found: bool = False  # set by the host: it is there, but `result` is not what was declared
+    found: bool = False  # set by the host: the effect is there, but `result` is not what was declared
 
     def __post_init__(self) -> None:
         if self.status not in ("applied", "failed", "retry", "unknown") or not isinstance(self.why, str):
-            raise ConfigError("A verdict is applied, failed, retry or unknown, and its `why` is a text.")
+            raise ConfigError("A verdict is applied, failed, retry or unknown, and its `why` is a string.")
         after = self.after
         usable = isinstance(after, int | float) and not isinstance(after, bool) and 0 <= after < math.inf
         if after is not None and not usable:
@@ -91,15 +91,15 @@ class Verdict:
 
     @classmethod
     def failed(cls) -> Verdict:
-        """It is not there."""
+        """It did not happen."""
         return cls("failed")
 
     @classmethod
     def retry(cls, after: float | None = None) -> Verdict:
-        """The question could not be answered now; ask again, not before `after` seconds."""
+        """The outside system could not be asked now. Ask again after `after` seconds at the earliest."""
         return cls("retry", after=after)
 
     @classmethod
     def unknown(cls, why: str = "") -> Verdict:
-        """The outside system can never tell; a person must look."""
+        """The outside system can never tell. A person must look."""
         return cls("unknown", why=why)

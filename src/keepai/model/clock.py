@@ -13,10 +13,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Two readings: the wall, which may jump, and a steady one, which only grows."""
+    """Two clocks: the wall clock, which may jump, and a steady one, which only grows."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC, by the wall."""
+        """Milliseconds since 1970 UTC, by the wall clock."""
         ...
 
     def steady_ms(self) -> int:
@@ -37,17 +37,17 @@ class SystemClock:
 _STEADY: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-_STEP = 1025  # more than two digits count: an id is still known by its beginning without these
+_STEP = 1025  # it changes more than the last two digits, so that an id is still recognised without them
 
 
 class Ids:
-    """Makes the ids of one ledger; each is higher than all that it made before.
+    """Makes the ids of one ledger. Each is higher than all that it made before.
 
-    What makes them unique: in a ledger, a host begins behind the newest id that is there, and each further id is
-    higher, also if the clock stands still or is set back. Between ledgers, the first id of a millisecond gets 16 bits
-    of chance, and the others follow it; very many in a row run ahead of the clock. Two hosts that write to one ledger
-    at the same time can make the same id only in the same millisecond and by the same chance; the primary key then
-    refuses the second."""
+    Why ids are unique: in one ledger, a host starts after the newest id in it, and each further id is higher, even if
+    the clock stands still or is set back. Between ledgers, the first id of a millisecond gets 16 random bits, and the
+    others follow it; very many in a row run ahead of the clock. Two hosts that write to one ledger at the same time can
+    make the same id only in the same millisecond and with the same random bits; the primary key then refuses the
+    second."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._last = clock, 0  # the last id, without the bits of its kind
@@ -59,19 +59,19 @@ class Ids:
     def new(self, prefix: str) -> str:
         """A fresh id of the kind that has this prefix."""
         kind, made, ms = KINDS[prefix][0], self._last + _STEP, self._clock.now_ms()
-        if made >> CHANCE_BITS < ms < 1 << MS_BITS:  # a clock that is out of its mind is not followed
+        if made >> CHANCE_BITS < ms < 1 << MS_BITS:  # a clock with an impossible time is ignored
             made = ms << CHANCE_BITS | int.from_bytes(os.urandom(2), "big")
         self._last = made
         return text_of(made << KIND_BITS | kind)
 
 
 def iso(ms: int) -> str:
-    """A time as people and JSON see it: `2026-01-05T09:00:00.000Z`."""
+    """A time for people and JSON: `2026-01-05T09:00:00.000Z`."""
     return f"{datetime.fromtimestamp(ms // 1000, UTC).isoformat()[:-6]}.{ms % 1000:03d}Z"
 
 
 def parse_iso(text: str) -> int:
-    """Milliseconds of an ISO-8601 text; without a zone it means UTC. Raises ValueError."""
+    """The milliseconds of an ISO-8601 text; without a zone it is UTC. Raises ValueError."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -34,7 +34,7 @@ KeepError                   what happened, to what, why, what to do
 ├ NotFound                  no such workflow, run, event, …
 └ ConfigError               a setting is wrong; shown whole, with the fix
 
-A script never sees one of these: the sandbox ends it in a trap that it can neither catch nor outlive.
+A script never sees one of these errors: the sandbox ends it with a trap that it cannot catch.
 The consequence is an attribute of the class and is read in one place, `engine/failure.py`.
 """
 
@@ -52,14 +52,14 @@ from .states import ItemStatus, Reason, Status
 
 
 class Consequence(StrEnum):
-    REPAIR = "repair"  #: the run fails; a new script version may carry on
-    RETRY = "retry"  #: the run waits and a new one carries on
+    REPAIR = "repair"  #: the run fails; a new version of the script may continue it
+    RETRY = "retry"  #: the run waits, and a new run continues it
     PERSON = "person"  #: the run waits for a person
     RECONCILE = "reconcile"  #: the run waits until the outcome is known
-    STOP = "stop"  #: the run fails; evidence is kept
+    STOP = "stop"  #: the run fails; evidence is stored
 
 
-#: Consequence → what the run becomes.
+#: Consequence → status and reason of the run.
 OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
     Consequence.REPAIR: (Status.FAILED, Reason.LOGIC),
     Consequence.RETRY: (Status.PAUSED, Reason.TRANSIENT),
@@ -86,7 +86,7 @@ class KeepError(Exception):
 
     code: ClassVar[str] = "keep"
     consequence: ClassVar[Consequence] = Consequence.STOP
-    item: ClassVar[ItemStatus | None] = ItemStatus.FAILED  # what an item becomes that it stops; None: it waits
+    item: ClassVar[ItemStatus | None] = ItemStatus.FAILED  # the status of the item that it stops; None: the item waits
 
     def __init__(self, message: str | None = None, *, at: Location | None = None) -> None:
         super().__init__(message or (type(self).__doc__ or "").strip().splitlines()[0])
@@ -99,14 +99,14 @@ class KeepError(Exception):
 
 
 def in_words(error: BaseException) -> str:
-    """What an exception is and says, also of one that breaks when it is asked for its message."""
-    import traceback  # here, because `keep --help` needs the errors and never this
+    """The type and message of an exception, even if the exception fails to give its message."""
+    import traceback  # here, because `keep --help` needs the errors but not this
 
     return "".join(traceback.format_exception_only(error)).strip()
 
 
 def _seconds(value: object) -> float | None:
-    """A number of seconds, also from a header's text; None if it is none."""
+    """A number of seconds, also from the text of a header; None if it is not a number."""
     try:
         seconds = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
@@ -262,7 +262,7 @@ class NeedsAttention(KeepError):
 
     def __init__(self, message: str | None = None, differs: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
-        self.differs = differs  # what was applied and what is wanted now, side by side
+        self.differs = differs  # what was applied and what is wanted now
 
 
 class LedgerError(KeepError):
@@ -325,7 +325,7 @@ class ConfigError(KeepError):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that `check` found in a script: where, what, and how to mend it."""
+    """One thing that `check` found in a script: where, what, and how to correct it."""
 
     code: str
     severity: str  # "error" or "warning"

@@ -1,16 +1,15 @@
-"""Every kind of id, and the two forms of one: the number that the ledger keeps, and the text that everybody else sees.
+"""Every kind of id, and its two forms: the number in the ledger, and the text that everything else uses.
 
-A number has 63 bits: 43 of milliseconds since 1970 (until the year 2248), 16 that keep apart what was made in one
-millisecond, and 4 of its kind. The text is the prefix of the kind and the other 59 bits as twelve digits: the ids of a
-kind sort by the time at which they were made, and each text stands for one number. A text that is none of these is no
-id, and stands for no number.
+A number has 63 bits: 43 for the milliseconds since 1970 (until the year 2248), 16 that distinguish ids of the same
+millisecond, and 4 for the kind. The text is the prefix of the kind and the other 59 bits as twelve digits. So the ids
+of a kind sort by the time at which they were made, and each text means one number. Any other text is not an id.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-#: Prefix → its number inside the ledger, and what it names. The numbers are in people's ledgers and never change.
+#: Prefix → its number in the ledger, and what it names. The numbers are stored in ledgers and never change.
 KINDS: Mapping[str, tuple[int, str]] = {
     "wf": (1, "workflow"), "hst": (2, "host"), "run": (3, "run"), "evt": (4, "event"), "inp": (5, "input"),
     "mut": (6, "mutation"), "itm": (7, "item"), "apr": (8, "approval"), "fix": (9, "repair"),
@@ -19,14 +18,14 @@ KINDS: Mapping[str, tuple[int, str]] = {
 MS_BITS, CHANCE_BITS, KIND_BITS = 43, 16, 4
 
 _WIDTH = 12
-_LAST = "f" + "z" * (_WIDTH - 1)  # 59 bits: of the first digit four are used
+_LAST = "f" + "z" * (_WIDTH - 1)  # 59 bits: the first digit uses four
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [first + second for first in _DIGITS for second in _DIGITS]
 _AS_PYTHON = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")  # the digits that `int` reads
 _MADE_MAX = 1 << (MS_BITS + CHANCE_BITS)
 _PREFIXES = {number: prefix for prefix, (number, _) in KINDS.items()}
 
-#: What was converted lately, both ways: a run says each of its ids some ten times. `known_…` looks only there.
+#: A cache of conversions in both directions: a run uses each of its ids about ten times. `known_…` reads only it.
 _numbers: dict[str, int] = {}
 _texts: dict[int, str] = {}
 _KNOWN_MAX = 8_192
@@ -35,7 +34,7 @@ known_text: Callable[[object], str | None] = _texts.get  # type: ignore[assignme
 
 
 def text_of(number: int) -> str:
-    """The id that a number stands for; a number that Keep never made is shown as it is."""
+    """The id of a number. A number that Keep never made is shown as it is."""
     known = _texts.get(number)
     if known is not None:
         return known
@@ -52,7 +51,7 @@ def text_of(number: int) -> str:
 
 
 def number_of(text: str) -> int | None:
-    """The number of an id; None if the text is no id."""
+    """The number of an id; None if the text is not an id."""
     known = _numbers.get(text)
     if known is not None:
         return known
@@ -63,11 +62,11 @@ def number_of(text: str) -> int | None:
         number = int(digits.translate(_AS_PYTHON), 32) << KIND_BITS | KINDS[prefix][0]
     except ValueError:
         return None
-    return number if text_of(number) == text else None  # `int` reads more spellings than one
+    return number if text_of(number) == text else None  # `int` accepts more than one spelling
 
 
 def range_of(beginning: str) -> tuple[str, str] | None:
-    """The first and the last id that begin so; None if no id does."""
+    """The first and the last id with this beginning; None if there is none."""
     prefix, line, digits = beginning.partition("_")
     last = digits.ljust(_WIDTH, "z") if digits else _LAST
     ends = f"{prefix}{line}{digits.ljust(_WIDTH, '0')}", f"{prefix}{line}{last}"

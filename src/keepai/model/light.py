@@ -1,7 +1,7 @@
-"""Records that are made often: frozen for the type checker, and without the guard that would make them slow.
+"""Fast records: frozen for the type checker, but without the slow check at run time.
 
-A frozen dataclass sets each of its fields by a call, which takes three times as long as setting it, and a run makes
-some fifty of them. It is for what the host hands on to itself; what people are given (`records.py`) keeps its guard.
+A frozen dataclass sets each field with a function call, which takes three times as long as an assignment, and a run
+makes about fifty records. This is for values that only the host uses. Records for people (`records.py`) stay frozen.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def light(cls: type[T]) -> type[T]:
-    """Take the guard off a frozen dataclass. That nobody changes one is left to the type checker."""
+    """Remove the run-time check of a frozen dataclass. Only the type checker then prevents changes."""
     record: Any = cls
     known = record.__dataclass_fields__
     for field in fields(record):
         setattr(cls, field.name, field)
     del record.__setattr__, record.__delattr__
-    dataclass(eq=False, repr=False, match_args=False)(cls)  # makes `__init__` anew; the rest stays
+    dataclass(eq=False, repr=False, match_args=False)(cls)  # makes a new `__init__`; the rest stays
     record.__dataclass_fields__ = known
     return cls

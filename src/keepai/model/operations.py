@@ -1,7 +1,7 @@
 """What a script may ask of its host, and in which phase.
 
-The table `ALLOWED` is the only place that decides it; the host's gate, the sandbox worker's early
-refusal, `check` and the docs all read it.
+Only the table `ALLOWED` decides it. The host's gate, the early refusal in the sandbox worker, `check` and the docs all
+use it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from types import MappingProxyType
 class Kind(StrEnum):
     PEEK = "peek"  #: pending events of a subscribed topic, oldest first
     GET_BY_IDS = "getByIds"  #: events of a subscribed topic by messageId
-    REGISTER_INPUT = "registerInput"  #: tell the host what came in, in a person's words
+    REGISTER_INPUT = "registerInput"  #: register an input, described for people
     PUBLISH = "publish"  #: put an event into one topic or several
     READ = "read"  #: a connector's read (search, list)
     READ_BY_ID = "read_by_id"  #: a connector's read that names one object
     MUTATION = "mutation"  #: a connector's side effect
     WITH_ITEM = "withItem"  #: one unit of a routine's work
-    LOG = "log"  #: a line kept with the run
+    LOG = "log"  #: a line in the run's log
 
 
 class Step(StrEnum):
@@ -57,26 +57,26 @@ def allowed(step: Step, kind: Kind, *, mutate_reads: bool = False) -> bool:
 
 
 def where_allowed(kind: Kind) -> str:
-    """The steps in which `kind` may be asked for, as words for an error message."""
+    """The steps that allow `kind`, as words for an error message."""
     return ", ".join(step.value for step in Step if kind in ALLOWED[step]) or "no phase"
 
 
 @dataclass(frozen=True)
 class Params:
-    """What one operation takes, as plain data: `check` compares the literals of a script with it."""
+    """What one operation takes, as plain data. `check` compares the literals of a script with it."""
 
     schema: Mapping[str, object]  # a JSON schema; empty: any object
-    more: bool = False  # whether members that the schema does not name are taken, too
-    identity: tuple[str, ...] = ()  # the params that say which thing is meant; empty: all of them
+    more: bool = False  # whether members that the schema does not name are accepted too
+    identity: tuple[str, ...] = ()  # the params that identify the object; empty: all of them
 
 
 @dataclass(frozen=True)
 class Surface:
-    """What the configured connectors offer: their operations, and the inputs they may be a source of."""
+    """What the configured connectors offer: their operations, and the types of inputs that they can bring."""
 
     operations: Mapping[str, Mapping[str, Kind]]  # {"gmail": {"search": Kind.READ, …}}
     input_types: Mapping[str, tuple[str, ...]]  # {"gmail": ("email", "thread"), "system": (…)}
-    params: Mapping[str, Params] = field(default_factory=dict)  # {"gmail.search": …}; absent: it is not known
+    params: Mapping[str, Params] = field(default_factory=dict)  # {"gmail.search": …}; absent: not known
 
     def kind(self, name: str) -> Kind | None:
         """The kind of the operation that scripts call `ctx.<name>`; None if there is none."""
@@ -86,5 +86,5 @@ class Surface:
         return self.operations.get(connector, {}).get(operation)
 
 
-#: The source that exists without a connector: what the host itself brings about.
+#: The source that exists without a connector: the host itself.
 SYSTEM_INPUTS: Mapping[str, tuple[str, ...]] = MappingProxyType({"system": ("schedule", "random")})

@@ -1,14 +1,14 @@
-"""What a workflow may do: one rule per capability, and the one function that judges a call by it.
+"""What a workflow may do: one rule per capability, and the function that judges a call by it.
 
-A rule judges what a param means, not how it is spelled. The connector says what a param is (its kind), and the host has
-brought it into its one normal form before it comes here, so that what is judged is also what is shown and sent:
+A rule judges the meaning of a param, not its spelling. The connector says which kind a param has, and the host has
+already brought it into its one normal form. So what is judged is also what is shown and sent:
 
-    addresses   each entry by itself; the name beside an address does not count
-    url         scheme and host in small letters, no dot segments
+    addresses   each address on its own; the name beside it does not count
+    url         scheme and host in lower case, no dot segments
     path        parts below a folder, no dot segments
-    text        as it is; everything that has no other kind
+    text        as it is; every param without another kind
 
-Comparison is case-sensitive, except for domains and for the scheme and host of a URL.
+Comparisons are case-sensitive, except for domains and for the scheme and host of a URL.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ class Mode(StrEnum):
 
 
 class ParamKind(StrEnum):
-    """What a param of a connector is."""
+    """The kind of a connector's param."""
 
     ADDRESSES = "addresses"  #: one or more e-mail addresses
     URL = "url"  #: an address of the web
     PATH = "path"  #: a file below a folder
-    TEXT = "text"  #: anything else
+    TEXT = "text"  #: everything else
 
 
-#: Param → what it is; params that are not named are text.
+#: Param → its kind. Params without an entry are text.
 Kinds = Mapping[str, ParamKind]
 
-#: In a rule it stands for every address that a call names, whatever the params are called: to, cc, bcc, attendees.
+#: In a rule it means every address of a call, in whichever param it is: to, cc, bcc, attendees.
 RECIPIENTS = "recipients"
 
 
@@ -63,19 +63,19 @@ class Condition:
 
 @dataclass(frozen=True)
 class Grant:
-    """A rule: a mode, optionally only for certain params, optionally only so often."""
+    """A rule: a mode, optionally only for certain params, optionally with a limit on the number of calls."""
 
     mode: Mode
     match: Mapping[str, str] = field(default_factory=dict)  # param path → pattern with * and ?
-    ask_when: tuple[Condition, ...] = ()  # a person is asked if any of them holds
-    deny_when: tuple[Condition, ...] = ()  # the call is refused if any of them holds
-    per_run: int | None = None  # calls of one run
-    per_day: int | None = None  # mutations of any 24 hours
-    account: str = ""  # of the connector when it was granted: it covers no other; empty if the connector has none
-    configured: bool = False  # keep.toml says so, and no person
+    ask_when: tuple[Condition, ...] = ()  # a person is asked if any of them is true
+    deny_when: tuple[Condition, ...] = ()  # the call is refused if any of them is true
+    per_run: int | None = None  # calls in one run
+    per_day: int | None = None  # mutations in any 24 hours
+    account: str = ""  # the connector's account when it was granted: the rule covers no other; empty if there is none
+    configured: bool = False  # it comes from keep.toml, not from a person
 
     def to_json(self) -> dict[str, Json]:
-        """The rule as a person would write it, without what it does not say."""
+        """The rule as a person would write it, without empty fields."""
         rule: dict[str, Json] = {
             "mode": self.mode.value, "match": dict(self.match), "ask_when": list(map(str, self.ask_when)),
             "deny_when": list(map(str, self.deny_when)), "per_run": self.per_run, "per_day": self.per_day,
@@ -87,12 +87,12 @@ class Grant:
         return canonical(self.to_json())
 
     def on_record(self) -> str:
-        """What is kept of the act that granted it: the rule, and the account that it is for."""
+        """What is recorded of the act that granted it: the rule, and its account."""
         return canonical(self.to_json() | ({"account": self.account} if self.account else {}))
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What narrows the rule, in words."""
+        """The limits of the rule, in words."""
         words = [f"only where {path} is like {pattern}" for path, pattern in self.match.items()]
         words += [f"a person is asked when {condition}" for condition in self.ask_when]
         words += [f"denied when {condition}" for condition in self.deny_when]
@@ -102,12 +102,12 @@ class Grant:
 
     @property
     def in_words(self) -> str:
-        """The mode, and what narrows it."""
+        """The mode and the limits, in words."""
         return ", ".join((self.mode.value, *self.limits))
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The params that the rule looks at."""
+        """The params that the rule compares."""
         return (*self.match, *(condition.path for condition in (*self.ask_when, *self.deny_when)))
 
 
@@ -115,7 +115,7 @@ _FIELDS = ("mode", "match", "ask_when", "deny_when", "per_run", "per_day")
 
 
 def grant_of(given: object, capability: str) -> Grant:
-    """A rule from a mode or from an object {mode, match, ask_when, deny_when, per_run, per_day}."""
+    """A rule from a mode, or from an object {mode, match, ask_when, deny_when, per_run, per_day}."""
     entry = {"mode": given} if isinstance(given, str) else given
     if not isinstance(entry, Mapping):
         raise ConfigError(f"The grant of {capability} must be a mode or an object with a mode, not {given!r}.")
@@ -145,7 +145,7 @@ def matches_of(lines: Iterable[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=1024)
 def from_text(text: str, account: str, configured: int) -> Grant:
-    """The rule that `to_text` wrote, with what the ledger has beside it."""
+    """The rule that `to_text` wrote, with the account and origin that the ledger stores beside it."""
     return replace(grant_of(stored(text), "a stored capability"), account=account, configured=bool(configured))
 
 
@@ -159,17 +159,17 @@ class Use:
 
 
 class Judged(NamedTuple):
-    """What a rule says of a call."""
+    """What a rule says about a call."""
 
     mode: Mode
-    because: str = ""  # by which a person is asked
+    because: str = ""  # why a person is asked
 
 
 def judge(
     grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool, kinds: Kinds | None = None,
     account: str = "",
 ) -> Judged:
-    """Whether a call is allowed or must be asked for; raises `NotGranted` with the reason otherwise."""
+    """Whether a call is allowed or needs approval; otherwise raises `NotGranted` with the reason."""
     if grant is None:
         raise _refused(f"{capability} has not been granted to this workflow", capability)
     if grant.mode is Mode.DENY:
@@ -211,8 +211,8 @@ def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> 
 
 
 def _uncovered(grant: Grant, params: Json, kinds: Kinds) -> Iterator[str]:
-    """Params with addresses that no pattern looks at, though one looks at others: who may write to Ann alone may not
-    send her letter to everybody as a copy."""
+    """Params with addresses that no pattern covers, although one covers others. Without this, a workflow that may write
+    to Ann alone could send a copy to everybody."""
     looked_at = {_root(path) for path in grant.match}
     named = {name for name, kind in kinds.items() if kind is ParamKind.ADDRESSES}
     if RECIPIENTS in looked_at or not looked_at & named or not isinstance(params, dict):
@@ -221,8 +221,8 @@ def _uncovered(grant: Grant, params: Json, kinds: Kinds) -> Iterator[str]:
 
 
 def check_params(grant: Grant, capability: str, known: frozenset[str] | None, kinds: Kinds) -> None:
-    """Refuse a rule that would never hold, or always: on a param which the operation does not have, or a spelling
-    that no address and no URL has when it is judged."""
+    """Refuse a rule that would never or always hold: on a param that the operation does not have, or with a spelling
+    that no address or URL has in its normal form."""
     for path, text in _compared(grant):
         if _kind(path, kinds) in (ParamKind.ADDRESSES, ParamKind.URL) and not text.isascii():
             raise ConfigError(
@@ -241,25 +241,25 @@ def check_params(grant: Grant, capability: str, known: frozenset[str] | None, ki
 
 
 def _compared(grant: Grant) -> Iterator[tuple[str, str]]:
-    """Every text that a rule compares a param with."""
+    """Every text that a rule compares with a param."""
     yield from grant.match.items()
     for condition in (*grant.ask_when, *grant.deny_when):
         values = condition.value if isinstance(condition.value, list) else [condition.value]
         yield from ((condition.path, text) for text in values if isinstance(text, str))
 
 
-#: What stands for a connector in the capability of bringing in inputs of a source: `inputs.gmail`.
+#: Used instead of a connector in the capability to register inputs of a source: `inputs.gmail`.
 INPUTS = "inputs"
 
 
 def judge_inputs(grant: Grant | None, source: str) -> None:
-    """Whether inputs of a source may come in: they may, unless that is denied. Raises `NotGranted` if it is."""
+    """Whether inputs of a source may be registered: yes, unless that is denied. Raises `NotGranted` if it is."""
     if grant is not None and grant.mode is Mode.DENY:
         raise _refused(f"inputs of the source {source!r} are denied to this workflow", f"{INPUTS}.{source}")
 
 
 def check_for_inputs(grant: Grant, capability: str) -> None:
-    """Refuse a rule that makes no sense for inputs: nobody sees them one by one, and they have no params."""
+    """Refuse a rule that makes no sense for inputs: nobody approves them one by one, and they have no params."""
     if grant.mode is Mode.ASK or set(grant.to_json()) > {"mode"}:
         raise ConfigError(f"The grant of {capability} must be allow or deny, without limits: no call is to be judged.")
 
@@ -285,7 +285,7 @@ def _kind(path: str, kinds: Kinds) -> ParamKind:
 
 
 def _values(params: Json, path: str, kinds: Kinds) -> list[Json]:
-    """What a path leads to, entry by entry; empty if that is missing."""
+    """The values at a path, one by one; empty if it is missing."""
     if path == RECIPIENTS and RECIPIENTS not in kinds:
         named = [name for name, kind in kinds.items() if kind is ParamKind.ADDRESSES]
         return [value for name in named for value in _values(params, name, kinds)]
@@ -302,21 +302,21 @@ def _values(params: Json, path: str, kinds: Kinds) -> list[Json]:
 
 
 def _mailbox(value: Json) -> Json:
-    """The address itself: in the normal form a name stands before `<`, and nothing behind `>`."""
+    """The address itself. In the normal form, a name is before `<`, and nothing is after `>`."""
     if not isinstance(value, str):
         return value
     return value[value.rindex("<") + 1 : -1] if value.endswith(">") and "<" in value else value
 
 
 def _fits(value: Json, pattern: str, kind: ParamKind) -> bool:
-    """Whether one value is like a pattern; what is missing, or neither text nor number, is like nothing."""
+    """Whether one value matches a pattern. A missing value, or one that is neither text nor number, never does."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return False
     return like(value if isinstance(value, str) else canonical(value), _normal(pattern, kind))
 
 
 def _normal(text: str, kind: ParamKind) -> str:
-    """A pattern or a value of a rule, in small letters where these do not count."""
+    """A pattern or a value of a rule, in lower case where case does not count."""
     if kind is ParamKind.ADDRESSES:
         local, at, domain = text.rpartition("@")
         return f"{local}{at}{domain.lower()}"
@@ -328,7 +328,7 @@ def _normal(text: str, kind: ParamKind) -> str:
 
 
 def like(text: str, pattern: str) -> bool:
-    """Whether a text is like a pattern: `*` stands for any text, `?` for one character, all else for itself."""
+    """Whether a text matches a pattern: `*` matches any text, `?` one character, everything else itself."""
     at = place = 0
     star, resumed = -1, 0
     while at < len(text):

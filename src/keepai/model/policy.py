@@ -79,7 +79,7 @@ class Policy:
 
 
 def _check_number(name: str, value: object) -> None:
-    """Seconds may have fractions; what is counted may not."""
+    """Seconds may have fractions; counts may not."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
         raise ConfigError(f"Policy {name} must be a number above zero, not {value!r}.")
     if not name.endswith("_s") and not isinstance(value, int):

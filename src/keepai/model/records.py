@@ -27,21 +27,21 @@ T = TypeVar("T")
 
 
 class Record:
-    """Anything that can be shown."""
+    """Something that can be shown as JSON."""
 
     def to_json(self) -> dict[str, Json]:
-        """The record as plain JSON, for `--json` and the outside."""
+        """The record as plain JSON, for `--json` and other programs."""
         names = [f.name for f in fields(self)] + list(self.shown_too())  # type: ignore[arg-type]
         return {name: _plain(name, getattr(self, name)) for name in names if name not in self.hidden()}
 
     @classmethod
     def shown_too(cls) -> tuple[str, ...]:
-        """Properties that people see beside the fields."""
+        """Properties that are shown beside the fields."""
         return ()
 
     @classmethod
     def hidden(cls) -> tuple[str, ...]:
-        """Fields that people do not need."""
+        """Fields that are not shown."""
         return ()
 
 
@@ -56,16 +56,16 @@ def _plain(name: str, value: object) -> Json:
 
 
 class Rows(list[T]):
-    """A list, or as much of it as was asked for, oldest first."""
+    """A list, or one page of it, oldest first."""
 
     def __init__(self, entries: Iterable[T] = (), cursor: str | None = None) -> None:
         super().__init__(entries)
-        self.cursor = cursor  #: if more follows: the id to give as `after`
+        self.cursor = cursor  #: if more follow: the id to pass as `after`
 
 
 @dataclass(frozen=True)
 class Error(Record):
-    """Why a run stopped: the rule or class that was hit, in one sentence, with its place in the script."""
+    """Why a run stopped: an error code and one sentence, with the place in the script."""
 
     code: str
     message: str
@@ -73,43 +73,43 @@ class Error(Record):
     column: int | None = None
     step: str | None = None
     evidence: Json = None
-    item_id: str | None = None  # the item in whose function the script was, also if that was done already
+    item_id: str | None = None  # the item whose function was running, even if the item was done before
 
 
 @dataclass(frozen=True)
 class Gap(Record):
-    """A time in which a producer should have looked and did not, or in which a consumer looked and left what waits."""
+    """A time in which a producer should have run and did not, or in which a consumer ran and took nothing."""
 
     handler: str
     since_at: int
     until_at: int
-    looks: int | None = None  # of a consumer: how often it has looked since its oldest waiting event came
+    looks: int | None = None  # of a consumer: how often it has run since its oldest waiting event came
 
 
 @dataclass(frozen=True)
 class Workflow(Record):
-    """A deployed script and how it stands."""
+    """A deployed script and its present state."""
 
     id: str
     name: str
     status: WorkflowStatus
     version: str
-    blocked_by: str | None  # the open run that holds it, if that waits or failed
+    blocked_by: str | None  # the open run that blocks it, if that run waits or failed
     blocked_status: str | None
-    pending: int  # events that wait in topics somebody subscribes to
-    stale: int  # of those, older than policy's limit
+    pending: int  # events that wait in subscribed topics
+    stale: int  # of those, older than the limit of the policy
     gaps: tuple[Gap, ...]
     next_due_at: int | None
     created_at: int
-    bytes: Kept  # what the ledger keeps for it
+    bytes: Kept  # what the ledger stores for it
 
 
 @dataclass(frozen=True)
 class Kept(Record):
-    """How many bytes the ledger keeps for a workflow, and how many it may."""
+    """How many bytes the ledger stores for a workflow, and how many it may."""
 
     events: int
-    runs: int  # with their traces, PrepareResults, mutations and handlers' states
+    runs: int  # with their traces, PrepareResults, mutations and the states of handlers
     inputs: int  # with items
     most: int  # policy workflow_bytes_max
 
@@ -142,15 +142,15 @@ class Script(Record):
 
 @dataclass(frozen=True)
 class Held(Record):
-    """A payload that was published over an event that a run had taken or that had ended: kept, shown, not processed."""
+    """A payload for an event that a run had already taken, or that had ended: stored and shown, but not processed."""
 
     event_id: str
     revision: int
-    payload: Json  # None if it is no longer kept
+    payload: Json  # None if it is no longer stored
     caused_by: tuple[str, ...]
     created_by: str | None
     created_at: int | None
-    pruned: bool = False  # whether it is no longer kept
+    pruned: bool = False  # whether it is no longer stored
 
 
 @dataclass(frozen=True)
@@ -168,16 +168,16 @@ class Event(Record):
     caused_by: tuple[str, ...]
     attempt: int
     revision: int
-    revisions_held: int  # later payloads that arrived after this one was frozen, and are kept
-    revisions_dropped: int  # those that are no longer kept
+    revisions_held: int  # later payloads that arrived after this one was frozen, and are stored
+    revisions_dropped: int  # later payloads that are no longer stored
     created_at: int
-    pruned: bool = False  # whether its payload was thrown away, long after its end
-    held: tuple[Held, ...] | None = None  # those later payloads, only where one event is asked for
+    pruned: bool = False  # whether its payload was deleted, long after its end
+    held: tuple[Held, ...] | None = None  # those later payloads, only if one event is asked for
 
 
 @dataclass(frozen=True)
 class Mutation(Record):
-    """One side effect: what was asked, what was sent, what is known of it."""
+    """One side effect: what was asked for, what was sent, and what is known about it."""
 
     id: str
     workflow_id: str
@@ -202,11 +202,11 @@ class Mutation(Record):
     closed_at: int | None
     doubted_at: int | None
     reconcile_attempts: int
-    evidence: str | None  # signs that came after the outcome was recorded
-    resolution: str | None  # a person's word, and whose
-    contradicted_at: int | None  # since when a sign against the outcome waits to be seen
+    evidence: str | None  # evidence that came after the outcome was recorded
+    resolution: str | None  # a person's answer, and who gave it
+    contradicted_at: int | None  # since when evidence against the outcome waits for a person
     error: Error | None
-    item_id: str | None  # in a routine: the item that it belongs to
+    item_id: str | None  # in a routine: its item
     created_at: int
     updated_at: int
 
@@ -229,7 +229,7 @@ class Item(Record):
 
 @dataclass(frozen=True)
 class Input(Record):
-    """Something from outside, in a person's words, and what came of it."""
+    """Something from outside, described for people, and what it led to."""
 
     id: str
     workflow_id: str
@@ -241,14 +241,14 @@ class Input(Record):
     needs_you: bool
     created_by: str
     created_at: int
-    outputs: tuple[Mutation, ...] | None = None  # only where one input is asked for
+    outputs: tuple[Mutation, ...] | None = None  # only if one input is asked for
     events: tuple[Event, ...] | None = None
-    held: tuple[Held, ...] | None = None  # payloads of it that came after their events were taken or had ended
+    held: tuple[Held, ...] | None = None  # its payloads that came after their events were taken or had ended
 
 
 @dataclass(frozen=True)
 class Output(Record):
-    """A mutation beside the inputs that caused it."""
+    """A mutation with the inputs that caused it."""
 
     mutation: Mutation
     inputs: tuple[Input, ...]
@@ -283,8 +283,8 @@ class Run(Record):
     epoch: int
     created_at: int
     updated_at: int
-    due_at: int | None = None  # the time of its cron schedule that it is for
-    bytes: int = 0  # that it has kept in the ledger so far, without what it published
+    due_at: int | None = None  # the time of its cron schedule
+    bytes: int = 0  # what it has stored in the ledger so far, without the events that it published
 
     @property
     def status(self) -> str:
@@ -298,13 +298,13 @@ class Run(Record):
 
     @property
     def differs(self) -> dict[str, Json] | None:
-        """What was applied and what is wanted now, if that difference stopped it."""
+        """What was applied and what is wanted now, if that difference stopped the run."""
         evidence = self.error.evidence if self.error and self.error.code == NeedsAttention.code else None
         return evidence if isinstance(evidence, dict) else None
 
     @property
     def lacks(self) -> str | None:
-        """The capability that it lacks, if that stopped it."""
+        """The missing capability, if that stopped the run."""
         evidence = self.error.evidence if self.error and self.error.code == PermissionDenied.code else None
         return evidence if isinstance(evidence, str) else None
 
@@ -325,14 +325,14 @@ def _numbers(version: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Approval(Record):
-    """A call that a person must allow: what is shown is what is sent."""
+    """A call that a person must allow. What is shown is what is sent."""
 
     id: str
     workflow_id: str
     run_id: str
     capability: str
     account: str
-    because: str  # the rule by which a person is asked
+    because: str  # the rule that requires a person
     intent: str
     digest: str
     status: ApprovalStatus
@@ -347,7 +347,7 @@ class Approval(Record):
 
 @dataclass(frozen=True)
 class Escalation(Record):
-    """A question that only a person can answer: what it is about, the facts, and what may be done."""
+    """A question that only a person can answer: its subject, the facts, and the possible answers."""
 
     id: str
     kind: str  # "unknown_outcome", "approval", "permission", "precondition", "logic", "exhausted" or "internal"
@@ -357,12 +357,12 @@ class Escalation(Record):
     title: str
     facts: dict[str, Json]
     actions: tuple[str, ...]
-    version: int = 0  # an act with this as `shown` is refused if anything of the question has moved since
+    version: int = 0  # an act that passes this as `shown` is refused if the question has changed since
 
 
 @dataclass(frozen=True)
 class Reserved(Record):
-    """An event as a run pinned it."""
+    """An event, as a run pinned it."""
 
     event_id: str
     topic: str
@@ -373,7 +373,7 @@ class Reserved(Record):
 
 @dataclass(frozen=True)
 class Traced(Record):
-    """One thing a run did: a call with its answer, or a line that it logged."""
+    """One step of a run: a call with its answer, or a line of its log."""
 
     run_id: str
     position: int

@@ -1,7 +1,7 @@
-"""Takes the values of secrets out of texts, JSON and errors. It knows values; it never says one.
+"""Removes the values of secrets from strings, JSON and errors.
 
-A value is also found as base64 (wherever it stands in what was encoded), URL-encoded, and escaped as JSON, HTML or
-Python write it. Values of fewer than six characters are not looked for: they would be found everywhere.
+It also finds a value as base64 (also inside a longer encoded text), URL-encoded, and escaped as in JSON, HTML or
+Python. It does not look for values of fewer than six characters, because these would be found everywhere.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from .errors import (
 )
 
 CHARACTERS_LEAST = 6
-LINE_LEAST = 16  #: a line of a longer secret, such as of a private key, is looked for as well
+LINE_LEAST = 16  #: a line of a longer secret, such as a private key, is looked for as well
 
-#: What an error of ours becomes that said a secret: the first that it is. Each means the same to the engine.
+#: The first class that fits replaces an error that contained a secret. The engine treats both alike.
 _KINDS: tuple[type[KeepError], ...] = (
     Transient, PermissionDenied, PreconditionFailed, Rejected, OutcomeUnknown, ConnectorError, ConnectorBroke,
     RuleBroken, BadValue, LimitExceeded, ScriptError, ConfigError, HostFault,
@@ -47,22 +47,22 @@ _KINDS: tuple[type[KeepError], ...] = (
 
 
 class HasSecrets(Protocol):
-    """What a redactor asks for secrets: a connector."""
+    """Something that has secrets: a connector."""
 
     name: str
 
     def entrusted(self) -> Mapping[str, str]:
-        """Values of its secrets → their names; another mapping whenever a value is new, the same one otherwise."""
+        """Values of its secrets → their names. The mapping is the same object until there is a new value."""
 
 
 class Redactor:
-    """Removes the secrets of some connectors. It asks the connectors for their current secrets at every use."""
+    """Removes the secrets of some connectors. It asks the connectors for their present secrets at every use."""
 
     def __init__(self, connectors: Iterable[HasSecrets]) -> None:
         self._connectors = tuple(connectors)
         self._given: list[Mapping[str, str]] = []
-        self._forms: dict[str, str] = {}  # what a secret may look like → what stands in its place
-        self._pattern: re.Pattern[str] | None = None  # made when the first of them is met
+        self._forms: dict[str, str] = {}  # a spelling of a secret → the name that replaces it
+        self._pattern: re.Pattern[str] | None = None  # compiled when the first secret is found
 
     def text(self, text: str) -> str:
         """`text` with `[secret NAME.password]` in place of every secret."""
@@ -73,7 +73,7 @@ class Redactor:
         return self._pattern.sub(lambda match: f"[secret {self._forms[match[0]]}]", text)
 
     def found(self, text: str) -> str | None:
-        """The name of a secret that stands in `text`, such as `gmail.password`."""
+        """The name of a secret that `text` contains, such as `gmail.password`; None if it contains none."""
         return next((name for form, name in self._known().items() if form in text), None)
 
     def found_in(self, value: object) -> str | None:
@@ -83,8 +83,8 @@ class Redactor:
         return next((name for text in _written(value) if (name := self.found(text))), None)
 
     def spelled_in(self, value: object) -> bool:
-        """Whether a secret stands in a JSON value in any spelling, also one that nobody but a script would use: hex of
-        small and capital letters, or an address in which some characters are encoded and others are not."""
+        """Whether a JSON value contains a secret in any spelling, also in one that only a script would use: hex in
+        mixed case, or a URL in which some characters are encoded and others are not."""
         if not self._known():
             return False
         for text in _written(value):
@@ -98,7 +98,7 @@ class Redactor:
         return value if self.found_in(value) is None else self._clean(value)
 
     def error(self, error: BaseException) -> BaseException:
-        """The same error if it says no secret; otherwise one that means the same and tells the rest."""
+        """The same error if it contains no secret; otherwise an error with the same meaning and without the secret."""
         whole = "".join(traceback.format_exception(error))
         words = error.message if isinstance(error, KeepError) else in_words(error)
         if self.found(whole) is None and self.found(words) is None:
@@ -109,7 +109,7 @@ class Redactor:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Whatever is raised inside leaves without secrets."""
+        """Remove secrets from every exception that is raised inside."""
         try:
             yield
         except BaseException as error:
@@ -131,14 +131,14 @@ class Redactor:
         return value
 
     def _known(self) -> dict[str, str]:
-        """What to look for; made anew when a connector was given something new."""
+        """The spellings to look for. They are made again when a connector has a new secret."""
         given = [connector.entrusted() for connector in self._connectors]
         if len(given) != len(self._given) or any(new is not old for new, old in zip(given, self._given, strict=True)):
             self._forms, self._pattern, self._given = self._forms_of(given), None, given
         return self._forms
 
     def _forms_of(self, given: list[Mapping[str, str]]) -> dict[str, str]:
-        """The longest first, so that a secret is not taken for another one that it begins with."""
+        """The longest spelling first, so that a secret is not mistaken for a shorter one that it begins with."""
         names = {
             form: f"{connector.name}.{secret}"
             for connector, values in zip(self._connectors, given, strict=True)
@@ -151,7 +151,7 @@ _ESCAPED = re.compile(r'\\(["\\])')
 
 
 def _written(value: object) -> Iterator[str]:
-    """A JSON value as one text; and with the texts in it as they are, which JSON itself escapes once more."""
+    """A JSON value as one string, and the same with the escapes removed that JSON adds to the strings in it."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     yield text
     if "\\" in text:
@@ -159,7 +159,7 @@ def _written(value: object) -> Iterator[str]:
 
 
 def forms(value: str) -> set[str]:
-    """What a secret may look like in a text."""
+    """The spellings of a secret in a text."""
     if len(value) < CHARACTERS_LEAST:
         return set()
     parts = {value, *(line.strip() for line in value.splitlines() if _counts(line))}
@@ -187,7 +187,7 @@ _URL_SAFE = str.maketrans("+/", "-_")
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """The value encoded by itself, and what it leaves in the encoding of anything that it stands in."""
+    """The encoded value, and the part of an encoding that shows it wherever it stands in a longer text."""
     yield base64.b64encode(data).decode()
     yield base64.b64encode(data).decode().rstrip("=")
     for before in range(3):
@@ -196,7 +196,7 @@ def _base64(data: bytes) -> Iterator[str]:
 
 
 def _alike(error: BaseException, words: str) -> BaseException:
-    """An error with other words that means the same to whoever catches it."""
+    """An error with other words that callers treat like the original."""
     if isinstance(error, asyncio.CancelledError):
         return asyncio.CancelledError()
     if isinstance(error, KeyboardInterrupt):

@@ -1,8 +1,7 @@
 """Every state the ledger can record, and every move between two of them.
 
-Whatever decides a move lives in this file; everything else asks `check`. The SQL checks and triggers,
-the diagrams in docs/ and the exhaustive test are derived from these tables, so a state cannot be
-added in one place only.
+Only this file decides a move; everything else calls `check`. The SQL checks and triggers, the diagrams in docs/ and the
+exhaustive test are made from these tables, so a state cannot be added in one place only.
 """
 
 from __future__ import annotations
@@ -102,17 +101,17 @@ P, S, M, E, W, A, I, T = (  # noqa: E741  (short names keep the tables readable)
 
 @dataclass(frozen=True)
 class Machine:
-    """One state machine: where it may begin and, per state, the moves with their reason."""
+    """One state machine: its initial states and, for each state, the allowed moves with their reasons."""
 
     name: str
     states: type[StrEnum]
     initial: frozenset[StrEnum]
     moves: Moves
-    at_once: frozenset[tuple[StrEnum, StrEnum]] = frozenset()  # two moves that one commit may make in one step
+    at_once: frozenset[tuple[StrEnum, StrEnum]] = frozenset()  # pairs of moves that one commit may combine
 
     @property
     def terminal(self) -> frozenset[StrEnum]:
-        """States that nothing leaves."""
+        """States without a move to another state."""
         return frozenset(state for state, targets in self.moves.items() if not targets)
 
 
@@ -262,31 +261,31 @@ MACHINES: Mapping[str, Machine] = MappingProxyType({
     m.name: m for m in (PHASE, STATUS, MUTATION, EVENT, INPUT, ITEM, WORKFLOW, APPROVAL, REPAIR)
 })
 
-#: A status and its reason are two facts; these are the pairs that mean something.
+#: The reasons that each status may have.
 REASONS: Mapping[Status, frozenset[Reason]] = MappingProxyType({
     S.PAUSED: frozenset({Reason.TRANSIENT, Reason.APPROVAL, Reason.RECONCILIATION}),
     S.FAILED: frozenset({Reason.LOGIC, Reason.INTERNAL}),
 })
 
-#: Runs in one of these hold their workflow: nothing else of it starts.
+#: A run with one of these statuses blocks its workflow: nothing else of it starts.
 OPEN: frozenset[Status] = frozenset({S.ACTIVE, S.PAUSED, S.FAILED})
 
-#: Items in one of these are not finished: their routine has to come back to them.
+#: Items with one of these statuses are not finished: their routine must return to them.
 UNFINISHED: frozenset[ItemStatus] = frozenset({T.PROCESSING, T.FAILED, T.NEEDS_ATTENTION})
 
-#: Phase in which a mutation is made → the phase in which its run goes on once it is applied.
+#: Phase in which a mutation is made → the phase in which its run continues once it is applied.
 AFTER_APPLIED: Mapping[Phase, Phase] = MappingProxyType({P.MUTATING: P.MUTATED, P.EXECUTING: P.EXECUTING})
 
-#: Mutations in one of these have no known outcome: nothing may be sent again.
+#: Mutations with one of these statuses have no known outcome: nothing may be sent again.
 DOUBTFUL: frozenset[MutationStatus] = frozenset({M.IN_FLIGHT, M.NEEDS_RECONCILE, M.INDETERMINATE})
 
 
 class IllegalMove(AssertionError):
-    """A state was asked to become one its table does not allow."""
+    """A move that the table does not allow."""
 
 
 def check(machine: Machine, source: StrEnum, target: StrEnum) -> str:
-    """Return why `source` may become `target`, or refuse."""
+    """Return the reason of an allowed move; otherwise raise `IllegalMove`."""
     try:
         return machine.moves[source][target]
     except KeyError:

@@ -1,7 +1,14 @@
-"""The ways by which people are told: `base` is the contract, one module per way.
+"""Channels: how Keep notifies people. In reading order:
 
-They rest on `model`, and on the one HTTP client of `connectors`. A way never decides what is told or when, and nothing
-that it raises stops a run. Types are imported when they are first asked for.
+base           the contract of a channel
+email          mail over SMTP
+http_channels  Slack and ntfy
+command        a program of the owner
+apprise        the desktop, and other services through the library Apprise
+
+A channel never decides what is sent or when, and an error in it never stops a run. Channels import `model`, and the
+mail writer and HTTP client of `connectors`. This module maps a type to its class and imports the class at its first
+use.
 """
 
 from __future__ import annotations
@@ -19,9 +26,9 @@ from ..model.errors import ConfigError
 if TYPE_CHECKING:
     from .base import Channel
 
-SECTION = "notify"  #: of keep.toml; the secrets of a channel are kept under it and the channel's name
+SECTION = "notify"  #: of keep.toml; the vault stores the secrets of a channel under `notify.NAME`
 
-#: What `type = "…"` in a table `[notify.NAME]` of keep.toml may say, and where the class is.
+#: Values that `type = "…"` in a table `[notify.NAME]` of keep.toml may have → the class.
 TYPES: Mapping[str, str] = MappingProxyType({
     "apprise": "keepai.notices.apprise:Apprise",
     "command": "keepai.notices.command:Command",
@@ -33,10 +40,10 @@ TYPES: Mapping[str, str] = MappingProxyType({
 
 
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path, digest: str | None = None) -> Channel:
-    """The channel that a table `[notify.<name>]` describes; `ConfigError` lists all that is wrong."""
+    """Make the channel that `[notify.<name>]` describes. `ConfigError` lists everything that is wrong."""
     kind = load(type_name)
     exposed = [
-        f"{setting!r} is a secret, and keep.toml is no place for it: take it out, and say: "
+        f"{setting!r} is a secret and must not stand in keep.toml: remove it there, and run: "
         f"keep secrets set {SECTION}.{name} {setting}" for setting in settings if setting in kind.secrets
     ]
     wrong = exposed or wrong_settings(kind, settings)
@@ -50,7 +57,7 @@ def load(type_name: str) -> type[Channel]:
     if type_name not in TYPES:
         close = difflib.get_close_matches(type_name, TYPES, n=1)
         advice = f"Did you mean {close[0]!r}?" if close else f"There are: {', '.join(sorted(TYPES))}."
-        raise ConfigError(f"There is no way {type_name!r} to tell people. {advice}")
+        raise ConfigError(f"There is no channel type {type_name!r}. {advice}")
     module, _, attribute = TYPES[type_name].partition(":")
     channel_class: type[Channel] = getattr(importlib.import_module(module), attribute)
     return channel_class

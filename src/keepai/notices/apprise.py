@@ -1,7 +1,7 @@
-"""Everything else, through the library Apprise, which is an extra: this machine's desktop, and a hundred services.
+"""Channels through the library Apprise, an optional extra: this machine's desktop, and a hundred services.
 
-Apprise makes its own connections: the egress rules of Keep do not hold for them. What it says of a failure is kept to
-itself, for it may name an address that is a password.
+Apprise makes its own connections, so Keep's egress rules do not apply to them. Its own error messages are not passed
+on, because they may contain an address that is a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DESKTOPS = {"darwin": "macosx://", "win32": "windows://"}
 
 
 class Apprise(Channel):
-    """Sends through Apprise to one or more of its services; needs `pip install 'keepai[notify]'`."""
+    """Sends messages through Apprise to one or more of its services; needs `pip install 'keepai[notify]'`."""
 
     secrets = MappingProxyType({"urls": "Apprise's addresses, separated by spaces, such as tgram://… or matrix://…"})
 
@@ -28,21 +28,21 @@ class Apprise(Channel):
         taken = [await _taken(url, message, BYTES_MAX) for url in urls]
         missed = [str(number) for number, took in enumerate(taken, 1) if not took]
         if not any(taken):
-            raise Undelivered("Apprise could not send it to any of its addresses: wrong, not there, or no library.")
-        return f"Apprise could not send it to address {', '.join(missed)} of {len(urls)}." if missed else None
+            raise Undelivered("Apprise could not reach any of its addresses: they are wrong, or a library is missing.")
+        return f"Apprise could not reach address {', '.join(missed)} of {len(urls)}." if missed else None
 
 
 class Desktop(Channel):
-    """Shows it on this machine's desktop through Apprise; needs `pip install 'keepai[notify]'`."""
+    """Shows messages on this machine's desktop through Apprise; needs `pip install 'keepai[notify]'`."""
 
     async def send(self, message: Message) -> None:
         """Show the title and the first lines."""
         if not await _taken(DESKTOPS.get(sys.platform, "dbus://"), message, DESKTOP_BYTES_MAX):
-            raise Undelivered("Apprise finds no desktop here to show it on, or lacks a library for that.")
+            raise Undelivered("Apprise found no desktop on this machine, or lacks a library for it.")
 
 
 async def _taken(url: str, message: Message, bytes_max: int) -> bool:
-    """In a thread of its own: the library takes long to be loaded."""
+    """In a thread, because the library takes long to load."""
     return await asyncio.to_thread(_notify, url, message, bytes_max)
 
 
@@ -50,7 +50,7 @@ def _notify(url: str, message: Message, bytes_max: int) -> bool:
     try:
         import apprise
     except ImportError:
-        raise Undelivered("Apprise is not installed. Say: pip install 'keepai[notify]'") from None
+        raise Undelivered("Apprise is not installed. Run: pip install 'keepai[notify]'") from None
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
     sender = apprise.Apprise()
     text = f"{message.text}\n\n{message.link}" if message.link else message.text

@@ -1,6 +1,6 @@
-"""A program of the owner's that is told: it gets each message as JSON on its standard input.
+"""Runs a program of the owner, which gets each message as JSON on its standard input.
 
-What it prints is thrown away. It gets nothing of Keep's own environment, and does not outlive its time.
+Its output is discarded. It gets none of Keep's own environment variables, and it is killed when its time is over.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .base import Channel, Message, Undelivered
 
 
 class Command(Channel):
-    """Runs a program with the message as JSON on its standard input; code 0 means that it was taken.
+    """Runs a program with the message as JSON on its standard input; exit code 0 means that it was delivered.
 
     command: the program and its arguments, as a list of words; it runs in the folder of keep.toml
     """
@@ -28,7 +28,7 @@ class Command(Channel):
         self._command = command
 
     async def send(self, message: Message) -> None:
-        """Run it to its end; if it is cut off, it is ended with everything that it started."""
+        """Run it to its end. If it is cut off, kill it with everything that it started."""
         starting = asyncio.ensure_future(self._started())
         try:
             program = await asyncio.shield(starting)
@@ -38,7 +38,7 @@ class Command(Channel):
             if started.exception() is None:
                 with suppress(ProcessLookupError):
                     os.killpg(started.result().pid, signal.SIGKILL)
-                await started.result().wait()  # so that nothing of it is left when the loop ends
+                await started.result().wait()  # so that nothing is left when the loop ends
             raise
         if program.returncode:
             raise Undelivered(f"{self._command[0]} ended with code {program.returncode}.")

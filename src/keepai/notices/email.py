@@ -1,6 +1,6 @@
-"""Mail by SMTP: plain text only, marked as made by a program, so that no mailbox answers it.
+"""Mail over SMTP: plain text only, marked as automatic, so that no mailbox answers it.
 
-No error repeats what the server said, for a server may repeat what it was given.
+No error repeats the words of the server, because a server may repeat what it got.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Email(Channel):
     host: the SMTP server
     sender: the address that the mail comes from
     to: the addresses that it goes to
-    port: without it 587, and 465 with tls
-    tls: "starttls", "tls" from the first byte on, or "none", which only a server on this machine should be
-    username: with it, the password is the secret of this channel
+    port: the port; by default 587, and 465 with tls
+    tls: "starttls", "tls" from the first byte on, or "none", for a server on this machine only
+    username: the user name; with it, the channel needs the secret password
     certificates: a file of authorities to trust besides the public ones
     """
 
@@ -55,7 +55,7 @@ class Email(Channel):
         self._username, self._certificates = username, certificates
 
     async def send(self, message: Message) -> str | None:
-        """Hand it to the server; taken means that the server has it."""
+        """Hand it to the server. The server then has it; whether it arrives is not known."""
         import aiosmtplib
 
         password = self.secret("password") if self._username else None
@@ -74,7 +74,7 @@ class Email(Channel):
     def _written(self, message: Message) -> bytes:
         title = "".join(character if character.isprintable() else " " for character in message.title)[:SUBJECT_MAX]
         letter = Letter(self._sender, self._to, (), (), title, fitting(message.text, BYTES_MAX))
-        # Sent twice by chance, it is the same mail.
+        # If it is sent twice, it is the same mail.
         date = format_datetime(datetime.fromtimestamp(message.at / 1000, UTC))
         return written(letter, f"<{message.key}@keep.invalid>", date)
 
@@ -86,7 +86,7 @@ class Email(Channel):
 
 
 def _reason(error: aiosmtplib.SMTPException | OSError) -> str:
-    """What went wrong, in our words."""
+    """What went wrong, without the server's words."""
     import aiosmtplib
 
     if isinstance(error, aiosmtplib.SMTPAuthenticationError):
@@ -94,7 +94,7 @@ def _reason(error: aiosmtplib.SMTPException | OSError) -> str:
     if isinstance(error, aiosmtplib.SMTPResponseException):
         return f"refused the mail (code {error.code})"
     if isinstance(error, aiosmtplib.SMTPRecipientsRefused):
-        return "refused every address that the mail was for"
+        return "refused every recipient of the mail"
     if isinstance(error, aiosmtplib.SMTPConnectError | aiosmtplib.SMTPServerDisconnected | OSError):
         return "cannot be reached, or its certificate is not valid"
-    return f"did not take the mail ({type(error).__name__})"
+    return f"did not accept the mail ({type(error).__name__})"

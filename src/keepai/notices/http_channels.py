@@ -1,6 +1,6 @@
-"""Slack and ntfy: each message is one request by the HTTP client with egress rules.
+"""Slack and ntfy: each message is one request with the HTTP client and its egress rules.
 
-What came from outside is escaped, so that a title cannot call a whole channel together or pass for a link.
+Text from outside is escaped, so that a title can neither notify a whole channel nor look like a link.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ESCAPED = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 
 
 class SlackChannel(Channel):
-    """Posts to an incoming webhook of Slack, or of anything that takes the same.
+    """Posts to an incoming webhook of Slack, or of a service that accepts the same requests.
 
     networks: private networks in which the webhook may be, such as 10.1.0.0/16
     certificates: a file of authorities to trust besides the public ones
     """
 
-    secrets = MappingProxyType({"url": "the address of the incoming webhook, which is a password in itself"})
+    secrets = MappingProxyType({"url": "the address of the incoming webhook, which is itself a secret"})
 
     def __init__(self, name: str, networks: list[str] | None = None, certificates: str | None = None) -> None:
         super().__init__(name)
@@ -42,11 +42,11 @@ class SlackChannel(Channel):
 class Ntfy(Channel):
     """Publishes to a topic of an ntfy server.
 
-    topic: the topic; on a public server whoever knows it can read along
+    topic: the topic; on a public server everybody who knows it can read along
     url: the server
     networks: private networks in which the server may be, such as 10.1.0.0/16
     certificates: a file of authorities to trust besides the public ones
-    signed_in: whether the server wants an access token, which then is the secret of this channel
+    signed_in: whether the server needs an access token, which is then a secret of this channel
     """
 
     secrets = MappingProxyType({"token": "the access token"})
@@ -58,7 +58,7 @@ class Ntfy(Channel):
         super().__init__(name)
         self._topic, self._url, self._signed_in = topic, url.rstrip("/") + "/", signed_in
         self._networks, self._certificates = networks or [], certificates
-        Rules.under([self._url], self._networks)  # tells what is wrong with them
+        Rules.under([self._url], self._networks)  # raises if they are wrong
 
     async def send(self, message: Message) -> None:
         """Publish it."""
@@ -80,7 +80,7 @@ def _client(channel: Channel, url: str, networks: list[str], certificates: str |
 async def _post(url: str, client: Client, body: object, credentials: Mapping[str, str] = MappingProxyType({})) -> None:
     try:
         answer: Response = await client.send("POST", url, Call(), json=body, credentials=credentials)
-    except ConnectorError as error:  # its words name the host, and never the rest of the address
+    except ConnectorError as error:  # its message names the host, never the rest of the address
         raise Undelivered(error.message) from None
     if not answer.ok:
-        raise Undelivered(f"It was answered with status {answer.status}.")
+        raise Undelivered(f"The server answered with status {answer.status}.")

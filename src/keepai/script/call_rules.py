@@ -1,4 +1,4 @@
-"""Rules for calls on `ctx`: does the operation exist, does the step allow it, are its topics right."""
+"""Rules for calls on `ctx`: the operation must exist, the step must allow it, and its topics must be right."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tree import Node
 
 _ON_CONNECTORS = frozenset({Kind.READ, Kind.READ_BY_ID, Kind.MUTATION})
 
-#: What a routine may not ask for → what to do instead.
+#: Operations that a routine may not use → what to do instead.
 _IN_ROUTINES = {
     Kind.PUBLISH: "A routine does not publish; do the work in `ctx.withItem`, or publish in a producer.",
     Kind.REGISTER_INPUT: "A routine does not register inputs; each item of `ctx.withItem(id, title, …)` is one.",
@@ -38,7 +38,7 @@ def capabilities(calls: Iterable[CallSite], surface: Surface | None) -> tuple[st
 
 
 def kinds_of(call: CallSite, surface: Surface | None) -> frozenset[Kind]:
-    """What the call may be: one kind, any kind of a connector that is not known, or nothing."""
+    """The kinds that the call may have: one, any kind of an unknown connector, or none."""
     first = call.path[0] if call.path else ""
     if first == "log":
         return frozenset({Kind.LOG})
@@ -53,7 +53,7 @@ def kinds_of(call: CallSite, surface: Surface | None) -> frozenset[Kind]:
 
 
 def makes_mutation(call: CallSite, surface: Surface | None, *, mutate_reads: bool) -> bool:
-    """Whether the call is a mutation. In `mutate`, where nothing else is allowed, doubt counts as one."""
+    """Whether the call is a mutation. In `mutate`, where nothing else is allowed, an unknown call counts as one."""
     kinds = kinds_of(call, surface)
     return kinds == {Kind.MUTATION} or (
         Kind.MUTATION in kinds and call.step is Step.MUTATE and not mutate_reads)
@@ -61,7 +61,7 @@ def makes_mutation(call: CallSite, surface: Surface | None, *, mutate_reads: boo
 
 def check_call(reading: ScriptReading, declaration: Declaration, call: CallSite, surface: Surface | None, *,
                mutate_reads: bool) -> bool:
-    """Report what is wrong with one call, its arguments for the host aside; gives whether it may be made at all."""
+    """Report what is wrong with one call, except its arguments for the host. Returns whether the step allows it."""
     kinds = kinds_of(call, surface)
     if not kinds:
         _unknown(reading, call, surface)

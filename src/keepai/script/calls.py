@@ -1,7 +1,7 @@
-"""Which operations each step asks for: `ctx` is followed through variables, destructuring and helpers.
+"""Finds the operations that each step uses: it follows `ctx` through variables, destructuring and helper functions.
 
-What cannot be followed is not guessed: it becomes the warning `capability-hidden`, and the host checks
-the call when it is made.
+It does not guess. What it cannot follow becomes the warning `capability-hidden`, and the host checks the call when it
+is made.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .tree import FUNCTIONS, Node, arguments, parameters
 
 Path = tuple[str, ...]
 
-#: How far a step is followed. A function that hands `c.x` to itself would otherwise have no end.
+#: How far a step is followed. Otherwise a function that passes `c.x` to itself would be followed forever.
 _PATH_MAX = 4
 _USES_MAX = 100_000
 
 #: Members of `ctx` that are plain data.
 _DATA = frozenset({"state", "item"})
 
-#: Places where a part of `ctx` is only looked at.
+#: Places where a part of `ctx` is only read.
 _HARMLESS = frozenset({
     "expression_statement", "unary_expression", "if_statement", "while_statement", "parenthesized_expression",
 })
@@ -32,7 +32,7 @@ _HARMLESS = frozenset({
 
 @dataclass(frozen=True)
 class CtxPart:
-    """What a name stands for: `ctx` or a member of it, the handler's or an item's."""
+    """What a name means: `ctx` or a member of it, of the handler or of an item."""
 
     path: Path = ()
     of_item: bool = False  # it is the `ctx` that the callback of `withItem` receives
@@ -53,7 +53,7 @@ class CallSite:
 
     @property
     def name(self) -> str:
-        """The operation as scripts say it after `ctx.`."""
+        """The operation as scripts write it after `ctx.`."""
         return ".".join(self.path)
 
     @property
@@ -64,7 +64,7 @@ class CallSite:
 
 @dataclass
 class FollowedStep:
-    """All that one step does with its `ctx`."""
+    """Everything that one step does with its `ctx`."""
 
     handler: Declared
     step: Step
@@ -98,7 +98,7 @@ class _Follower:
         self._called: set[tuple[Node, Path]] = set()
 
     def run(self) -> None:
-        for binding, part in self._queue:  # grows while it is walked
+        for binding, part in self._queue:  # the list grows during the loop
             self._uses += len(binding.references)
             if self._uses > _USES_MAX:
                 self._hidden(binding.node, part)
@@ -107,7 +107,7 @@ class _Follower:
                 self._use(reference, part)
 
     def bind(self, pattern: Node, part: CtxPart) -> None:
-        """Let the names of a pattern stand for parts of `ctx`."""
+        """Bind the names of a pattern to parts of `ctx`."""
         stack = [(pattern, part)]
         while stack:
             node, at = stack.pop()
@@ -123,7 +123,7 @@ class _Follower:
                 self._hidden(node, at)
 
     def _is_data(self, node: Node, part: CtxPart) -> bool:
-        """Whether it is plain data, which is not followed; a mention of `ctx.item` or `ctx.state` is noted."""
+        """Whether it is plain data, which is not followed. A use of `ctx.item` or `ctx.state` is recorded."""
         if part.path == ("state",):
             self._followed.states.append(node)
         if part.path[:1] == ("item",):
@@ -159,7 +159,7 @@ class _Follower:
             self._queue.append((binding, part))
 
     def _use(self, node: Node, part: CtxPart) -> None:
-        """Follow one mention of `ctx`, or of a part of it, to where it is used."""
+        """Follow one use of `ctx`, or of a part of it."""
         while node.parent is not None and node.field == "object":
             step = self._member(node.parent)
             if step is None:
@@ -195,7 +195,7 @@ class _Follower:
             self._hidden(node, part)
 
     def _call(self, node: Node, path: Path) -> None:
-        if (node, path) in self._called:  # in a helper, which is given the handler's `ctx` and an item's
+        if (node, path) in self._called:  # in a helper that gets both the handler's `ctx` and an item's
             return
         self._called.add((node, path))
         call = CallSite(self._followed.handler, self._followed.step, path, node)
@@ -204,7 +204,7 @@ class _Follower:
             self._into_item(call.args[2])
 
     def _into_item(self, given: Node) -> None:
-        """The callback of an item receives a `ctx` of its own."""
+        """The callback of an item gets its own `ctx`."""
         callback = self._literals.resolve(given)
         if self._literals.type_of(callback) == "a function":
             patterns = parameters(callback)
@@ -237,6 +237,6 @@ class _Follower:
 
 
 def _is_assigned(node: Node, parent: Node) -> bool:
-    """Whether the script writes to it or compares it, which tells nothing about calls."""
+    """Whether the script writes to it or compares it, which is not a call."""
     return (parent.kind == "assignment_expression" and node.field == "left") or (
         parent.kind == "binary_expression" and not {"&&", "||", "??"} & set(parent.tokens))

@@ -1,7 +1,7 @@
-"""Rules for `try` and `catch` around calls on `ctx`: no script ever sees a call fail.
+"""Rules for `try` and `catch` around calls on `ctx`: a script never sees a call fail.
 
-A failed call ends the step, and the host decides what may be tried again. What is caught is an error of other code in
-the same `try`, so that only a `try` without such code is reported, and a loop that is there to try again.
+A failed call ends the step, and the host decides what to try again. A `catch` still catches errors of other code in the
+same `try`. So only two things are reported: a `try` without other code, and a loop that tries a call again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def check_catches(
     only = _OnlyCalls({call.node for call in calls})
     for call in calls:
         ends = call.step is Step.MUTATE and makes_mutation(call, surface, mutate_reads=mutate_reads)
-        if not ends and call.path[:1] not in (("log",), ("registerInput",)):  # of `mutate`, other rules tell
+        if not ends and call.path[:1] not in (("log",), ("registerInput",)):  # other rules report these in `mutate`
             _check(reading, call, only)
 
 
@@ -44,7 +44,7 @@ def _check(reading: ScriptReading, call: CallSite, only: _OnlyCalls) -> None:
 
 
 def _catching_method(call: Node) -> str | None:
-    """The method of the call's promise that is given a function for its failure."""
+    """The method of the call's promise that gets a function for its failure."""
     member = call.parent
     key = member.get("property") if member is not None and member.kind == "member_expression" else None
     outer = member.parent if member is not None else None
@@ -54,7 +54,7 @@ def _catching_method(call: Node) -> str | None:
 
 
 def _try_around(node: Node) -> Node | None:
-    """The innermost `try` of the same function in whose body `node` stands."""
+    """The innermost `try` of the same function around `node`."""
     parent = node.parent
     while parent is not None and node.kind not in FUNCTIONS:
         if parent.kind == "try_statement" and node.field == "body":
@@ -64,7 +64,7 @@ def _try_around(node: Node) -> Node | None:
 
 
 def _tries_again(around: Node, clause: Node) -> bool:
-    """Whether a loop goes on after the `catch`, with nothing that would be another call."""
+    """Whether a loop continues after the `catch` with the same call."""
     body = clause.get("body")
     last = body.children[-1] if body is not None and body.children else None
     if last is not None and last.kind in _LEAVES:
@@ -80,7 +80,7 @@ def _tries_again(around: Node, clause: Node) -> bool:
 
 
 class _OnlyCalls:
-    """Whether a `try` does nothing but calls on `ctx`, so that nothing else in it can throw; each is read once."""
+    """Whether a `try` contains only calls on `ctx`, so that nothing else in it can throw; cached."""
 
     def __init__(self, calls: set[Node]) -> None:
         self._calls = calls
@@ -95,7 +95,7 @@ class _OnlyCalls:
 
 
 def _call_of(statement: Node) -> Node | None:
-    """The call that is all of a statement: `await f()`, `const x = await f()`, `x = await f()`, `return f()`."""
+    """The call that a whole statement is: `await f()`, `const x = await f()`, `x = await f()`, `return f()`."""
     node: Node | None = statement
     while node is not None and node.kind != "call_expression":
         if node.kind in ("lexical_declaration", "variable_declaration", "expression_statement", "return_statement",

@@ -1,7 +1,7 @@
 """Static analysis of a script: what it declares, and what is wrong with it. It never runs the script.
 
-The stages, each in a module of its own: syntax, isolation, declaration, topics, calls on `ctx`, mutations,
-items, what is handed to the host. An unreadable text ends after the first; everything else is told at once.
+The stages, each in its own module: syntax, isolation, declaration, topics, calls on `ctx`, mutations, items, values for
+the host. If the text cannot be parsed, the analysis ends after the first stage; otherwise all findings are reported.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class Checked:
 
     manifest: Manifest | None  # None if the declaration cannot be read
     findings: tuple[Finding, ...]
-    message_ids: MessageIds = field(default_factory=dict)  # how it names its events
+    message_ids: MessageIds = field(default_factory=dict)  # how the script names its events
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings that stand in the way of a deploy."""
+        """The findings that prevent a deploy."""
         return tuple(f for f in self.findings if f.severity == ERROR)
 
     @property
     def warnings(self) -> tuple[Finding, ...]:
-        """The findings that do not."""
+        """The findings that do not prevent a deploy."""
         return tuple(f for f in self.findings if f.severity != ERROR)
 
 
 def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = False) -> Checked:
-    """Read a script. Without a surface, operations of connectors are not judged. Any text is answered."""
+    """Analyse a script. Without a surface, operations of connectors are not judged. It accepts any text."""
     report = FindingReport()
     reading = read_script(source, report)
     manifest, names = (None, {}) if reading is None else _check_module(reading, surface, mutate_reads)
@@ -65,7 +65,7 @@ def check(source: str, surface: Surface | None = None, *, mutate_reads: bool = F
 
 
 def read_script(source: str, report: FindingReport) -> ScriptReading | None:
-    """The script as a tree; None if it cannot be read at all."""
+    """The script as a tree; None if it cannot be parsed."""
     data = source.encode("utf-8", "replace")
     if len(data) > SOURCE_BYTES_MAX:
         report.add("too-large", START, f"The script has {len(data)} bytes; the limit is {SOURCE_BYTES_MAX}.",
@@ -74,7 +74,7 @@ def read_script(source: str, report: FindingReport) -> ScriptReading | None:
     tree, given_up = parse(data)
     if given_up is not None:
         report.add("too-slow", At(*place(data, given_up)), "Reading the script was given up here.",
-                   "Mend the errors of syntax above this place.")
+                   "Correct the syntax errors above this place.")
         return None
     check_syntax(tree, data, report)
     if report.failed:

@@ -1,4 +1,4 @@
-"""The workflow as the script declares it, with the places of its parts: the shape behind the manifest."""
+"""The workflow as the script declares it, with the position of each part. The manifest is made from it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .manifest import Handler, HandlerKind, Manifest, Schedule
 from .script_reading import ScriptReading, call_of
 from .tree import Node
 
-#: Topic name → where it was written.
+#: Topic name → its position.
 Topics = Mapping[str, Node]
 
 WORKFLOW_KEYS = ("name", "topics", "producers", "consumers", "routines")
@@ -24,7 +24,7 @@ _TOPICS = 'topics: { "email.received": {} }'
 
 @dataclass
 class Declared:
-    """A producer, consumer or routine. What is None was left out, or could not be read and is not judged."""
+    """A producer, consumer or routine. None means: left out, or unreadable and not judged."""
 
     name: str
     kind: HandlerKind
@@ -63,7 +63,7 @@ class Declaration:
 
 
 def find_workflow(reading: ScriptReading) -> Node | None:
-    """The object given to `Keep.workflow` in the default export; findings for other exports."""
+    """The object that the default export passes to `Keep.workflow`; reports other exports."""
     default: Node | None = None
     for statement in reading.root.children:
         if statement.kind == "export_statement":
@@ -92,9 +92,9 @@ def _argument(reading: ScriptReading, export: Node) -> Node | None:
 
 
 def read_workflow(reading: ScriptReading, node: Node) -> tuple[Declaration, dict[str, ObjectMember]]:
-    """Name and topics, and the members of the workflow for those who read the handlers."""
+    """Name and topics, and the members of the workflow, from which the handlers are read."""
     members = reading.keyed(node, "The workflow", WORKFLOW_KEYS)
-    needs_topics = bool({"producers", "consumers"} & set(members))  # routines know none
+    needs_topics = bool({"producers", "consumers"} & set(members))  # routines have none
     for key, example, needed in (("name", _NAME, True), ("topics", _TOPICS, needs_topics)):
         if needed and key not in members:
             reading.add("missing-key", node, f"The workflow has no `{key}`.", f"Add `{example}`.")
@@ -116,7 +116,7 @@ def _name(reading: ScriptReading, node: Node) -> str | None:
 def _topics(reading: ScriptReading, node: Node) -> Topics | None:
     fix = f"Write `{_TOPICS}`."
     resolved = reading.literals.resolve(node)
-    if resolved.kind == "array":  # a common slip; its names still serve to check the rest
+    if resolved.kind == "array":  # a common mistake; its names still help to check the rest
         reading.add("wrong-type", node, "`topics` must be an object, not an array.", fix)
         return {text: at for text, at in reading.literals.texts(resolved) if text is not None}
     if reading.expect(node, "an object", "`topics`", fix) is None:

@@ -1,6 +1,6 @@
-"""Every finding that `check` can make: its code, how grave it is and what it means, in one table.
+"""Every finding that `check` can report: its code, its severity and its meaning, in one table.
 
-Codes are stored and shown; they are never renamed. `Report` collects the findings of one script.
+Codes are stored and shown, so they are never renamed. `FindingReport` collects the findings of one script.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 from ..model.errors import Finding
 
 FINDINGS_MAX = 200  # how many are shown
-_KEPT_MAX = 2000  # how many are looked at; a place costs time in a very long line
+_KEPT_MAX = 2000  # how many are collected; a position costs time in a very long line
 
 ERROR = "error"
 WARNING = "warning"
@@ -23,7 +23,7 @@ WARNING = "warning"
 
 @dataclass(frozen=True)
 class Meaning:
-    """How grave a code is, and one sentence on it."""
+    """The severity of a code, and one sentence on it."""
 
     severity: str
     sentence: str
@@ -40,17 +40,17 @@ def _warnings(table: dict[str, str]) -> dict[str, Meaning]:
 CODES: Mapping[str, Meaning] = MappingProxyType({
     # The text as a whole.
     **_errors({
-        "too-large": "The script is longer than a script may be.",
-        "too-deep": "The script is nested deeper than a script may be.",
-        "too-slow": "The script has so many errors that reading it was given up.",
-        "too-many-findings": "There are more findings than are listed, and errors among the rest.",
+        "too-large": "The script is longer than the limit.",
+        "too-deep": "The script is nested deeper than the limit.",
+        "too-slow": "The script has so many errors that parsing it took too long.",
+        "too-many-findings": "There are more findings than are listed, and some of the others are errors.",
         "syntax": "The text is not JavaScript.",
         "does-not-load": "The script's top level throws, never ends or exceeds a limit; only `deploy` finds this.",
-        "await-outside-async": "`await` stands in a function that is not `async`.",
+        "await-outside-async": "`await` is in a function that is not `async`.",
         "import": "The script imports something; scripts see only `ctx`.",
         "extra-export": "The script exports something besides its workflow.",
         "no-workflow": "The default export is not `Keep.workflow({…})`.",
-        "missing-global": "A name of Node.js or of a browser is used, which scripts do not have.",
+        "missing-global": "The script uses a name of Node.js or of a browser, which scripts do not have.",
         "shared-state": "A handler changes a module-level variable, which no other step ever sees.",
     }),
     # The declaration.
@@ -58,93 +58,93 @@ CODES: Mapping[str, Meaning] = MappingProxyType({
         "not-literal": "A part of the declaration cannot be read without running the script.",
         "wrong-type": "A part of the declaration has the wrong type.",
         "missing-key": "A required key is missing.",
-        "unknown-key": "The declaration has a key that means nothing.",
+        "unknown-key": "The declaration has a key that Keep does not know.",
         "duplicate-key": "A key is given twice; the first one is lost.",
-        "bad-name": "A name is empty, too long or holds control characters.",
+        "bad-name": "A name is empty, too long or contains control characters.",
         "empty-subscribe": "A consumer subscribes to no topic, so it would never run.",
         "schedule-choice": "A schedule gives neither or both of `interval` and `cron`.",
         "bad-duration": "An interval is not a duration such as \"5m\", or is out of range.",
-        "bad-cron": "A cron expression cannot be read or never comes round.",
+        "bad-cron": "A cron expression cannot be read, or never comes due.",
         "bad-time-zone": "A time zone is not known.",
         "handler-name-twice": "Two handlers of different kinds have the same name.",
     }),
     **_warnings({
         "no-handlers": "The workflow has neither producers, consumers nor routines.",
         "bare-producer": "A producer is a bare function, as in the older dialect.",
-        "bare-routine": "A routine is a bare function, so that its schedule cannot be given.",
+        "bare-routine": "A routine is a bare function, so it cannot have a schedule.",
         "schedule-missing": "A producer or routine has no schedule and runs at the default interval.",
         "empty-publishes": "A producer publishes to no topic.",
-        "publishes-without-next": "A consumer names topics that it publishes to, and has no `next` to do so.",
+        "publishes-without-next": "A consumer names topics that it publishes to, but has no `next` to publish in.",
         "publishes-missing": "A consumer does not say to which topics it publishes.",
-        "time-zone-unused": "A time zone is given with an interval, where it means nothing.",
+        "time-zone-unused": "A time zone is given with an interval, where it has no effect.",
         "topic-cycle": "Events can go round in a circle.",
     }),
     # Topics.
     **_errors({
-        "undeclared-topic": "A topic is used that `topics` does not declare.",
+        "undeclared-topic": "The script uses a topic that `topics` does not declare.",
         "topic-not-in-publishes": "A handler publishes to a topic that its `publishes` does not name.",
-        "topic-not-subscribed": "A consumer looks into a topic that its `subscribe` does not name.",
+        "topic-not-subscribed": "A consumer reads a topic that its `subscribe` does not name.",
         "two-publishers": "Two handlers publish to one topic.",
         "two-subscribers": "Two consumers subscribe to one topic.",
     }),
     # What handlers ask of `ctx`.
     **_errors({
-        "forbidden-call": "A call stands in a step that does not allow it.",
-        "unknown-connector": "A connector is called that is not configured.",
-        "unknown-operation": "An operation is called that does not exist.",
-        "unknown-source": "An input is registered with a source that is not configured.",
-        "unknown-input-type": "An input is registered with a type that its source does not have.",
-        "input-incomplete": "An input is registered without `source`, `type`, `id` or `title`.",
+        "forbidden-call": "A call is in a step that does not allow it.",
+        "unknown-connector": "The script calls a connector that is not configured.",
+        "unknown-operation": "The script calls an operation that does not exist.",
+        "unknown-source": "The script registers an input with a source that is not configured.",
+        "unknown-input-type": "The script registers an input with a type that its source does not have.",
+        "input-incomplete": "The script registers an input without `source`, `type`, `id` or `title`.",
         "input-id-missing": "A producer publishes an event without saying which input caused it.",
         "state-outside": "`ctx.state` is used in a step whose `ctx` has no such member.",
-        "state-changed": "`ctx.state` is assigned to, but it is frozen.",
+        "state-changed": "The script assigns to `ctx.state`, which is frozen.",
         "param-missing": "A call leaves out a param that its operation needs.",
         "param-unknown": "A call has a param that its operation does not have.",
         "param-wrong": "A param has a value or a type that its operation refuses, or that keep.toml does not allow.",
-        "promise-not-awaited": "A promise is used as if it were what it promises.",
+        "promise-not-awaited": "A promise is used as if it were its value.",
     }),
     **_warnings({
         "input-by-title": "A producer's event has a `title` and no `inputId`, as in the older dialect.",
-        "title-ignored": "An event carries a `title`; only inputs have titles.",
+        "title-ignored": "An event has a `title`, but only inputs have titles.",
         "message-id-missing": "An event has no `messageId`, so the host makes one up.",
         "input-id-ignored": "`next` publishes an event with an `inputId`, which is ignored.",
-        "promise-dropped": "Async work is not waited for, so that the step may end before it.",
-        "call-caught": "`catch` stands around a call, but no script ever sees a call fail.",
-        "retry-loop": "A loop is to try a call again, but no script ever sees a call fail.",
-        "volatile-id": "Time or chance is part of an id, so that it is another one at each try.",
-        "unknown-field": "A value for the host has a field that means nothing.",
+        "promise-dropped": "Async work is not awaited, so the step may end before it.",
+        "call-caught": "`catch` is around a call, but a script never sees a call fail.",
+        "retry-loop": "A loop tries a call again, but a script never sees a call fail.",
+        "volatile-id": "An id is made from the time or from chance, so it differs at each attempt.",
+        "unknown-field": "A value for the host has a field that the host does not know.",
         "capability-hidden": "`ctx` is used in a way that hides which operations are called.",
     }),
     # The steps of a consumer.
     **_errors({
-        "after-mutation": "Code stands after a mutation and never runs.",
-        "second-mutation": "A mutation stands after another one and never happens.",
-        "mutation-in-loop": "A mutation stands in a loop that never gets past its first call.",
-        "mutation-result-used": "The result of a mutation is used, but it never returns.",
+        "after-mutation": "Code is after a mutation and never runs.",
+        "second-mutation": "A mutation is after another one and never happens.",
+        "mutation-in-loop": "A mutation is in a loop that never gets past its first call.",
+        "mutation-result-used": "The result of a mutation is used, but a mutation never returns.",
     }),
     **_warnings({
-        "after-conditional-mutation": "Code stands after a branch with a mutation and runs only without it.",
-        "mutation-caught": "`try` stands around a mutation; `catch` and `finally` do not see how it ends.",
+        "after-conditional-mutation": "Code is after a branch with a mutation and runs only without it.",
+        "mutation-caught": "`try` is around a mutation; `catch` and `finally` do not see how it ends.",
         "ui-title-missing": "`prepare` reserves events for a mutation without a title for people.",
         "bad-prepare-result": "`prepare` returns something that is not a PrepareResult.",
         "reservation-not-subscribed": "`prepare` reserves events of a topic that is not subscribed.",
     }),
     # The items of a routine.
     **_errors({
-        "mutation-outside-item": "A routine makes a mutation outside of an item.",
-        "nested-item": "An item begins inside of another one.",
+        "mutation-outside-item": "A routine makes a mutation outside an item.",
+        "nested-item": "An item begins inside another one.",
         "item-incomplete": "`ctx.withItem` has no id, no title or no function.",
         "item-outside": "`ctx.item` is used where `ctx` has no such member.",
     }),
     **_warnings({
-        "item-not-awaited": "An item is not awaited, so that the next one may begin before it has ended.",
-        "done-not-checked": "An item makes a mutation without asking whether it is done already.",
+        "item-not-awaited": "An item is not awaited, so the next one may begin before it has ended.",
+        "done-not-checked": "An item makes a mutation without checking whether the item is done.",
     }),
 })
 
 
 class HasPlace(Protocol):
-    """Something that stands somewhere in the script."""
+    """Something with a position in the script."""
 
     @property
     def place(self) -> tuple[int, int]:
@@ -175,7 +175,7 @@ class FindingReport:
         self.failed = False  # whether there is an error so far
 
     def add(self, code: str, at: HasPlace, message: str, fix: str) -> None:
-        """Note a finding; its severity comes from the table."""
+        """Add a finding. Its severity comes from the table."""
         severity = CODES[code].severity
         if len(self._findings) >= _KEPT_MAX and (self.failed or severity == WARNING):
             return
@@ -184,7 +184,7 @@ class FindingReport:
         self._findings.setdefault(Finding(code, severity, line, column, message, fix))
 
     def sorted(self) -> tuple[Finding, ...]:
-        """All findings by place, cut off at `FINDINGS_MAX`."""
+        """All findings by position, at most `FINDINGS_MAX`."""
         findings = sorted(self._findings, key=lambda f: (f.line, f.column, f.code, f.message))
         if len(findings) <= FINDINGS_MAX:
             return tuple(findings)
@@ -193,12 +193,12 @@ class FindingReport:
         if errors:
             message = f"There are at least {len(rest)} more findings, {errors} of them errors."
             kept.append(Finding("too-many-findings", ERROR, rest[0].line, rest[0].column, message,
-                                "Mend the ones above first."))
+                                "Correct the ones above first."))
         return tuple(kept)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:
-    """The known name that `word` was probably meant to be."""
+    """The known name that was probably meant."""
     candidates = [name for name in known if len(name) <= 80][:2000]
     by_lower = {name.lower(): name for name in reversed(candidates)}
     close = difflib.get_close_matches(word[:80].lower(), by_lower, n=1, cutoff=0.6)

@@ -1,7 +1,7 @@
-"""How control leaves a function once a mutation has been called: what can still run, and what never does.
+"""How control leaves a function after a call of a mutation: what can still run, and what never does.
 
-A mutation ends the script, so it ends every path like `return` does. Facts are gathered from the
-leaves up, once per node; branches are told apart, values are not looked at.
+A mutation ends the script, so it ends every path as `return` does. Facts are collected from the leaves up, once per
+node. Branches are distinguished; values are not evaluated.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ ONE_PER_RUN = "Reserve one event per run in `prepare`; the consumer runs again f
 
 @dataclass(frozen=True)
 class Fact:
-    """What is known of a piece of code."""
+    """What is known about a piece of code."""
 
-    has: bool = False  # a mutation is in it
+    has: bool = False  # it contains a mutation
     ends: bool = False  # no path leads out of it: it mutates, returns or throws
-    leaks: bool = False  # a path with a mutation would lead to what follows, if it could go on
-    repeats: bool = False  # a path with a mutation would lead to the loop's next turn, if it could go on
+    leaks: bool = False  # a path with a mutation would lead to the code after it, if it could continue
+    repeats: bool = False  # a path with a mutation would lead to the next turn of the loop, if it could continue
 
 
 _NOTHING = Fact()
 
 
 class Flow:
-    """The facts of one function, with findings for what stands after a mutation."""
+    """The facts of one function. Reports code after a mutation."""
 
     def __init__(self, function: Node, mutations: Collection[Node], report: FindingReport) -> None:
         self._mutations = mutations
@@ -87,7 +87,7 @@ class Flow:
         return self._merged(node, ends=ends or self._of(node.get("condition")).ends)
 
     def _cases_end(self, body: Node) -> bool:
-        """Whether every case ends, falling through to the next where it has no `break`."""
+        """Whether every case ends, or falls through to one that does."""
         ends, has_default = False, False
         for case in reversed(body.children):
             has_default = has_default or case.kind == "switch_default"
@@ -118,7 +118,7 @@ class Flow:
         return self._merged(node, ends=ends or self._of(finalizer).ends)
 
     def _one_after_another(self, node: Node) -> bool:
-        """Whether an expression ends; a second mutation in it is reported."""
+        """Whether an expression ends. Reports a second mutation in it."""
         ended = False
         for child in node.children:
             fact = self._of(child)
@@ -164,5 +164,5 @@ class Flow:
 
 
 def _is_idle(statement: Node) -> bool:
-    """Whether a statement does nothing, so that it may stand after a mutation."""
+    """Whether a statement does nothing, so that it may follow a mutation."""
     return statement.kind in _IDLE or (statement.kind == "return_statement" and not statement.children)

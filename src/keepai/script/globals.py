@@ -1,6 +1,6 @@
-"""Names that scripts expect of Node.js or a browser and that the sandbox does not have.
+"""Names of Node.js or a browser that scripts expect and the sandbox does not have.
 
-Such a name ends the step when it is reached. A script that asks `typeof name` first knows that, and is not judged.
+Such a name ends the step when it is reached. A script that checks `typeof name` first is not reported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def check_globals(reading: ScriptReading) -> None:
     asked = {name for node, name in used if _is_typeof(node)}
     for node, written in used:
         name = _member_used(node) if written == "globalThis" else written
-        if name in ABSENT and name not in asked and name != "require":  # which is reported as an import
+        if name in ABSENT and name not in asked and name != "require":  # that one is reported as an import
             reading.add("missing-global", node, f"A script has no `{name}`, so the run will fail here.", ABSENT[name])
 
 
@@ -60,7 +60,7 @@ def _is_typeof(node: Node) -> bool:
 
 
 def _member_used(node: Node) -> str:
-    """The member of `globalThis` that must be there, because it is called or a member of it is read; else nothing."""
+    """The member of `globalThis` that must exist, because it is called or read from; otherwise None."""
     member = node.parent
     name = member.get("property") if member is not None and node.field == "object" else None
     if member is None or name is None or member.parent is None or member.field not in _FAILS:

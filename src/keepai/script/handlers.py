@@ -24,7 +24,7 @@ _ROUTINE = '{ schedule: { interval: "5m" }, handler: async (ctx, state) => { …
 _SCHEDULE = 'schedule: { interval: "5m" }'
 _CRON = 'schedule: { cron: "0 9 * * 1-5", tz: "Europe/Berlin" }'
 
-#: Keys that a routine is often given by mistake → what to do instead.
+#: Keys that a routine often has by mistake → what to do instead.
 _NOT_IN_A_ROUTINE = {
     "publishes": "Remove it; routines do not publish. A producer does, or a consumer's `next`.",
     "subscribe": "Remove it; routines take no events and do not publish. A consumer subscribes.",
@@ -56,7 +56,7 @@ def _producer(reading: ScriptReading, declaration: Declaration, entry: ObjectMem
         handler.publishes = _topics(reading, members["publishes"], what)
         if handler.publishes is not None and not handler.publishes:
             reading.add("empty-publishes", members["publishes"].value,
-                        f"{what} publishes to no topic, so nothing can come of it.",
+                        f"{what} publishes to no topic, so it has no effect.",
                         'Write `publishes: ["email.received"]`, or make it a routine.')
     else:
         _missing(reading, entry.at, what, "publishes", 'publishes: ["email.received"]')
@@ -117,17 +117,17 @@ def _consumer_object(reading: ScriptReading, entry: ObjectMember, name: str, wha
 
 
 def _declare(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, handler: Declared) -> Declared:
-    """Add a handler to the declaration; a finding if another kind has one of its name."""
+    """Add a handler to the declaration. Reports a handler of another kind with the same name."""
     other = declaration.kinds.setdefault(handler.name, handler.kind)
     if other is not handler.kind:
-        reading.add("handler-name-twice", entry.at, f"A {other.value} is called `{handler.name}` too.",
-                    "Give every handler a name of its own.")
+        reading.add("handler-name-twice", entry.at, f"A {other.value} is also called `{handler.name}`.",
+                    "Give every handler its own name.")
     declaration.handlers.append(handler)
     return handler
 
 
 def _is_bare(reading: ScriptReading, handler: Declared, entry: ObjectMember, step: Step) -> bool:
-    """Whether a handler is just a function, which then is its step."""
+    """Whether a handler is just a function, which is then its step."""
     resolved = reading.literals.resolve(entry.value)
     handler.bare = reading.literals.type_of(resolved) == "a function"
     if handler.bare:

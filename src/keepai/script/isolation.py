@@ -1,6 +1,6 @@
 """Scripts share nothing: no imports, and no module-level variable that a handler changes.
 
-Every step runs in a fresh context, so that a change to such a variable is lost without a sound.
+Every step runs in a fresh context, so a change to such a variable is silently lost.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from .scope import Binding, bound_names
 from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments, walk
 
-_HOPS_MAX = 8  # how many names one thing may have
+_HOPS_MAX = 8  # how many aliases are followed
 
 _ARRAY = frozenset({"push", "pop", "shift", "unshift", "splice", "sort", "reverse", "fill", "copyWithin"})
 _COLLECTION = frozenset({"set", "add", "delete", "clear"})
@@ -46,15 +46,15 @@ def check_shared_state(reading: ScriptReading, handlers: Iterable[Node]) -> None
             for name in (variable for variable in names if variable is not None):
                 reading.add(
                     "shared-state", node,
-                    f"`{name}` is changed here, but every step runs in a fresh context: no other sees it.",
-                    "Return it as state, or hand it over in `data` or in an event.")
+                    f"`{name}` is changed here, but every step runs in a fresh context, so no other step sees it.",
+                    "Return it as state, or pass it on in `data` or in an event.")
 
 
 def _reachable(reading: ScriptReading, handlers: Iterable[Node]) -> list[Node]:
     """The handlers, and the module-level functions, classes and objects that they mention."""
     pieces = list(dict.fromkeys(handlers))
     seen = set(pieces)
-    for piece in pieces:  # grows while it is walked
+    for piece in pieces:  # the list grows during the loop
         for node in walk(piece):
             binding = reading.scopes.binding(node) if node.kind.endswith("identifier") else None
             if binding is None or not binding.module_level or binding.value is None or binding.value in seen:
@@ -84,7 +84,7 @@ def _changed(reading: ScriptReading, node: Node) -> list[Node]:
 
 
 def _targets(pattern: Node) -> list[Node]:
-    """What a pattern such as `[a, b.c]` assigns to."""
+    """The targets of an assignment to a pattern such as `[a, b.c]`."""
     members = [node for node in walk(pattern) if node.kind in ("member_expression", "subscript_expression")]
     return [*bound_names(pattern), *members]
 
@@ -115,7 +115,7 @@ def _method_changes(reading: ScriptReading, target: Node, method: str) -> bool:
 
 
 def _held(reading: ScriptReading, node: Node) -> Node:
-    """What an expression holds: a variable that can be assigned to, what it was declared with."""
+    """The value of an expression: of a variable, its declared value."""
     held = reading.literals.resolve(node)
     for _ in range(_HOPS_MAX):
         binding = reading.scopes.binding(held) if held.kind == "identifier" else None
@@ -127,7 +127,7 @@ def _held(reading: ScriptReading, node: Node) -> Node:
 
 
 def _value(reading: ScriptReading, binding: Binding) -> Node | None:
-    """What a variable was declared with; of `const { list } = all` the member."""
+    """The declared value of a variable; in `const { list } = all`, the member."""
     pattern = binding.node.parent
     declarator = pattern.parent if pattern is not None else None
     if binding.value is not None or binding.node.kind != "shorthand_property_identifier_pattern":
@@ -149,7 +149,7 @@ def _is_list(node: Node) -> bool:
 
 
 def _module_variable(reading: ScriptReading, target: Node) -> str | None:
-    """The module-level variable that `target` is, or is a part of, perhaps by another name."""
+    """The module-level variable that `target` is, or is a part of, perhaps through an alias."""
     depth = 0
     for _ in range(_HOPS_MAX):
         while target.kind in ("member_expression", "subscript_expression", "parenthesized_expression"):
@@ -172,7 +172,7 @@ def _module_variable(reading: ScriptReading, target: Node) -> str | None:
 
 
 def _origin(binding: Binding) -> Node | None:
-    """The expression of which a local constant is another name."""
+    """The expression that a local constant is an alias of."""
     if binding.how != "const":
         return None
     if binding.value is not None:

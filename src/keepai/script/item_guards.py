@@ -1,7 +1,7 @@
-"""Where the callback of an item asks whether the item is done.
+"""Finds where the callback of an item checks whether the item is done.
 
-To ask is enough, in a condition or in a way that may lead to one: which branch does what is left to the host, which
-refuses a mutation of a done item anyway.
+Checking is enough, in a condition or in a way that may lead to one. Which branch does what is not judged, because the
+host refuses a mutation of a done item anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CONDITIONS = frozenset({
 def earliest_guards(
     reading: ScriptReading, routines: Iterable[FollowedStep], callbacks: Collection[Node],
 ) -> dict[Node, int]:
-    """Callback → where it first asks whether its item is done; it is absent if it never does."""
+    """Callback → where it first checks whether its item is done; absent if it never does."""
     reads = [node for node in walk(reading.root) if _is_read(node)]
     asking = {function for node in reads for function in _functions_around(node)}
     guards = [guard for node in reads for guard in _guards(reading, node, callbacks)]
@@ -37,7 +37,7 @@ def earliest_guards(
 
 
 def runs_when_done(mutation: Node, callback: Node, items: Collection[Node]) -> bool:
-    """Whether a mutation stands in the branch of `if (ctx.item.isDone) { … }`; `items` mention `ctx.item`."""
+    """Whether a mutation is in the branch of `if (ctx.item.isDone) { … }`; `items` are uses of `ctx.item`."""
     node = mutation
     while node is not callback and node.parent is not None:
         if node.field == "consequence" and _asks(node.parent.get("condition"), items):
@@ -65,7 +65,7 @@ def _functions_around(node: Node) -> Iterator[Node]:
 
 
 def _guards(reading: ScriptReading, read: Node, callbacks: Collection[Node]) -> list[Node]:
-    """The places where what was read decides something: its own, or those of the variable that holds it."""
+    """The places where the value decides something: its own place, or the uses of the variable that holds it."""
     name = _variable(read)
     if name is None:
         return [read] if _decides(read, callbacks) else []
@@ -89,7 +89,7 @@ def _variable(node: Node) -> Node | None:
 
 
 def _decides(node: Node, callbacks: Collection[Node]) -> bool:
-    """Whether a value may decide what happens next; it does not if it is only written into the log."""
+    """Whether a value may decide what happens next; not if it is only logged."""
     parent = node.parent
     while parent is not None:
         if parent.kind in _CONDITIONS:
@@ -116,7 +116,7 @@ def _is_logged(given: Node) -> bool:
 
 
 def _handed_over(reading: ScriptReading, item: Node) -> list[Node]:
-    """Where `ctx.item` is an argument, so that another function may ask."""
+    """Where `ctx.item` is an argument, so that another function may check it."""
     name: Node | None = item
     if item.parent is not None and item.parent.kind == "variable_declarator":
         name = item.parent.get("name")

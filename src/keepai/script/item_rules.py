@@ -1,7 +1,6 @@
-"""Rules for routines: mutations stand inside of items, and items are worked on one after the other.
+"""Rules for routines: mutations are inside items, and items are processed one after the other.
 
-Only what is certain is reported: a function that may be called from inside of an item and from outside of it is
-not judged.
+Only certain mistakes are reported: a function that may be called both inside and outside an item is not judged.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of
 
 _HOPS_MAX = 8  # how deep helpers may call helpers that mutate
 
-#: Functions that begin every call of their function before the first has ended.
+#: Functions that start every call of their function before the first one has ended.
 _AT_ONCE = frozenset({"map", "forEach", "flatMap", "filter", "every", "Array.from"})
-#: Methods whose function runs where the method is called, or right after.
+#: Methods whose function runs where the method is called, or right after it.
 _CALL_BACK = _AT_ONCE | {"reduce", "reduceRight", "some", "find", "findIndex", "then", "catch", "finally"}
-#: Where a promise is waited for, or handed to who waits for it.
+#: Where a promise is awaited, or passed to code that awaits it.
 _WAITS = FUNCTIONS | {"await_expression", "return_statement"}
 _COMBINED = frozenset({"Promise.all", "Promise.allSettled", "Promise.race", "Promise.any"})
 
@@ -68,14 +67,14 @@ def _check_mentions(reading: ScriptReading, followed: FollowedStep, callbacks: C
             message, fix = "This is the handler's own `ctx`, which has no `item`.", \
                 f"Take it from the callback's parameter: `async (ctx) => {{ {_GUARD} … }}`."
         else:
-            message, fix = "`ctx` has an `item` only inside of `ctx.withItem`.", f"Read it there: `{_WRAP}`."
+            message, fix = "`ctx` has an `item` only inside `ctx.withItem`.", f"Read it there: `{_WRAP}`."
         reading.add("item-outside", node, message, fix)
 
 
 def _check_item(reading: ScriptReading, call: CallSite, callbacks: Collection[Node]) -> None:
     _check_arguments(reading, call)
     if enclosing_one_of(call.node, callbacks) is not None:
-        reading.add("nested-item", call.node, "This item begins inside of another one, which stops the run.",
+        reading.add("nested-item", call.node, "This item begins inside another one, which stops the run.",
                     "Begin it after the other one has ended, or do both in one item.")
     how = _begins_early(reading, call.node)
     if how is not None:
@@ -94,15 +93,15 @@ def _check_arguments(reading: ScriptReading, call: CallSite) -> None:
     for node, what in zip(given, ("id", "title"), strict=False):
         if literals.text(node) == "" or literals.resolve(node).kind in ("null", "undefined"):
             reading.add("item-incomplete", node, f"The item has no {what}.",
-                        "Write the id of the outside object, and a title that tells people what it is.")
+                        "Write the id of the outside object, and a title that says what it is.")
     kind = literals.type_of(literals.resolve(given[2]))
     if kind not in (None, "a function"):
-        reading.add("item-incomplete", given[2], f"What works on the item must be a function, not {kind}.",
+        reading.add("item-incomplete", given[2], f"The third argument must be a function, not {kind}.",
                     f"Write `{_WRAP}`.")
 
 
 def _begins_early(reading: ScriptReading, call: Node) -> str | None:
-    """Why another item may begin before this one has ended; None if it is waited for, or in doubt."""
+    """Why another item may begin before this one has ended; None if it is awaited, or if that is not certain."""
     node, parent = call, call.parent
     while parent is not None and _is_same_promise(node, parent):
         node, parent = parent, parent.parent
@@ -121,7 +120,7 @@ def _begins_early(reading: ScriptReading, call: Node) -> str | None:
 
 
 def _is_same_promise(node: Node, parent: Node) -> bool:
-    """Whether to wait for `parent` is to wait for `node`."""
+    """Whether waiting for `parent` is waiting for `node`."""
     if parent.kind == "ternary_expression":
         return node.field != "condition"
     if parent.kind == "binary_expression":
@@ -134,21 +133,21 @@ def _is_same_promise(node: Node, parent: Node) -> bool:
 
 
 def _begun_by(function: Node | None) -> str | None:
-    """Why a promise that is handed to this function is not waited for."""
+    """Why a promise that is passed to this function is not awaited."""
     if function is not None and function.text in _COMBINED:
         return f"`{function.text}` waits for several things at once"
     return "The item is not awaited" if _method(function) == "push" else None
 
 
 def _in_a_callback(function: Node | None) -> str | None:
-    """Why one call of `function` begins before the one before it has ended."""
+    """Why one call of `function` begins before the previous one has ended."""
     callee = _called_by(function) if function is not None else None
     method = "Array.from" if callee is not None and callee.text == "Array.from" else _method(callee)
     return f"`{method}` begins all its calls at once" if method in _AT_ONCE else None
 
 
 def _called_by(function: Node) -> Node | None:
-    """What the function, written out as an argument, is handed to."""
+    """The callee that gets the function as an argument."""
     given = function.parent
     outer = given.parent if given is not None and given.kind == "arguments" else None
     return outer.get("function") if outer is not None else None
@@ -177,19 +176,19 @@ def _check_mutations(
                             f"Write `{_GUARD}` as the first line of the callback.")
         elif outside.holds(call.node):
             reading.add("mutation-outside-item", call.node,
-                        f"`ctx.{call.name}` is a mutation and stands outside of an item, which stops the run.",
+                        f"`ctx.{call.name}` is a mutation outside an item, which stops the run.",
                         f"Wrap it: `{_WRAP}`.")
 
 
 def _is_guarded(mutation: Node, callback: Node, guards: dict[Node, int]) -> bool:
-    """Whether the callback asks before the mutation; a function in it may run later than where it stands."""
+    """Whether the callback checks before the mutation. An inner function may run later than its position."""
     if callback not in guards:
         return False
     return guards[callback] < mutation.start or enclosing_function(mutation) is not callback
 
 
 class _Outside:
-    """Which places of a routine are certainly outside of its items."""
+    """Which places of a routine are certainly outside its items."""
 
     def __init__(self, reading: ScriptReading, handler: Node, callbacks: Collection[Node]) -> None:
         self._reading = reading
@@ -198,14 +197,14 @@ class _Outside:
         self._known: dict[Node, bool] = {}
 
     def holds(self, node: Node, hops: int = _HOPS_MAX) -> bool:
-        """Whether `node` is only ever reached from the handler's own body."""
+        """Whether `node` can be reached only from the handler's own body."""
         function = enclosing_function(node)
         if function is None or function in self._callbacks or hops == 0:
             return False
         if function is self._handler:
             return True
         if function not in self._known:
-            self._known[function] = False  # until it is known, for functions that call themselves
+            self._known[function] = False  # while it is computed, for functions that call themselves
             self._known[function] = self._calls_outside(function, hops - 1)
         return self._known[function]
 

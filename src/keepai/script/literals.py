@@ -1,6 +1,6 @@
-"""What a piece of the script is without running it: strings, objects, functions, through constants.
+"""The value of an expression without running it: strings, objects and functions, also through constants.
 
-Anything that would need execution is answered with None, never with a guess.
+What would need execution is None, never a guess.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from .tree import Node, arguments
 
 _HOPS_MAX = 20  # how many constants, members and spreads are followed
 _TEXT_MAX = 10_000
-_FUEL = 300_000  # how much is read in all, so that spreads of spreads stay cheap
+_FUEL = 300_000  # how much is read in total, so that spreads of spreads stay cheap
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
 _CODE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{0*([0-9a-fA-F]{1,6})\})\Z")
 
-#: The literal that a node is → the words for it.
+#: Kind of node → the words for its type.
 TYPES = {
     "string": "a string", "template_string": "a string", "number": "a number", "true": "a boolean",
     "false": "a boolean", "null": "null", "undefined": "undefined", "array": "an array",
@@ -32,12 +32,12 @@ TYPES = {
 
 @dataclass(frozen=True)
 class ObjectMember:
-    """One member of an object literal; without `key` it is something that cannot be read."""
+    """One member of an object literal. Without a `key` it cannot be read."""
 
     key: str | None
     at: Node  # the key
     value: Node
-    spread: bool = False  # it came in with `...`
+    spread: bool = False  # it comes from `...`
 
 
 class Literals:
@@ -49,7 +49,7 @@ class Literals:
         self._members: dict[Node, dict[str, Node]] = {}
 
     def resolve(self, node: Node, hops: int = _HOPS_MAX) -> Node:
-        """What `node` stands for: constants, parentheses and `Object.freeze` are seen through."""
+        """What `node` means: follows constants, parentheses and `Object.freeze`."""
         while hops > 0:
             hops -= 1
             target = self._one_step(node, hops)
@@ -59,13 +59,13 @@ class Literals:
         return node
 
     def type_of(self, node: Node) -> str | None:
-        """Words for the type of a resolved node; None if it is no literal."""
+        """The type of a resolved node in words; None if it is not a literal."""
         if node.kind == "method_definition" and {"get", "set", "*"} & set(node.tokens):
             return None
         return TYPES.get(node.kind)
 
     def text(self, node: Node, hops: int = _HOPS_MAX) -> str | None:
-        """The string that `node` is."""
+        """The string value of `node`; None if it has none."""
         self._fuel -= 1
         if self._fuel < 0:
             return None
@@ -78,14 +78,14 @@ class Literals:
         return None
 
     def texts(self, node: Node) -> list[tuple[str | None, Node]]:
-        """The elements of a resolved array as strings; None for what cannot be read."""
+        """The elements of a resolved array as strings; None for unreadable ones."""
         texts: list[tuple[str | None, Node]] = []
         for child in self.elements(node):
             texts.append((None, child) if child.kind == "spread_element" else (self.text(child), child))
         return texts
 
     def elements(self, node: Node, hops: int = _HOPS_MAX) -> list[Node]:
-        """The elements of a resolved array; a spread that cannot be read stays as it is."""
+        """The elements of a resolved array. An unreadable spread stays as it is."""
         elements: list[Node] = []
         for child in node.children:
             inner = self._inside(child, "array", hops) if child.kind == "spread_element" else None
@@ -154,7 +154,7 @@ class Literals:
         return [ObjectMember(e.key, e.at, e.value, True) for e in self.entries(inner, hops - 5)]
 
     def _inside(self, spread: Node, kind: str, hops: int) -> Node | None:
-        """The literal that a spread spreads, if it is of that kind and there is fuel to read it."""
+        """The literal that is spread, if it has that kind and there is fuel to read it."""
         inner = self.resolve(spread.children[0]) if spread.children else None
         if inner is None or inner.kind != kind or hops <= 0 or self._fuel < 0:
             return None

@@ -44,7 +44,7 @@ class Manifest:
     name: str
     topics: tuple[str, ...]
     handlers: tuple[Handler, ...]
-    capabilities: tuple[str, ...]  # "sheets.appendRow": what it asks permission for, sorted
+    capabilities: tuple[str, ...]  # "sheets.appendRow": the operations that it needs permission for, sorted
 
     def handler(self, name: str) -> Handler | None:
         """The handler of that name."""
@@ -54,7 +54,7 @@ class Manifest:
         return None
 
     def subscriber(self, topic: str) -> Handler | None:
-        """The consumer that takes events of `topic`."""
+        """The consumer of `topic`."""
         return next((h for h in self.handlers if topic in h.subscribe), None)
 
     def to_text(self) -> str:

@@ -1,8 +1,8 @@
 """How a script names the events that it publishes, as far as that can be read without running it.
 
-Two versions of a script that name an event differently would process the same thing twice. An expression is compared
-by its text, without white space and with one kind of quotes; of a path such as `mail.id` the first name does not
-count, for it only says what the script calls it. What needs more than that to be read is not judged.
+Two versions of a script that name an event differently would process the same thing twice. Expressions are compared by
+their text, without white space and with one kind of quotes. In a path such as `mail.id` the first name does not count,
+because it is only a variable of the script. More complicated expressions are not judged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JOINED = frozenset({"template_string", "binary_expression"})
 
 @dataclass(frozen=True)
 class PublishPlace:
-    """A topic as one step of a handler publishes to it."""
+    """A topic that one step of a handler publishes to."""
 
     handler: str
     step: Step
@@ -35,17 +35,17 @@ class EventName:
     """How one call names its event."""
 
     text: str  # as it is written
-    form: str | None  # what is compared; None: it cannot be read
+    form: str | None  # the text that is compared; None: unreadable
 
 
 MessageIds = Mapping[PublishPlace, tuple[EventName, ...]]
 
-#: A call that leaves the name to the host.
+#: A call without a messageId: the host makes one.
 _BY_HOST = EventName("no messageId", "")
 
 
 def message_ids(reading: ScriptReading, calls: Iterable[CallSite]) -> MessageIds:
-    """Every way in which each topic's events are named."""
+    """All ways in which the events of each topic are named."""
     names_by_place: dict[PublishPlace, dict[EventName, None]] = {}
     for call in calls:
         if call.name != "publish" or len(call.args) < 2:
@@ -57,7 +57,7 @@ def message_ids(reading: ScriptReading, calls: Iterable[CallSite]) -> MessageIds
 
 
 def renamed(before: MessageIds, after: MessageIds) -> tuple[PublishPlace, EventName, tuple[EventName, ...]] | None:
-    """The first place that is still published to, but where a name that could be read is not given any more."""
+    """The first place that is still published to, but no longer with a name that could be read before."""
     for place, names in before.items():
         now = after.get(place, ())
         forms = {name.form for name in now}
@@ -90,7 +90,7 @@ def _form(reading: ScriptReading, node: Node) -> str | None:
 
 
 def _joined(node: Node) -> str:
-    """A template keeps the white space between its parts, which is a part of the name."""
+    """A template keeps the white space between its parts, because it is part of the name."""
     if node.kind != "template_string":
         return _squeezed(node.text)
     return "".join(

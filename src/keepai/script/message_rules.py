@@ -1,4 +1,4 @@
-"""Rules for what a script hands to the host: events, inputs, and the older dialect of both."""
+"""Rules for what a script passes to the host: events and inputs, also in the older dialect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .script_reading import ScriptReading
 from .topic_rules import literal_topics
 from .tree import Node
 
-#: A field that an event is often given by mistake → the one that is meant.
+#: A field that an event often has by mistake → the field that is meant.
 _MEANT = {"data": "payload", "body": "payload", "message": "payload", "content": "payload", "id": "messageId"}
 
 EVENT_FIELDS = ("messageId", "inputId", "payload", "title")
@@ -25,7 +25,7 @@ _REGISTER = ('const inputId = ctx.registerInput({ source: "gmail", type: "email"
 
 
 def check_message(reading: ScriptReading, call: CallSite, surface: Surface | None) -> None:
-    """Report what is wrong with the event or input that a call hands over."""
+    """Report what is wrong with the event or input of a call."""
     if call.name == "publish" and call.step in (Step.PRODUCER, Step.NEXT) and len(call.args) >= 2:
         _check_event(reading, call, call.args[1])
     elif call.name == "registerInput" and call.step is Step.PRODUCER and call.args:
@@ -35,9 +35,9 @@ def check_message(reading: ScriptReading, call: CallSite, surface: Surface | Non
 def fields_of(
     reading: ScriptReading, node: Node, what: str, known: Collection[str], refused: Collection[str] = (),
 ) -> tuple[dict[str, ObjectMember], bool] | None:
-    """The fields of an object literal, and whether these are all; None if it is no literal.
+    """The fields of an object literal, and whether these are all; None if it is not a literal.
 
-    Of those in `refused` the caller says what is wrong with them."""
+    The caller reports the fields in `refused`."""
     resolved = reading.literals.resolve(node)
     if resolved.kind != "object":
         return None
@@ -62,7 +62,7 @@ def _check_event(reading: ScriptReading, call: CallSite, node: Node) -> None:
                     "Add `messageId`, made from the id of the outside object.")
     if call.step is Step.NEXT and "inputId" in fields:
         reading.add("input-id-ignored", fields["inputId"].at,
-                    "This `inputId` is ignored: what `next` publishes has the inputs of the events that were reserved.",
+                    "This `inputId` is ignored: an event from `next` has the inputs of the reserved events.",
                     "Remove `inputId`.")
     if call.step is Step.NEXT and "title" in fields:
         reading.add("title-ignored", fields["title"].at, "Events have no titles; this one is not shown.",
@@ -115,7 +115,7 @@ def _check_source(
 
 
 def check_dialect_of_handlers(reading: ScriptReading, declaration: Declaration, calls: Collection[CallSite]) -> None:
-    """Warn of handlers in the older dialect, and show each as it would be written now."""
+    """Warn of handlers in the older dialect, and show how to write each now."""
     published: dict[str, dict[str, None]] = {}
     for call in calls:
         if call.name == "publish" and call.args:

@@ -16,14 +16,14 @@ _EACH = frozenset({
     "map", "forEach", "filter", "flatMap", "reduce", "reduceRight", "some", "every", "find", "findIndex",
 })
 
-#: Where the value of an expression goes nowhere.
+#: Where the value of an expression is not used.
 _UNUSED = frozenset({"expression_statement", "return_statement", "statement_block"})
 _PASSED_ON = frozenset({"await_expression", "parenthesized_expression", "array"})
 _COMBINED = frozenset({"Promise.all", "Promise.allSettled", "Promise.race", "Promise.any"})
 
 
 def check_mutations(followed: FollowedStep, mutations: Sequence[Node], report: FindingReport) -> None:
-    """Report what stands after or around the mutations of one step."""
+    """Report code after or around the mutations of one step."""
     known = set(mutations)
     for _ in range(_ROUNDS_MAX):
         scratch = FindingReport()
@@ -74,7 +74,7 @@ def _passes_on(node: Node, parent: Node) -> bool:
 
 
 def _check_callback(call: Node, report: FindingReport) -> None:
-    """Report a mutation in a function that is called for each of several elements."""
+    """Report a mutation in a function that is called for several elements."""
     function = enclosing_function(call)
     given = function.parent if function is not None else None
     outer = given.parent if given is not None and given.kind == "arguments" else None

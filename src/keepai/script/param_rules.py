@@ -1,7 +1,7 @@
-"""Rules for the params of a connector's operation, as far as they are written out.
+"""Rules for the params of an operation, as far as they are written out.
 
-Literals are compared with the JSON schema that the surface carries for the operation. What needs the script to run is
-not judged, and of several types that a param may have, the one that is meant must be plain.
+Literals are compared with the operation's JSON schema in the surface. Values that are only known at run time are not
+judged. If a param may have several types, a mistake is reported only if it is clear which type is meant.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .tree import Node
 
 Schema = Mapping[str, Any]
 
-_FUEL = 20_000  # how many values are looked at in all: many calls may share one large constant
+_FUEL = 20_000  # how many values are checked in total: many calls may share one large constant
 _DEPTH_MAX = 12
 
-#: A literal's type in the words of JSON; a function is left out by JSON, like `undefined`.
+#: The type of a literal in the words of JSON. JSON leaves out a function, like `undefined`.
 _TYPES = {
     "a string": "string", "a number": "number", "a boolean": "boolean", "null": "null", "an array": "array",
     "an object": "object", "undefined": "undefined", "a function": "undefined",
@@ -37,22 +37,22 @@ _WORDS = {
 
 
 _NOTHING: Schema = MappingProxyType({})
-#: What the host takes out of the params of a mutation.
+#: What the host removes from the params of a mutation.
 _OF_THE_HOST: Schema = MappingProxyType({"subkey": {"type": "string"}})
 
 
 @dataclass(frozen=True)
 class _Value:
-    """A literal of the script and where it stands in the params."""
+    """A literal of the script and its path in the params."""
 
     node: Node  # as it is written
-    literal: Node  # what it stands for
+    literal: Node  # what it means
     type: str  # in the words of JSON
     path: str  # `to`, `values[2]`, or empty for the params themselves
 
 
 class ParamRules:
-    """Compares the params of one script's calls."""
+    """Checks the params of the calls of one script."""
 
     def __init__(self, reading: ScriptReading, surface: Surface | None) -> None:
         self._reading = reading
@@ -90,7 +90,7 @@ class ParamRules:
         elif literal.kind == "binary_expression" and literal.tokens == ["+"]:
             kind = "string" if any(_is_text(literals.resolve(child)) for child in literal.children) else None
         if literal.kind == "number" and literal.text.endswith("n"):
-            kind = None  # a BigInt; the sandbox says so
+            kind = None  # a BigInt; the sandbox reports it
         return None if kind is None else _Value(node, literal, kind, path)
 
     def _resolved(self, schema: Schema) -> Schema:
@@ -101,7 +101,7 @@ class ParamRules:
         return schema
 
     def _fits(self, node: Node, path: str, schema: Schema, depth: int) -> None:
-        """Report a value that is not of its type."""
+        """Report a value that does not have its type."""
         self._fuel -= 1
         value = self._value(node, path)
         schema = self._resolved(schema)
@@ -122,7 +122,7 @@ class ParamRules:
             self._array(value, schema, depth)
 
     def _may_be(self, value: _Value, schema: Schema) -> bool:
-        """Whether a literal can be of a type, its members aside."""
+        """Whether a literal can have a type, apart from its members."""
         if "anyOf" in schema or "oneOf" in schema or "allOf" in schema:
             return True
         kind = schema.get("type")
@@ -133,7 +133,7 @@ class ParamRules:
         return allowed is None or text is None or text in allowed
 
     def _is_whole(self, value: _Value, kind: str) -> bool:
-        """Whether a number may be an integer; only a plain fraction certainly is none."""
+        """Whether a number may be an integer. Only a plain fraction certainly is not."""
         if kind != "integer" or value.type != "number":
             return False
         return not re.fullmatch(r"[0-9]*\.[0-9]*[1-9]", value.literal.text.lstrip("+- "))
@@ -160,7 +160,7 @@ class ParamRules:
         self._missing(value.node, fields, schema, value.path)
 
     def _is_refused(self, schema: Schema, entry: ObjectMember) -> bool:
-        """Whether a member that the schema does not name is one too many."""
+        """Whether a member that the schema does not name is refused."""
         value = self._value(entry.value, "")
         dropped = value is not None and value.type == "undefined"
         return not dropped and not self._more and "properties" in schema and not schema.get("additionalProperties")
@@ -203,7 +203,7 @@ class ParamRules:
 
 
 class _Fields:
-    """The members of an object literal in order; what stands before an unreadable one may be overridden by it."""
+    """The members of an object literal in order. An unreadable member may override what is before it."""
 
     def __init__(self) -> None:
         self.members: dict[str, ObjectMember] = {}

@@ -1,7 +1,7 @@
-"""Rules for promises: what a call returns must be awaited before it is used, and before the handler ends.
+"""Rules for promises: the result of a call must be awaited before it is used, and before the handler ends.
 
-A promise is what a call on `ctx` or on an async function of the script returns, and a variable that holds it. Only
-uses that no promise can serve are reported; one that is handed to other code is not judged.
+A promise is the result of a call on `ctx` or of an async function of the script, and a variable that holds it. Only
+uses that can never work with a promise are reported. A promise that is passed to other code is not judged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .tree import FUNCTIONS, Node, arguments, enclosing_function, walk
 _HOPS_MAX = 8  # how many variables a promise is followed through
 _SETTLE = frozenset({"then", "catch", "finally"})
 _COMPUTES = frozenset({"+", "-", "*", "/", "%", "**", "<", ">", "<=", ">="})
-#: Functions that look into a value, and see nothing in a promise.
+#: Functions that read the content of a value and find nothing in a promise.
 _LOOK_INTO = frozenset({
     "JSON.stringify", "Object.keys", "Object.values", "Object.entries", "Array.from", "String", "Number", "Boolean",
 })
@@ -32,14 +32,14 @@ _AWAIT = "Write `await` before the call."
 def check_promises(
     reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
 ) -> None:
-    """Report promises that are used as what they promise, and async work that is not waited for."""
+    """Report promises that are used as their value, and async work that is not awaited."""
     followed = list(every)
     calls = {call.node: call for step in followed for call in step.calls if call.path[:1] != ("log",)}
     mutations = {node for node, call in calls.items() if makes_mutation(call, surface, mutate_reads=mutate_reads)}
     items = {node for node, call in calls.items() if call.name == "withItem"}
     rules = _Promises(reading, calls, {step.function for step in followed}, mutations | items)
     for node, call in calls.items():
-        ends = call.step is Step.MUTATE and node in mutations  # what follows it, other rules tell
+        ends = call.step is Step.MUTATE and node in mutations  # other rules report what follows
         if not ends and call.name != "registerInput":
             rules.follow(node, _HOPS_MAX)
     for node in walk(reading.root):
@@ -60,7 +60,7 @@ class _Promises:
         self._goes_on: dict[Node, bool] = {}  # whether an async function does more after its first `await`
 
     def check_own(self, call: Node) -> None:
-        """A call of the script's own code: of an async function, or of a method that is given one."""
+        """Check a call of the script's own code: of an async function, or of a method that gets one."""
         function = call.get("function")
         if function is None:
             return
@@ -77,7 +77,7 @@ class _Promises:
                     self._check_kept(call, "A list of promises")
 
     def follow(self, promise: Node, hops: int) -> None:
-        """Judge one mention of a promise."""
+        """Judge one use of a promise."""
         node, parent = promise, promise.parent
         while parent is not None and parent.kind == "parenthesized_expression" and not _is_condition(parent):
             node, parent = parent, parent.parent

@@ -1,7 +1,7 @@
-"""Rules for what things are known by: an id that is made from the time or from chance is another one at each try.
+"""Rules for ids: an id that is made from the time or from chance differs at each attempt.
 
 Values are followed through variables and functions of the script, not through `ctx`, parameters or elements. A date
-that was cut down to the day is not the time: a workflow may well do one thing a day.
+without its time of day is allowed: a workflow may do one thing a day.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from .scope import Binding
 from .script_reading import ScriptReading
 from .tree import FUNCTIONS, Node, arguments
 
-_HOPS_MAX = 12  # how many variables and functions lie between a source and the id
-_FUEL = 200_000  # how many pieces of script are looked at in all
+_HOPS_MAX = 12  # how many variables and functions are followed between a source and the id
+_FUEL = 200_000  # how many nodes are read in total
 
-#: What is the same all day.
+#: Methods whose result is the same all day.
 _DAY = frozenset({
     "getFullYear", "getUTCFullYear", "getMonth", "getUTCMonth", "getDate", "getUTCDate", "getDay", "getUTCDay",
     "toDateString", "toLocaleDateString",
 })
-#: Which characters of an ISO time are its date.
+#: Expressions that cut an ISO time to its date.
 _CUT = re.compile(r"""\.(?:(?:slice|substring|substr)\(0,(?:[1-9]|10)\)|split\(["'`]T["'`]\)(?:\[0\]|\.at\(0\))?)\Z""")
 
 _OPAQUE = FUNCTIONS | {"await_expression", "class"}
@@ -34,7 +34,7 @@ _KEEPS = frozenset({
     "Math.trunc", "Math.abs", "JSON.stringify", "encodeURIComponent", "btoa",
 })
 
-_FIX = "Make it from the id of the outside object. For one thing a day, the day will do: `toISOString().slice(0, 10)`."
+_FIX = "Make it from the id of the outside object. For one thing a day, use the day: `toISOString().slice(0, 10)`."
 
 
 def check_volatile_ids(reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None) -> None:
@@ -46,12 +46,12 @@ def check_volatile_ids(reading: ScriptReading, every: Iterable[FollowedStep], su
             source = sources.find(node)
             if source is not None:
                 reading.add("volatile-id", node,
-                            f"{what} is made from `{source}`, so that it is another one at each try and the same thing "
+                            f"{what} is made from `{source}`, so it differs at each attempt, and the same thing "
                             "may be done twice.", _FIX)
 
 
 def _ids(reading: ScriptReading, call: CallSite, surface: Surface | None) -> Iterator[tuple[str, Node]]:
-    """Every value that a call is told to know something by, in words."""
+    """Every value that identifies something, with words for it."""
     if call.name == "withItem" and call.step is Step.ROUTINE and call.args:
         yield "The id of the item", call.args[0]
     elif call.name == "publish" and len(call.args) > 1:
@@ -63,7 +63,7 @@ def _ids(reading: ScriptReading, call: CallSite, surface: Surface | None) -> Ite
         known = params.identity if params is not None else ()
         names = {name: f"`{name}`, which says what `ctx.{call.name}` is about," for name in known}
         yield from _members(reading, call.args[0], {**names, "subkey": "The `subkey`"})
-        if params is not None and not known and call.step is Step.ROUTINE:  # then all of them say it
+        if params is not None and not known and call.step is Step.ROUTINE:  # then all params identify it
             yield f"What `ctx.{call.name}` is given, which says what it is about,", call.args[0]
     elif call.args and surface is None:
         yield from _members(reading, call.args[0], {"subkey": "The `subkey`"})
@@ -87,9 +87,9 @@ class _Sources:
         self._fuel = _FUEL
 
     def find(self, node: Node, hops: int = _HOPS_MAX) -> str | None:
-        """The first source of time or chance that goes into a value; None if there is none, or in doubt."""
+        """The first source of time or chance in a value; None if there is none, or if that is not certain."""
         if node not in self._known:
-            self._known[node] = None  # until it is known, for what is made from itself
+            self._known[node] = None  # while it is computed, for values that depend on themselves
             self._known[node] = self._search(node, hops) if hops > 0 else None
         return self._known[node]
 
@@ -107,7 +107,7 @@ class _Sources:
         return None
 
     def _parts(self, node: Node) -> list[Node]:
-        """The pieces of an expression that its value is made from."""
+        """The parts of an expression that its value is made from."""
         if node.kind in ("call_expression", "new_expression"):
             function = node.get("function") or node.get("constructor")
             kept = [] if function is None else [function]
@@ -142,7 +142,7 @@ class _Sources:
         return node.kind == "identifier" and node.text == name and self._reading.scopes.binding(node) is None
 
     def _elsewhere(self, node: Node, hops: int) -> str | None:
-        """What the variable holds, or the function of the script returns, that stands here."""
+        """The source in the variable or in the function of the script that is used here."""
         if node.kind == "call_expression":
             function = node.get("function")
             called = self._reading.literals.resolve(function) if function is not None else node
@@ -151,7 +151,7 @@ class _Sources:
         return self._held(binding, hops) if binding is not None and binding.how in ("const", "let", "var") else None
 
     def _held(self, binding: Binding, hops: int) -> str | None:
-        """What a variable was declared with, or is assigned anywhere."""
+        """The source in the declared value of a variable or in any assignment to it."""
         if binding.node not in self._known:
             self._known[binding.node] = None
             values = [binding.value] if binding.value is not None else []

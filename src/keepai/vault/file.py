@@ -1,4 +1,4 @@
-"""The vault's file: read whole, written whole or not at all, by one writer at a time. It knows no key."""
+"""The vault's file: read as a whole, replaced completely or not at all, by one writer at a time. It knows no key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Print = tuple[int, int, int]
 
 
 def print_of(path: Path) -> Print | None:
-    """What changes whenever the file does; None if there is none."""
+    """Values that change whenever the file does; None if there is no file."""
     try:
         status = os.stat(path)
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def print_of(path: Path) -> Print | None:
 
 
 def read(path: Path) -> Document | None:
-    """What is in the file; None if there is none."""
+    """The content of the file; None if there is no file."""
     try:
         with path.open("rb") as opened:
             raw = opened.read(BYTES_MAX + 1)
@@ -52,15 +52,15 @@ def read(path: Path) -> Document | None:
 
 
 def damaged(path: Path) -> str:
-    """What is said of a file that is not as it was written."""
+    """The message for a file that Keep did not write as it is."""
     return (
-        f"{path} was damaged or changed by something else than Keep, so no secret of it is used. Put back a good copy, "
-        "or take the file away and store the secrets anew: keep secrets set NAME SECRET."
+        f"{path} is damaged, or another program changed it, so none of its secrets is used. Restore a good copy, "
+        "or delete the file and store the secrets again: keep secrets set NAME SECRET."
     )
 
 
 def write(path: Path, document: Document) -> None:
-    """Put `document` in the file's place; after this it is on disk, and before this the old one was."""
+    """Replace the content of the file. Before this returns, the old content is on disk; afterwards the new one."""
     content = json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
     if len(content) > BYTES_MAX:
         raise VaultClosed(f"{path} would have more than {BYTES_MAX:,} bytes; nothing was stored. Delete some secrets.")
@@ -68,8 +68,8 @@ def write(path: Path, document: Document) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int) -> None:
-    """Have a file with `content` on disk in place of the old one, or leave the old one as it was."""
-    path = path.resolve()  # a link stays one
+    """Replace a file by one with `content`, or leave the old one as it was."""
+    path = path.resolve()  # a link stays a link
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.unlink(missing_ok=True)
@@ -82,14 +82,14 @@ def replace(path: Path, content: bytes, mode: int) -> None:
         part.rename(path)
         _sync(path.parent)
     except OSError as error:
-        raise VaultClosed(f"{path} cannot be written: {error.strerror}. It is as it was.") from None
+        raise VaultClosed(f"{path} cannot be written: {error.strerror}. It was not changed.") from None
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Be the only writer, also among processes."""
+    """Become the only writer among all processes."""
     lock = path.with_name(path.name + ".lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -110,11 +110,11 @@ def _wait_for(descriptor: int, lock: Path) -> None:
             time.sleep(PAUSE_S)
         else:
             return
-    raise VaultClosed(f"Another process holds {lock} and does not let go. Nothing was stored; try again.")
+    raise VaultClosed(f"Another process holds {lock} for too long. Nothing was stored; try again.")
 
 
 def is_others(path: Path) -> bool:
-    """Whether somebody else may read or change a file."""
+    """Whether other users may read or change a file."""
     status = path.stat()
     return bool(stat.S_IMODE(status.st_mode) & OTHERS) or status.st_uid not in (os.geteuid(), 0)
 

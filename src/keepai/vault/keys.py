@@ -1,7 +1,7 @@
-"""Where a vault's master key stands: in the system's keyring, in a file of its own, or in a person's head.
+"""Where the master key of a vault is: in the system's keyring, in a key file, or derived from a passphrase.
 
-The vault's file says which of the three, by the entry `key`; it never holds the key. Without a place for it nothing
-is stored: there is no fourth way, and none without a key.
+The entry `key` of the vault's file says which of the three; the file never holds the key. If there is no place for a
+key, nothing is stored: secrets are never stored without a key.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .sealing import KEY_BYTES, Unsealable, as_bytes, as_text, new_key, new_name
 Home = Literal["keyring", "file", "passphrase"]
 HOMES: tuple[Home, ...] = ("keyring", "file", "passphrase")
 SERVICE = "keep"
-COST, COST_MAX = 1 << 17, 1 << 20  #: of guessing a passphrase: 128 MiB and half a second each
+COST, COST_MAX = 1 << 17, 1 << 20  #: of one guess of a passphrase: 128 MiB and half a second
 NOWHERE = (
     "There is no place for the key of the secrets, so nothing was stored. Do one of these: install the keyring "
     "(pip install 'keepai[keyring]') where the system has one; name a file for the key with key_file in [keep] of "
@@ -28,15 +28,15 @@ NOWHERE = (
 
 @dataclass(frozen=True)
 class KeyPlaces:
-    """Where this process may look for a key, or put a new one."""
+    """Where this process may find a key, or put a new one."""
 
     key_file: Path | None = None
     passphrase: str | None = field(default=None, repr=False)
-    ask: Callable[[str, bool], str] | None = None  # asks a person for the passphrase, unseen; a new one twice
+    ask: Callable[[str, bool], str] | None = None  # asks a person for the passphrase without echo; a new one twice
 
 
 def home_for(places: KeyPlaces, wanted: Home | None = None) -> Home:
-    """Where a new key shall stand; a `VaultClosed` says what to do if nowhere."""
+    """Where to put a new key. If there is no place, `VaultClosed` says what to do."""
     if wanted is not None:
         return wanted
     if places.key_file is not None:
@@ -51,7 +51,7 @@ def home_for(places: KeyPlaces, wanted: Home | None = None) -> Home:
 
 
 def make(home: Home, vault: str, places: KeyPlaces) -> tuple[dict[str, Any], bytes]:
-    """A new master key in its place, and the entry by which it is found again."""
+    """Make and store a new master key. Returns the entry by which it is found, and the key."""
     name = new_name()
     if home == "passphrase":
         salt = new_key()[:16]
@@ -66,7 +66,7 @@ def make(home: Home, vault: str, places: KeyPlaces) -> tuple[dict[str, Any], byt
 
 
 def find(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> bytes:
-    """The master key that a vault's entry names; raises `VaultClosed`, or `Unsealable` for an entry that is none."""
+    """The master key of an entry; raises `VaultClosed`, or `Unsealable` if the entry is not valid."""
     home, name = entry.get("home"), str(entry.get("id"))
     if home == "passphrase":
         cost = entry.get("cost")
@@ -82,7 +82,7 @@ def find(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> bytes:
     else:
         raise Unsealable
     if given is None:
-        raise VaultClosed(f"The key of the secrets is not in {where}. Put it back there, or store the secrets anew.")
+        raise VaultClosed(f"The key of the secrets is not in {where}. Put it back, or store the secrets again.")
     key = as_bytes(given)
     if len(key) != KEY_BYTES:
         raise VaultClosed(f"What is in {where} is not the key of the secrets. Put the key back there.")
@@ -90,7 +90,7 @@ def find(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> bytes:
 
 
 def forget(entry: Mapping[str, Any], vault: str, places: KeyPlaces) -> None:
-    """Take a key away that opens nothing any more."""
+    """Delete a key that is no longer used."""
     if entry.get("home") == "file" and places.key_file is not None and places.key_file.exists():
         with file.locked(places.key_file):
             left = {name: key for name, key in _read_keys(places.key_file).items() if name != entry.get("id")}
@@ -103,8 +103,8 @@ def _passphrase(places: KeyPlaces, question: str, *, new: bool = False) -> str:
     given = places.passphrase or (places.ask(question, new) if places.ask else "")
     if not given:
         raise VaultClosed(
-            "The secrets are locked with a passphrase, and none was given. Put it in KEEP_PASSPHRASE, or start this at "
-            "a terminal and type it."
+            "The secrets are locked with a passphrase, and none was given. Put it in KEEP_PASSPHRASE, or run the "
+            "command at a terminal and type it."
         )
     return given
 
@@ -115,8 +115,8 @@ def _passphrase(places: KeyPlaces, question: str, *, new: bool = False) -> str:
 def _key_file(places: KeyPlaces) -> Path:
     if places.key_file is None:
         raise VaultClosed(
-            "The key of the secrets is in a file, and nobody said in which. Name it with key_file in [keep] of "
-            "keep.toml, or in KEEP_KEY_FILE."
+            "The key of the secrets is in a file, and its path is not set. Set it with key_file in [keep] of "
+            "keep.toml, or with KEEP_KEY_FILE."
         )
     return places.key_file
 
@@ -124,15 +124,15 @@ def _key_file(places: KeyPlaces) -> Path:
 def _read_keys(path: Path) -> dict[str, str]:
     try:
         if file.is_others(path):
-            raise VaultClosed(f"Others may read the key in {path}, so it is not used. Say: chmod 600 {path}")
+            raise VaultClosed(f"Other users may read the key in {path}, so it is not used. Run: chmod 600 {path}")
         lines = path.read_text("ascii").split("\n")
     except FileNotFoundError:
-        raise VaultClosed(f"There is no key file {path}. Put it back, or store the secrets anew.") from None
+        raise VaultClosed(f"There is no key file {path}. Put it back, or store the secrets again.") from None
     except (OSError, ValueError):
         raise VaultClosed(f"The key file {path} cannot be read. Change its permissions, or put it back.") from None
     pairs = [line.split() for line in lines if line.strip()]
     if any(len(pair) != 2 for pair in pairs):
-        raise VaultClosed(f"{path} is no key file of Keep. Name another file for the key; this one was not touched.")
+        raise VaultClosed(f"{path} is not a key file of Keep. Use another file for the key; this one was not changed.")
     return dict(pairs)
 
 
@@ -154,7 +154,7 @@ def _write_keys(path: Path, keys: Mapping[str, str]) -> None:
 
 
 def _keyring() -> Any:
-    """The system's keyring; None if there is none that keeps what it is given from others."""
+    """The system's keyring; None if there is none that protects what it stores."""
     try:
         import keyring
         from keyring.errors import KeyringError
@@ -162,21 +162,21 @@ def _keyring() -> Any:
         return None
     try:
         backend = keyring.get_keyring()
-        backends = list(getattr(backend, "backends", [backend]))  # one may stand for several
+        backends = list(getattr(backend, "backends", [backend]))  # one backend may combine several
         trusted = backend.priority >= 1 and not any(type(member).__module__.startswith(_PLAIN) for member in backends)
     except (KeyringError, RuntimeError):
         return None
     return backend if trusted else None
 
 
-_PLAIN = ("keyrings.alt", "keyring.backends.null", "keyring.backends.fail")  #: keep nothing, or keep it readable
+_PLAIN = ("keyrings.alt", "keyring.backends.null", "keyring.backends.fail")  #: they store nothing, or unprotected
 
 
 def _use_keyring(act: str, name: str, *more: str) -> Any:
     backend = _keyring()
     if backend is None:
         raise VaultClosed(
-            "The key of the secrets is in the system's keyring, and there is none here that could be used. Unlock it, "
+            "The key of the secrets is in the system's keyring, and no usable keyring was found. Unlock it, "
             "or install it: pip install 'keepai[keyring]'."
         )
     from keyring.errors import KeyringError

@@ -1,7 +1,7 @@
-"""Encrypts and decrypts texts, each bound to the place where it belongs; knows neither files nor keys' homes.
+"""Encrypts and decrypts values, each bound to its place. It knows neither files nor where keys are.
 
-AES-256 in GCM mode with a fresh nonce each time. What a text is bound to is authenticated with it: moved to another
-place, it does not open. Nothing here is ever logged, and no error says anything of a value.
+It uses AES-256 in GCM mode with a new nonce each time. The place is authenticated with the value: a value that was
+moved to another place cannot be decrypted. Nothing here is logged, and no error contains a value.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ KEY_BYTES, NONCE_BYTES = 32, 12
 
 
 class Unsealable(Exception):
-    """It was changed, stands in another place, or belongs to another key."""
+    """The value was changed, is in another place, or belongs to another key."""
 
 
 def new_key() -> bytes:
-    """A key of chance."""
+    """A random key."""
     return os.urandom(KEY_BYTES)
 
 
 def new_name() -> str:
-    """A name of chance, for a vault or a key."""
+    """A random name for a vault or a key."""
     return os.urandom(8).hex()
 
 
 def seal(key: bytes, content: bytes, bound: Sequence[str]) -> str:
-    """`content`, readable only with `key` and only as what it is `bound` to."""
+    """Encrypt `content`, so that it can be decrypted only with `key` and in the place `bound`."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     nonce = os.urandom(NONCE_BYTES)
@@ -40,7 +40,7 @@ def seal(key: bytes, content: bytes, bound: Sequence[str]) -> str:
 
 
 def unseal(key: bytes, sealed: object, bound: Sequence[str]) -> bytes:
-    """What was sealed; raises `Unsealable`."""
+    """Decrypt; raises `Unsealable`."""
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -52,25 +52,25 @@ def unseal(key: bytes, sealed: object, bound: Sequence[str]) -> bytes:
 
 
 def mark(key: bytes, purpose: str, content: object) -> str:
-    """A mark that only the holder of `key` can make over `content`, which is JSON."""
+    """A message authentication code over `content`, which is JSON."""
     own = hmac.digest(key, f"keep vault {purpose}".encode(), hashlib.sha256)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return as_text(hmac.digest(own, text.encode(), hashlib.sha256))
 
 
 def is_mark(given: object, key: bytes, purpose: str, content: object) -> bool:
-    """Whether a mark is the one of `content`."""
+    """Whether `given` is the code of `content`."""
     return isinstance(given, str) and hmac.compare_digest(given.encode(), mark(key, purpose, content).encode())
 
 
 def stretched(passphrase: str, salt: bytes, cost: int) -> bytes:
-    """The key that a passphrase stands for; `cost` makes guessing slow."""
+    """The key that is derived from a passphrase; `cost` makes guessing slow."""
     memory = 256 * cost * 8  # twice what scrypt needs with r = 8
     return hashlib.scrypt(passphrase.encode(), salt=salt, n=cost, r=8, p=1, maxmem=memory, dklen=KEY_BYTES)
 
 
 def as_text(data: bytes) -> str:
-    """Bytes as they stand in a file."""
+    """Bytes as text for a file."""
     return base64.b64encode(data).decode()
 
 
@@ -83,4 +83,4 @@ def as_bytes(text: object) -> bytes:
 
 
 def _place(bound: Sequence[str]) -> bytes:
-    return json.dumps(["keep vault", *bound]).encode()  # JSON keeps the borders between the parts
+    return json.dumps(["keep vault", *bound]).encode()  # JSON separates the parts unambiguously

@@ -1,8 +1,8 @@
-"""How hard a secret is to guess, in bits: a plain estimate from what it looks like. It never says a secret.
+"""Estimates how hard a secret is to guess, in bits, from its characters. It never outputs a secret.
 
-A script can find out a guessable secret, because it notices when the host replaces or refuses it. So people are warned
-when they store one. The estimate takes every character for chosen by chance, except where that is plainly wrong:
-usual words, years, and characters that repeat or count up or down.
+A script can find out a guessable secret, because it notices when the host replaces or refuses it. So Keep warns people
+who store one. The estimate counts every character as random, except common words, years, and characters that repeat or
+count up or down.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 
-BITS_LEAST = 50  #: fewer are guessable: ten small letters, or eight letters and digits
+BITS_LEAST = 50  #: fewer are guessable: ten lower-case letters, or eight letters and digits
 
-_WORD_BITS = 7.0  # one of some hundred usual words
+_WORD_BITS = 7.0  # one of about a hundred common words
 _POOLS = (("[a-z]", 26), ("[A-Z]", 26), ("[0-9]", 10), ("[^a-zA-Z0-9]", 33))
 _LOOKS_LIKE = str.maketrans("013457@$", "oleastas")
 _WORDS = re.compile("|".join(sorted((
@@ -29,7 +29,7 @@ _YEAR = re.compile("(?:19|20)[0-9]{2}")
 
 
 def bits(secret: str) -> int:
-    """About how many bits a guesser lacks; each halves the chance of a guess."""
+    """About how many bits are unknown to a guesser; each bit halves the chance of a guess."""
     pool = sum(size for kind, size in _POOLS if re.search(kind, secret))
     if not pool:
         return 0
@@ -39,7 +39,7 @@ def bits(secret: str) -> int:
 
 
 def _without_usual(text: str) -> tuple[str, int]:
-    """The text without usual words and years, and how many there were; digits may stand for letters."""
+    """The text without common words and years, and how many there were. Digits may replace letters."""
     plain, years = _YEAR.subn("\0", text)
     spans = [match.span() for match in _WORDS.finditer(plain.translate(_LOOKS_LIKE))]
     for start, end in reversed(spans):
@@ -48,5 +48,5 @@ def _without_usual(text: str) -> tuple[str, int]:
 
 
 def _follows(before: str, after: str) -> bool:
-    """Whether a character repeats the one before it, or counts up or down from it."""
+    """Whether a character repeats the previous one, or counts up or down from it."""
     return abs(ord(after) - ord(before)) <= 1

@@ -1,8 +1,8 @@
-"""The vault: secrets by connection and name, encrypted in one file, and each connector's own view of its part.
+"""The vault: secrets by connection and name, encrypted in one file, and a view for each connector.
 
-Each connection has a data key of its own, and the master key wraps those: a token that is renewed every hour wears out
-no other key, and a new master key needs no secret to be read aloud. The whole file is marked with the master key, so a
-change that Keep did not make closes the vault. What is read stays in this process's memory until the file changes.
+Each connection has its own data key, and the master key encrypts the data keys. So a token that is renewed every hour
+wears out no other key. The whole file is authenticated with the master key: if another program changes it, the vault
+closes. Decrypted values stay in the memory of this process until the file changes.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from .sealing import Unsealable, is_mark, mark, new_key, new_name, seal, unseal
 
 FORMAT = 1
 SECRET_BYTES_MAX = 64 << 10
-CLOSED_MS = 10_000  #: a key that is missing or wrong is not asked for at every call
+CLOSED_MS = 10_000  #: for this long a missing or wrong key is not asked for again
 
 
 def path_beside(ledger: Path) -> Path:
-    """Where the secrets of a ledger's connections rest: `keep.secrets` beside `keep.db`."""
+    """The file with the secrets of a ledger's connections: `keep.secrets` beside `keep.db`."""
     return ledger.with_suffix(".secrets")
 
 
 @dataclass(frozen=True)
 class StoredSecret:
-    """That there is a secret; not what it is."""
+    """Says that a secret is stored, without its value."""
 
     connection: str
     secret: str
@@ -42,7 +42,7 @@ class StoredSecret:
 
 @dataclass
 class _Opened:
-    """A document whose key was found and whose mark is right."""
+    """A document that was decrypted and authenticated."""
 
     document: Document
     master: bytes = field(repr=False)
@@ -50,24 +50,24 @@ class _Opened:
 
 
 class Vault:
-    """The secrets in one file; other processes may change it, and that is seen at the next look."""
+    """The secrets in one file. Changes by other processes are seen at the next access."""
 
     def __init__(self, path: Path, places: KeyPlaces, clock: Clock | None = None) -> None:
         self.path, self._places, self._clock = path, places, clock or SystemClock()
-        self._lock = RLock()  # connectors may ask from threads
+        self._lock = RLock()  # connectors may call from threads
         self._seen: file.Print | None = None
         self._values: dict[str, dict[str, str]] = {}
         self._masters: dict[str, bytes] = {}
-        self._closed: tuple[file.Print | None, int, str] | None = None  # that it could not be opened, when, and why
+        self._closed: tuple[file.Print | None, int, str] | None = None  # which file could not be opened, when, why
 
     def view(self, connection: str) -> MutableMapping[str, str]:
-        """The part that belongs to one connection."""
+        """The secrets of one connection."""
         return ConnectionSecrets(self, connection)
 
-    # -- looking -----------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def values(self, connection: str) -> Mapping[str, str]:
-        """A connection's secrets as they are now; raises `VaultClosed`."""
+        """The present secrets of a connection; raises `VaultClosed`."""
         with self._lock:
             print_now = file.print_of(self.path)
             if print_now != self._seen or print_now is None:
@@ -75,7 +75,7 @@ class Vault:
             return self._values.get(connection, {})
 
     def _read(self, print_now: file.Print | None) -> None:
-        """Open the file as it is now; one that just could not be opened is left alone for a while."""
+        """Open the present file. If that just failed, do not try again for a while."""
         now = self._clock.steady_ms()
         if self._closed and self._closed[0] == print_now and now - self._closed[1] < CLOSED_MS:
             raise VaultClosed(self._closed[2])
@@ -89,7 +89,7 @@ class Vault:
         self._seen = print_now
 
     def kept(self) -> list[StoredSecret]:
-        """Every secret that is stored, without its value; this needs no key."""
+        """All stored secrets, without their values. This needs no key."""
         document = file.read(self.path) or {"connections": {}}
         try:
             return [
@@ -101,7 +101,7 @@ class Vault:
             raise VaultClosed(file.damaged(self.path)) from None
 
     def home(self) -> str | None:
-        """Where the key stands, as the file says; None if there is no file."""
+        """Where the key is, as the file says; None if there is no file."""
         document = file.read(self.path)
         entry = document.get("key") if document else None
         return str(entry.get("home")) if isinstance(entry, dict) else None
@@ -109,7 +109,7 @@ class Vault:
     # -- changing ----------------------------------------------------------------------------------
 
     def put(self, connection: str, secrets: Mapping[str, str]) -> None:
-        """Store secrets of a connection; its others stay as they are."""
+        """Store secrets of a connection. Its other secrets stay."""
         for name, value in secrets.items():
             if not value or len(value.encode("utf-8", "surrogatepass")) > SECRET_BYTES_MAX:
                 raise VaultClosed(f"{connection}.{name} must have 1 to {SECRET_BYTES_MAX:,} bytes; nothing was stored.")
@@ -122,7 +122,7 @@ class Vault:
                 part["secrets"][name] = _sealed(opened, connection, name, value, at)
 
     def delete(self, connection: str, secret: str | None = None) -> list[str]:
-        """Take one secret of a connection away, or all of them; gives their names."""
+        """Delete one secret of a connection, or all of them; returns their names."""
         with self._changing(create=False) as opened:
             part = opened.document["connections"].get(connection, {"secrets": {}})
             gone = sorted(part["secrets"]) if secret is None else [name for name in part["secrets"] if name == secret]
@@ -136,7 +136,7 @@ class Vault:
         return gone
 
     def rotate(self, places: KeyPlaces, home: Home | None = None) -> Home:
-        """Encrypt everything anew, under new keys; the old ones open nothing of the new file."""
+        """Encrypt everything again with new keys. The old keys cannot open the new file."""
         with self._changing(create=False) as opened:
             document = opened.document
             old = document["key"]
@@ -151,14 +151,15 @@ class Vault:
         try:
             keys.forget(old, document["vault"], self._places)
         except VaultClosed as error:
-            raise VaultClosed(f"All is encrypted anew, but the old key could not be deleted. {error.message}") from None
+            message = f"All secrets have new keys, but the old key could not be deleted. {error.message}"
+            raise VaultClosed(message) from None
         finally:
             self._places = places
         return chosen
 
     @contextmanager
     def _changing(self, *, create: bool = True) -> Iterator[_Opened]:
-        """The vault, to be changed by this process alone; written if nothing went wrong."""
+        """The vault while only this process changes it; it is written if there was no error."""
         with self._lock, file.locked(self.path):
             document = file.read(self.path)
             if document is None and not create:
@@ -177,7 +178,7 @@ class Vault:
         return opened
 
     def _opened(self, document: Document) -> _Opened:
-        """The document with its values; any mismatch closes the vault."""
+        """The document with its values. Any mismatch closes the vault."""
         try:
             if document["format"] != FORMAT:
                 raise VaultClosed(f"{self.path} has format {document['format']!r}, which this Keep does not know. "
@@ -203,7 +204,7 @@ class Vault:
 
 
 class ConnectionSecrets(MutableMapping[str, str]):
-    """One connection's secrets; each is read when it is asked for, and what is set is stored at once."""
+    """The secrets of one connection. Each is read at every access, and stored at once when it is set."""
 
     def __init__(self, vault: Vault, connection: str) -> None:
         self._vault, self._connection = vault, connection

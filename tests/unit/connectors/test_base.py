@@ -189,13 +189,13 @@ class TestDefinition:
             mutation(act).preview(tell)
 
     def test_an_override_without_a_mark_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match="mark it"):
+        with pytest.raises(ConfigError, match="must be marked"):
 
             class Sub(Sheets):
                 async def append_row(self, params: Any, call: Call) -> Any: ...
 
     def test_two_methods_with_one_script_name_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="both 'getRow'"):
+        with pytest.raises(ConfigError, match="both called 'getRow'"):
 
             class Sub(Sheets):
                 @read
@@ -399,7 +399,7 @@ class TestResults:
         ],
     )
     async def test_a_result_out_of_shape_is_the_connectors_fault(self, operation: str, answer: Any) -> None:
-        with pytest.raises(ConnectorBroke, match=f"sheets.{operation} returned what it did not declare"):
+        with pytest.raises(ConnectorBroke, match=f"sheets.{operation} returned a result that it did not declare"):
             await spec(operation, answer).invoke({"known": 1}, Call())
 
     async def test_exceptions_of_the_method_pass_through(self) -> None:

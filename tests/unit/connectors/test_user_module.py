@@ -61,9 +61,9 @@ async def test_a_class_beside_keep_toml_is_a_type(folder: Path) -> None:
 @pytest.mark.parametrize(("type_name", "told"), [
     ("own_things:Nothing", "It has Things."),
     ("own_missing:Things", "There is no own_missing.py"),
-    ("own things:Things", "is no type"),
-    ("../own_things:Things", "is no type"),
-    ("own_things:", "is no type"),
+    ("own things:Things", "is not a type"),
+    ("../own_things:Things", "is not a type"),
+    ("own_things:", "is not a type"),
     ("json:JSONDecoder", "There is no json.py"),
     ("own_things:Path", "has no connector 'Path'"),
 ])
@@ -91,5 +91,5 @@ def test_a_module_that_does_not_load_is_told_with_its_place(folder: Path) -> Non
 
 def test_a_file_does_not_take_the_place_of_a_module_of_python(folder: Path) -> None:
     (folder / "json.py").write_text("from keepai import Connector\nclass X(Connector): pass\n")
-    with pytest.raises(ConfigError, match="Python has another 'json' already"):
+    with pytest.raises(ConfigError, match="Python already has a 'json'"):
         make("json:X", "stuff", {}, folder)

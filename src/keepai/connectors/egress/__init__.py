@@ -1,13 +1,16 @@
-"""The one way by which connectors speak HTTP: where they may go, and what is known when no whole answer comes.
+"""The HTTP client of all connectors: where it may connect to, and what is known if no complete answer arrives.
 
     client = Client(Rules.under(["https://api.example.com/v1/"]))
     answer = await client.get(url, call, credentials={"Authorization": "Bearer …"})
     answer = await client.send("POST", url, call, json={"a": 1})
 
-An address is looked up once, checked, and exactly that address is connected to. An error says what is known:
-`Transient`, `PermissionDenied`, `PreconditionFailed` and `Rejected` come only while no byte of the request could have
-left; from then on everything but a whole answer is `OutcomeUnknown`. Statuses are for the connector to judge. No error
-names a path, a query, a header or a credential.
+An address is looked up once and checked, and exactly that address is connected to. An error says what is known:
+`Transient`, `PermissionDenied`, `PreconditionFailed` and `Rejected` are raised only while no byte of the request can
+have left. After that, everything except a complete answer is `OutcomeUnknown`. The connector judges the status. No
+error contains a path, a query, a header or a credential.
+
+In reading order: `client` (requests and responses), `url_rules` (allowed URLs), `dns` (looks up hosts), `networks`
+(allowed addresses), `checked_connection` (connects, and knows whether anything was sent).
 """
 
 from .client import Client, Response

@@ -1,10 +1,10 @@
-"""The connection of one request: looks its host up, checks every address, connects to one that was checked.
+"""The connection of one request: looks up its host, checks every address, and connects to a checked one.
 
-It knows the one thing that decides between "it did not happen" and "it may have happened": whether any byte of the
-request was handed to the connection. The bytes of a TLS handshake carry nothing of it. TLS is verified for the name of
-the host, whatever its address.
+It knows what decides between "it did not happen" and "it may have happened": whether any byte of the request was handed
+to the connection. The bytes of a TLS handshake do not count. TLS is verified for the name of the host, not for its
+address.
 """
-# ruff: noqa: ASYNC109 (the names of parameters are the library's)
+# ruff: noqa: ASYNC109 (the library names the parameters)
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...model.errors import ConnectorError, OutcomeUnknown, PreconditionFailed, 
 from .dns import Resolve, reachable
 from .url_rules import Rules
 
-logging.getLogger("httpcore2").setLevel(logging.WARNING)  # its lines for debugging carry the headers of answers
+logging.getLogger("httpcore2").setLevel(logging.WARNING)  # its debug lines contain the headers of answers
 
 
 class CheckedConnection(httpcore2.AsyncNetworkBackend):
@@ -36,7 +36,7 @@ class CheckedConnection(httpcore2.AsyncNetworkBackend):
         self, host: str, port: int, timeout: float | None = None, local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to the first checked address that answers; the time is shared among them."""
+        """Connect to the first checked address that answers. The addresses share the time."""
         addresses = await reachable(host, port, self._rules.networks, self._resolve)
         for number, address in enumerate(addresses, 1):
             share = self._seconds / (len(addresses) - number + 2) if number < len(addresses) else None
@@ -49,9 +49,9 @@ class CheckedConnection(httpcore2.AsyncNetworkBackend):
         raise AssertionError("unreachable: there is at least one address")
 
     def trouble(self, what: str, error: BaseException | None = None) -> ConnectorError:
-        """What a broken request means."""
+        """The error that a broken request means."""
         if self.sent:
-            return OutcomeUnknown(f"{what}. The request was sent, or a part of it; it may have been carried out.")
+            return OutcomeUnknown(f"{what}. The request was sent at least in part; it may have been carried out.")
         if isinstance(error, httpcore2.LocalProtocolError):
             return Rejected(f"{what}. Nothing was sent.")
         if _certificate(error) is not None:
@@ -60,7 +60,7 @@ class CheckedConnection(httpcore2.AsyncNetworkBackend):
 
 
 class _WatchedStream(httpcore2.AsyncNetworkStream):
-    """A stream that tells its wire when the first byte of the request may leave."""
+    """A stream that records when the first byte of the request may leave."""
 
     def __init__(self, stream: httpcore2.AsyncNetworkStream, wire: CheckedConnection) -> None:
         self._stream, self._wire = stream, wire
@@ -85,7 +85,7 @@ class _WatchedStream(httpcore2.AsyncNetworkStream):
 
 
 def reason(error: BaseException) -> str:
-    """What went wrong, never in the other side's words or the library's: those may repeat a header."""
+    """What went wrong. It never repeats the words of the server or the library, which may contain a header."""
     wrong = _certificate(error)
     if wrong is not None:
         return f"its certificate is not valid ({wrong.verify_message})"

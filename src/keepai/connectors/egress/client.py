@@ -1,8 +1,8 @@
-"""Makes one request on one connection, within the rules, and says what is known when it goes wrong.
+"""Makes one request on one connection, within the rules, and says what is known if it fails.
 
-Connections are not kept: one that the other side closes just as it is used again leaves an unknown outcome for
-nothing. No cookies, no proxies and no settings of the environment: what leaves is what the connector said, to the
-address that was checked. A look-up of a name that was given up may go on in its thread; it carries nothing of the
+Connections are not reused: a connection that the server closes at that moment would leave an unknown outcome for
+nothing. There are no cookies, no proxies and no settings from the environment: exactly what the connector wrote goes to
+the address that was checked. A name look-up that was given up may continue in its thread; it contains nothing of the
 request.
 """
 
@@ -39,7 +39,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Response:
-    """A whole answer; header names are in small letters."""
+    """A complete answer. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,19 +48,19 @@ class Response:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is one of success."""
+        """Whether the status means success."""
         return 200 <= self.status < 300
 
     def json(self) -> Json:
-        """What the body says; a ValueError if it is no JSON."""
+        """The body as JSON; raises ValueError if it is not JSON."""
         return parse_json(self.content)
 
     def text(self) -> str:
-        """The body as text; bytes that are no UTF-8 are replaced."""
+        """The body as text. Bytes that are not UTF-8 are replaced."""
         return self.content.decode("utf-8", "replace")
 
     def retry_after(self, clock: Clock | None = None) -> float | None:
-        """Seconds that the other side asks to wait, at most a day."""
+        """The seconds that the server asks to wait, at most a day."""
         header = self.headers.get("retry-after", "").strip()
         if header.isascii() and header.isdecimal():
             return min(float(header[:9]), 86_400)
@@ -72,7 +72,7 @@ class Response:
 
 
 class Client:
-    """Speaks HTTP within `rules`."""
+    """Sends HTTP requests within `rules`."""
 
     def __init__(self, rules: Rules | None = None, *, resolve: Resolve = look_up) -> None:
         self.rules = rules or Rules()
@@ -82,7 +82,7 @@ class Client:
         self, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
         credentials: Mapping[str, str] = _NO_HEADERS,
     ) -> Response:
-        """Read. Redirects are followed, each checked anew; `credentials` never leave the first origin."""
+        """Read. Redirects are followed, and each is checked again. `credentials` go to the first origin only."""
         home, here = origin_of(self.rules.check(url)), url
         for _ in range(self.rules.redirects_max + 1):
             parsed = self.rules.check(here)
@@ -91,13 +91,13 @@ class Client:
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
             here = _joined(parsed, answer.headers["location"])
-        raise Rejected(f"{host_of(parsed)} leads from one URL to the next, more than {self.rules.redirects_max} times.")
+        raise Rejected(f"{host_of(parsed)} redirected more than {self.rules.redirects_max} times.")
 
     async def send(
         self, method: str, url: str, call: Call, *, headers: Mapping[str, str] = _NO_HEADERS,
         credentials: Mapping[str, str] = _NO_HEADERS, json: object = None, content: bytes | None = None,
     ) -> Response:
-        """Make one request with a side effect; redirects are answers like others."""
+        """Make one request with a side effect. A redirect is not followed."""
         body, kind = content, {}
         if body is None and json is not None:
             body, kind = json_text.dumps(json, ensure_ascii=False, allow_nan=False).encode(), _JSON
@@ -114,7 +114,7 @@ class Client:
         seconds = min(self.rules.seconds_max, call.remaining_s)
         wire = CheckedConnection(self.rules, self._resolve, seconds)
         if seconds <= 0:
-            raise Transient(f"The call's time was over before anything was sent to {host_of(url)}.")
+            raise Transient(f"The call's deadline passed before anything was sent to {host_of(url)}.")
         try:
             async with asyncio.timeout(seconds), _pool(self.rules, wire) as pool:
                 response = await pool.handle_async_request(_request(method, url, headers, content))
@@ -148,7 +148,7 @@ def _pool(rules: Rules, wire: httpcore2.AsyncNetworkBackend) -> httpcore2.AsyncC
 
 @cache
 def _trust(certificates: str | None) -> ssl.SSLContext:
-    """The authorities of the system, and the owner's own."""
+    """The authorities of the system, and those of the owner."""
     context = ssl.create_default_context()
     try:
         if certificates is not None:
@@ -170,7 +170,7 @@ def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes |
     if sum(len(name) + len(value) for name, value in sent.items()) > HEADERS_MAX:
         raise Rejected(f"The headers of a request to {host_of(url)} have more than {HEADERS_MAX:,} characters.")
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in sent.items()):
-        # Told here, because the library's own words would repeat the value.
+        # Reported here, because the library's own message would repeat the value.
         raise Rejected(f"A header of a request to {host_of(url)} has characters that HTTP does not allow.")
     spelled = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
     place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
@@ -178,7 +178,7 @@ def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes |
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
-    """The headers of an answer; of several with one name, all, as one text."""
+    """The headers of an answer. Several headers with one name become one string."""
     headers: dict[str, str] = {}
     for name, value in raw:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -187,20 +187,20 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: str) -> bytes:
-    """The whole body, decompressed, which never takes more than `most` bytes, not even for a moment."""
+    """The whole body, decompressed. It never takes more than `most` bytes, not even temporarily."""
     if coding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise OutcomeUnknown(f"{what} is packed in a way that was not asked for ({coding[:20]!r}).")
+        raise OutcomeUnknown(f"{what} is compressed in a way that was not asked for ({coding[:20]!r}).")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("identity", "") else None
     body = bytearray()
     try:
         async for chunk in stream:
             if unpack is not None and unpack.eof:
-                raise OutcomeUnknown(f"{what} goes on after its end.")
+                raise OutcomeUnknown(f"{what} continues after its end.")
             body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
             if len(body) > most:
                 raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
     except zlib.error:
-        raise OutcomeUnknown(f"{what} cannot be unpacked.") from None
+        raise OutcomeUnknown(f"{what} cannot be decompressed.") from None
     if unpack is not None and body and not unpack.eof:
         raise OutcomeUnknown(f"{what} ends in the middle.")
     return bytes(body)
@@ -212,4 +212,4 @@ def _joined(base: URL, location: str) -> str:
     try:
         return str(base.join(location))
     except httpx2.InvalidURL:
-        raise Rejected(f"{host_of(base)} leads to something that is no URL.") from None
+        raise Rejected(f"{host_of(base)} redirects to something that is not a URL.") from None

@@ -1,6 +1,6 @@
-"""Looks up the name of a host and lets through only the addresses that may be connected to.
+"""Looks up a host name and returns only the addresses that may be connected to.
 
-Whoever connects must use an address from here and never the name again: a second look-up may answer otherwise.
+A connection must use an address from here and never the name again: a second look-up may return another address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ async def look_up(host: str, port: int) -> list[str]:
 async def reachable(
     host: str, port: int, networks: Iterable[Network] = (), resolve: Resolve = look_up,
 ) -> list[str]:
-    """The addresses of a host that may be connected to: at least one, or an error; nothing was sent."""
+    """The addresses of a host that may be connected to: at least one, or an error. Nothing was sent."""
     allowed = tuple(networks)
     refused = {address: forbidden(address, allowed) for address in await _addresses(host, port, resolve)}
     allowed_addresses = [address for address, why in refused.items() if why is None]
@@ -36,7 +36,7 @@ async def reachable(
         reasons = "; ".join(f"{address} is {why}" for address, why in refused.items())
         raise PermissionDenied(
             f"{host} may not be connected to: {reasons[:300]}. "
-            "If it is meant, its network must be named in the settings of the connector.",
+            "If you want to allow it, name its network in the settings of the connector.",
         )
     return allowed_addresses
 

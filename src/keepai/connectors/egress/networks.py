@@ -1,7 +1,6 @@
-"""Which addresses of the network may be spoken with: the public ones, and those that the owner names.
+"""Which network addresses may be connected to: the public ones, and those that the owner names.
 
-An address that carries another (mapped, NAT64, 6to4) is judged by the one it carries, too. Nothing here looks
-up a name.
+If an address contains another one (mapped, NAT64, 6to4), both are judged. Nothing here looks up a name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ...model.errors import ConfigError
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-#: What Python's tables of special addresses lack, each with the reason.
+#: Special addresses that Python's tables lack, each with the reason.
 _SPECIAL: tuple[tuple[Network, str], ...] = (
     (ipaddress.ip_network("168.63.129.16/32"), "the metadata service of a cloud"),
     (ipaddress.ip_network("192.0.0.0/24"), "set aside for protocols"),
@@ -30,13 +29,13 @@ _COMPATIBLE = ipaddress.IPv6Network("::/96")
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks as the owner writes them: `10.1.0.0/16`, or one address."""
+    """Networks as the owner writes them: `10.1.0.0/16`, or a single address."""
     networks: list[Network] = []
     for text in texts:
         try:
             networks.append(ipaddress.ip_network(text))
         except ValueError:
-            raise ConfigError(f"{text!r} is no network: write it as 10.1.0.0/16, or one address.") from None
+            raise ConfigError(f"{text!r} is not a network. Write it as 10.1.0.0/16, or write one address.") from None
     return tuple(networks)
 
 
@@ -53,7 +52,7 @@ def forbidden(text: str, allowed: Iterable[Network] = ()) -> str | None:
 
 
 def _layers(address: Address) -> list[Address]:
-    """The address itself, unless it is only another's clothes, and the one that it carries."""
+    """The address, unless it only wraps another one, and the address that it contains."""
     if isinstance(address, ipaddress.IPv4Address):
         return [address]
     if address.ipv4_mapped is not None:

@@ -1,7 +1,7 @@
-"""Where a client may go: schemes, ports, prefixes and networks, and how much and how long it may read.
+"""Where a client may connect to: schemes, ports, prefixes and networks, and how much and how long it may read.
 
-A URL is taken apart before it is compared: letters of the host, default ports, names and passwords before an `@`, and
-dots in paths cannot lead past a rule. Nothing here opens a connection.
+A URL is parsed before it is compared. So capital letters, default ports, a user name before `@` and dots in paths
+cannot bypass a rule. Nothing here opens a connection.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Origin = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Rules:
-    """What one connector may do on the network; the default is https on its own port to public addresses."""
+    """What one connector may do on the network. The default is https on port 443 to public addresses."""
 
     schemes: frozenset[str] = frozenset({"https"})
     ports: frozenset[int] = frozenset({443})
-    prefixes: tuple[str, ...] = ()  # a URL must begin with one of them; without any, schemes and ports decide alone
-    networks: tuple[Network, ...] = ()  # special addresses that may be connected to nevertheless
-    bytes_max: int = 8 << 20  # of an answer, as it is after decompression
-    seconds_max: float = 30  # for all of a request; the call's own time may be shorter
+    prefixes: tuple[str, ...] = ()  # a URL must begin with one of them; if empty, only schemes and ports decide
+    networks: tuple[Network, ...] = ()  # special networks that may be connected to as well
+    bytes_max: int = 8 << 20  # of an answer after decompression
+    seconds_max: float = 30  # for the whole request; the call's own time may be shorter
     redirects_max: int = 5  # of a read; a mutation follows none
     certificates: str | None = None  # a file of authorities to trust besides the public ones
 
     @classmethod
     def under(cls, prefixes: Iterable[str], networks: Iterable[str] = (), **more: object) -> Rules:
-        """Rules for URLs below these prefixes: their schemes and ports are allowed, because the owner wrote them."""
+        """Rules for URLs below these prefixes. Their schemes and ports are allowed, because the owner wrote them."""
         given = tuple(prefixes)
         try:
             origins = [origin_of(parse(prefix)) for prefix in given]
@@ -51,7 +51,7 @@ class Rules:
         )
 
     def check(self, url: str) -> URL:
-        """The URL in parts, or `Rejected` with what it must not be."""
+        """The parsed URL; `Rejected` says which rule it breaks."""
         parsed = parse(url)
         scheme, host, port = origin_of(parsed)
         if scheme not in self.schemes or port not in self.ports:
@@ -62,7 +62,7 @@ class Rules:
 
 
 def parse(url: str) -> URL:
-    """A URL in parts; `Rejected` if it is none that could be trusted to mean one place."""
+    """The parsed URL; `Rejected` if it could be read in two ways."""
     import httpx2
 
     if len(url) > URL_MAX or any(not "!" <= character <= "\uffff" for character in url) or "\\" in url:
@@ -70,23 +70,23 @@ def parse(url: str) -> URL:
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL:
-        raise Rejected("This is no URL.") from None
+        raise Rejected("This is not a URL.") from None
     if parsed.scheme not in PORTS or not parsed.host:
         raise Rejected("A URL begins with https:// (or http://) and a host.")
     if parsed.userinfo:
-        raise Rejected(f"The URL of {host_of(parsed)} carries a name or password; credentials belong into secrets.")
+        raise Rejected(f"The URL of {host_of(parsed)} contains a name or password; credentials belong into secrets.")
     if _climbs(parsed.raw_path.decode("ascii").partition("?")[0]):
         raise Rejected(f"The path of a URL of {host_of(parsed)} has `.` or `..` in it.")
     return parsed
 
 
 def origin_of(url: URL) -> Origin:
-    """Scheme, host and port: what credentials belong to."""
+    """Scheme, host and port: credentials belong to an origin."""
     return url.scheme, url.raw_host.decode("ascii").lower().rstrip("."), url.port or PORTS[url.scheme]
 
 
 def host_of(url: URL) -> str:
-    """The host as the wire has it, `xn--…` for letters beyond ASCII: two names that look alike are told apart."""
+    """The host as it is sent, with `xn--…` for letters beyond ASCII, so that names that look alike differ."""
     return origin_of(url)[1]
 
 
@@ -98,7 +98,7 @@ def _below(url: URL, prefix: URL) -> bool:
 
 
 def _climbs(path: str) -> bool:
-    """Whether a path has dot segments, however it is spelled; some servers take `..;x` for one."""
+    """Whether a path has dot segments in any spelling. Some servers read `..;x` as one."""
     for _ in range(4):
         if any(part.partition(";")[0] in (".", "..") for part in path.replace("\\", "/").split("/")):
             return True

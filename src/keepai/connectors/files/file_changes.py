@@ -1,8 +1,8 @@
-"""What `write`, `append` and `move` do to a folder, step by step, and how to tell afterwards what became of them.
+"""The steps of `write`, `append` and `move` in a folder, and how to find out afterwards what happened.
 
-New bytes get their name by one `rename` or `link`, which the system makes once or not at all, and a file keeps its
-inode through both: that is how a plan recognises its file. An append is recognised by its place after a prefix whose
-length and hash are in the plan. The named points are those at which tests kill the process.
+New bytes get their name by one `rename` or `link`, which the system makes completely or not at all. A file keeps its
+inode through both, so a plan recognises its file by the inode. An append is recognised by its position after a prefix
+whose length and hash are in the plan. At the named crash points, tests kill the process.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from . import paths
 from .journal import ChangePlan, Journal, draft_name
 
 FILE_MAX = 64 << 20
-CHANGED = "{path} is there, but has been changed since, by Keep or by somebody else. Look at it."
+CHANGED = "{path} is there, but Keep or another program has changed it since. Look at it."
 
 
 @dataclass
 class ChangeProgress:
-    """How far a change has come: once it is planned, no error says that nothing happened."""
+    """How far a change has come. Once it is planned, no error means that nothing happened."""
 
     planned: bool = False
 
 
 @contextmanager
 def translated_disk_errors(progress: ChangeProgress) -> Iterator[None]:
-    """Around a whole change: an error of the disk is definite before the plan, and says nothing after it."""
+    """Use around a whole change: a disk error is a definite failure before the plan, and proves nothing after it."""
     try:
         yield
     except OSError as error:
@@ -57,7 +57,7 @@ class FolderChange:
     # -- changes -----------------------------------------------------------------------------------
 
     def write(self, path: str, data: bytes, *, absent: bool, hash: str | None) -> Json:
-        """Give a file these bytes, old or new."""
+        """Give a new or an existing file these bytes."""
         with self._place(path, make=True) as (folder, name):
             before = paths.contents(folder, name, FILE_MAX)
             _check(path, before, absent=absent, hash=hash)
@@ -69,7 +69,7 @@ class FolderChange:
         return self._done(plan)
 
     def append(self, path: str, data: bytes, *, hash: str | None) -> Json:
-        """Add bytes to the end of a file; one that is not there is made of them."""
+        """Add bytes to the end of a file. If there is no file, make it."""
         with self._place(path, make=True) as (folder, name):
             before = paths.contents(folder, name, FILE_MAX)
             _check(path, before, absent=False, hash=hash)
@@ -77,7 +77,7 @@ class FolderChange:
                 return self.write(path, data, absent=True, hash=None)
             file, old = before
             if len(old) + len(data) > FILE_MAX:
-                raise PreconditionFailed(f"{path} would be larger than {FILE_MAX >> 20} MiB. Begin a new one.")
+                raise PreconditionFailed(f"{path} would be larger than {FILE_MAX >> 20} MiB. Start a new file.")
             plan = ChangePlan("append", path, file.inode, len(old) + len(data), paths.digest(old + data),
                         prefix_size=len(old), prefix_hash=paths.digest(old))
             self._begin(plan)
@@ -108,7 +108,7 @@ class FolderChange:
     # -- looking afterwards ------------------------------------------------------------------------
 
     def verdict(self, addition: bytes) -> Verdict:
-        """What became of a change; what it left half done is finished or taken back."""
+        """What a change did. A half-done change is completed or undone."""
         key = self.call.idempotency_key
         receipt = self.journal.receipt(key)
         if receipt is not None:
@@ -120,7 +120,7 @@ class FolderChange:
         return verdict
 
     def _settle(self, plan: ChangePlan, verdict: Verdict) -> None:
-        """Put the verdict on disk, and only then clear away what it was made from."""
+        """Put the verdict on disk, and only then delete what it was made from."""
         with self._place(plan.path) as (folder, _):
             if verdict.status == "applied":
                 os.fsync(folder)
@@ -143,7 +143,7 @@ class FolderChange:
             there = paths.contents(folder, name, FILE_MAX, names_max=2)
             if there and there[0].inode == plan.inode and paths.digest(there[1]) == plan.hash:
                 return Verdict.applied(_result(plan))
-            if draft and draft.inode == plan.inode and draft.names == 1:  # it never got its name
+            if draft and draft.inode == plan.inode and draft.names == 1:  # it never got its final name
                 return Verdict.failed()
             if there and paths.digest(there[1]) == plan.hash:
                 return Verdict.applied(_result(plan))
@@ -159,7 +159,7 @@ class FolderChange:
                 return Verdict.applied(_result(plan))
             if not addition.startswith(tail):
                 return Verdict.unknown(CHANGED.format(path=plan.path))
-            if tail:  # torn off in the middle: nobody else has written since
+            if tail:  # the write was cut off, and nobody has written since
                 _cut(folder, name, plan.prefix_size)
             return Verdict.failed()
 
@@ -186,9 +186,9 @@ class FolderChange:
             yield folder, name
 
     def _draft(self, folder: int, data: bytes, mode: int) -> paths.File:
-        """The bytes on disk, under a hidden name."""
+        """Write the bytes to disk under a hidden name."""
         name = draft_name(self.call.idempotency_key)
-        self._discard(folder, name)  # of a process that died before it had a plan
+        self._discard(folder, name)  # left by a process that died before it had a plan
         crash_points.reach("files.before_write")
         descriptor = paths.create(folder, name, mode)
         try:
@@ -211,7 +211,7 @@ class FolderChange:
         crash_points.reach("files.planned")
 
     def _put(self, folder: int, name: str, *, alone: bool) -> None:
-        """Let the draft have its name; `alone`: only if nothing has it."""
+        """Give the draft its name; `alone`: only if the name is free."""
         draft = draft_name(self.call.idempotency_key)
         if alone:
             self._link(draft, name, folder, folder)
@@ -230,7 +230,7 @@ class FolderChange:
             if old == draft_name(self.call.idempotency_key):
                 self._discard(source, old)
             kind = PreconditionFailed if isinstance(error, FileExistsError) else PermissionDenied
-            raise kind(f"{new} could not be given its name, and nothing was changed: {error.strerror}.") from None
+            raise kind(f"{new} could not get its name, and nothing was changed: {error.strerror}.") from None
 
     def _grow(self, folder: int, name: str, plan: ChangePlan, data: bytes) -> None:
         descriptor = paths.append_to(folder, name)
@@ -238,7 +238,7 @@ class FolderChange:
             now = os.fstat(descriptor)
             if (now.st_ino, now.st_size) != (plan.inode, plan.prefix_size):
                 self.journal.drop(self.call.idempotency_key)
-                raise Transient(f"{plan.path} was changed by somebody else at the same moment; nothing was written.")
+                raise Transient(f"Another program changed {plan.path} at the same moment; nothing was written.")
             write_all(descriptor, data)
             crash_points.reach("files.visible")
             os.fsync(descriptor)
@@ -247,7 +247,7 @@ class FolderChange:
             os.close(descriptor)
 
     def _done(self, plan: ChangePlan) -> Json:
-        """Everything is there; without its receipt it can still be recognised by its plan."""
+        """Everything is on disk. Even without its receipt, the plan is enough to recognise the change."""
         self.journal.end(self.call.idempotency_key, _result(plan))
         crash_points.reach("files.receipted")
         return _result(plan)
@@ -258,7 +258,7 @@ class FolderChange:
 
 
 def earlier_result(work: FolderChange, addition: bytes) -> Json:
-    """The result of the same change, if it was made before; None if it was not, and may be made now."""
+    """The result of the same change if it was made before; None if it was not made and may be made now."""
     verdict = work.verdict(addition)
     if verdict.status == "unknown":
         raise OutcomeUnknown(verdict.why)
@@ -267,9 +267,9 @@ def earlier_result(work: FolderChange, addition: bytes) -> Json:
 
 
 def _check(path: str, before: tuple[paths.File, bytes] | None, *, absent: bool, hash: str | None) -> None:
-    """Whether a file is as a script expects it."""
+    """Check that a file is as the script expects it."""
     if absent and before is not None:
-        raise PreconditionFailed(f"{path} is there already.")
+        raise PreconditionFailed(f"{path} already exists.")
     if hash is not None and (before is None or paths.digest(before[1]) != hash):
         raise PreconditionFailed(f"{path} is {'not as expected' if before else 'not there'}: ifHash is {hash[:80]}.")
 

@@ -1,8 +1,8 @@
-"""The connector `files`: a folder that scripts list, read and change, and that other programs may use as well.
+"""The connector `files`: a folder that scripts list, read and change, and that other programs may use too.
 
-Every change happens in a thread, under the lock of the folder's journal, and carries its idempotency key into that
-journal; see `changes` for the steps. Conditions hold against other Keep processes; a program that writes
-the same file in the same moment respects no lock.
+Every change runs in a thread, holds the lock of the folder's journal and writes its idempotency key into that journal;
+`file_changes` has the steps. Conditions (`ifHash`, `ifAbsent`) hold against other Keep processes. A program that writes
+the same file at the same moment does not respect the lock.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from .journal import Busy, journal
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
 READ_MAX = 2 << 20
-#: For how long the journal knows a key: Keep never deletes from it.
+#: For how long the journal knows a key. Keep never deletes from it.
 FOR_EVER_S = 10 * 365 * 86_400.0
 Encoding = Literal["text", "base64"]
 
 
 class ListFiles(TypedDict):
-    """Which folder; without one, the whole folder's first level."""
+    """Which folder; without one, the top level."""
 
     folder: NotRequired[str | None]
     limit: NotRequired[int | None]
@@ -54,14 +54,14 @@ class FileEntry(TypedDict):
 
 
 class ReadFile(TypedDict):
-    """Which file, and how its bytes are wanted."""
+    """Which file, and the encoding in which its bytes are wanted."""
 
     path: FilePath
     encoding: NotRequired[Encoding | None]
 
 
 class FileContent(TypedDict):
-    """A file with all that it holds."""
+    """A file with its whole content."""
 
     path: str
     content: str
@@ -71,7 +71,7 @@ class FileContent(TypedDict):
 
 
 class WriteFile(TypedDict):
-    """What a file shall hold; `ifAbsent` and `ifHash` say what must be true before."""
+    """The content that a file must have; `ifAbsent` and `ifHash` say what must be true before."""
 
     path: FilePath
     content: str
@@ -81,7 +81,7 @@ class WriteFile(TypedDict):
 
 
 class AppendFile(TypedDict):
-    """What is added to the end of a file."""
+    """What to add to the end of a file."""
 
     path: FilePath
     content: str
@@ -101,10 +101,10 @@ class ChangedFile(TypedDict):
 
 
 class Files(Connector):
-    """A folder that other programs may use as well: `type = "files"`.
+    """A folder that other programs may use too: `type = "files"`.
 
     path: the folder; nothing outside it is touched
-    create: make the folder if it is not there
+    create: make the folder if it does not exist
     """
 
     name = "files"
@@ -118,7 +118,7 @@ class Files(Connector):
             self.path.mkdir(parents=True, exist_ok=True)
 
     async def check(self) -> None:
-        """See that the folder is there and can be written."""
+        """Check that the folder exists and can be written."""
         def look() -> None:
             with nothing_happened("The folder cannot be used"), journal(self.path):
                 if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
@@ -129,18 +129,18 @@ class Files(Connector):
     async def list(self, params: ListFiles, call: Call) -> Page[FileEntry]:
         """Files and folders by name, without links and devices; `more` says whether some follow.
 
-        `unreadable` counts names that are no text.
+        `unreadable` counts names that are not text.
         """
         return await in_thread(lambda: self._list(params))
 
     @read(by_id=True)
     async def read(self, params: ReadFile, call: Call) -> FileContent | None:
-        """One file, or null if it is not there."""
+        """One file, or null if it does not exist."""
         return await in_thread(lambda: self._read(params))
 
     @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
     async def write(self, params: WriteFile, call: Call) -> ChangedFile:
-        """Give a file its content, whole or not at all; folders on the way are made."""
+        """Give a file its content, completely or not at all. Missing folders are made."""
         data, absent, hash = _bytes(params), bool(params.get("ifAbsent")), params.get("ifHash")
         return await self._once(
             params["path"], call, b"", lambda work: work.write(params["path"], data, absent=absent, hash=hash))
@@ -164,7 +164,7 @@ class Files(Connector):
 
     @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
     async def append(self, params: AppendFile, call: Call) -> ChangedFile:
-        """Add to the end of a file; one that is not there is made."""
+        """Add to the end of a file. If it does not exist, it is made."""
         data, hash = _bytes(params), params.get("ifHash")
         if not data:
             raise Rejected("content is empty: there is nothing to append.")
@@ -210,7 +210,7 @@ class Files(Connector):
     async def _once(
         self, path: str, call: Call, addition: bytes, change: Callable[[FolderChange], Json],
     ) -> ChangedFile:
-        """Make a change, unless the journal knows that it was made."""
+        """Make a change, unless the journal says that it was made."""
         paths.parts_of(path)
 
         def make() -> Json:
@@ -227,7 +227,7 @@ class Files(Connector):
     async def _found(self, call: Call, addition: bytes) -> Verdict:
         def look() -> Verdict:
             try:
-                os.scandir(self.path).close()  # a folder that is gone says nothing
+                os.scandir(self.path).close()  # a missing folder proves nothing
                 with journal(self.path, wait=False) as locked:
                     return FolderChange(self.path, locked, call).verdict(addition)
             except (OSError, ConnectorError, Busy):
@@ -260,7 +260,7 @@ class Files(Connector):
                 with paths.opened(self.path, tuple(above)) as folder:
                     file = paths.contents(folder, name, READ_MAX)
             except FileNotFoundError:
-                os.scandir(self.path).close()  # a folder that is gone is an error, not a missing file
+                os.scandir(self.path).close()  # a missing folder is an error, not a missing file
                 return None
         if file is None:
             return None
@@ -270,7 +270,7 @@ class Files(Connector):
 
 
 def _entry(folder: int, path: str, name: str) -> list[FileEntry]:
-    """What the list says of a name; nothing if it went away meanwhile, or is no file and no folder."""
+    """The entry of a name; nothing if it is gone by now, or is neither a file nor a folder."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -297,7 +297,7 @@ def _content(path: str, data: bytes, encoding: Encoding) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise PreconditionFailed(f'{path} is no UTF-8 text. Read it with encoding: "base64".') from None
+        raise PreconditionFailed(f'{path} is not UTF-8 text. Read it with encoding: "base64".') from None
 
 
 def _bytes(params: Any) -> bytes:
@@ -308,7 +308,7 @@ def _bytes(params: Any) -> bytes:
     try:
         return base64.b64decode(content, validate=True)
     except (binascii.Error, ValueError):
-        raise Rejected("content is no base64 text, as its encoding says.") from None
+        raise Rejected("content is not base64, although its encoding says so.") from None
 
 
 def _sized(params: Any) -> str:

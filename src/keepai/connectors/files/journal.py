@@ -1,8 +1,8 @@
-"""What Keep is about to do in a folder, and what it did: one small file per change, in the hidden folder `.keep`.
+"""What Keep is about to do in a folder and what it did: one small file per change, in the hidden folder `.keep`.
 
-A plan is on disk before anything of its change can be seen, and a receipt after all of it. After a crash at any point,
-what the folder holds together with the plan says what happened. Whoever holds the lock is alone with both; the folder
-must never be deleted while an outcome is unknown.
+A plan is on disk before any part of its change can be seen, and a receipt after all of it. After a crash at any point,
+the folder and the plan together show what happened. Only the holder of the lock reads or writes both. The folder
+`.keep` must not be deleted while an outcome is unknown.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from . import paths
 
 
 class Busy(Exception):
-    """Another change of this folder is under way."""
+    """Another change of this folder is running."""
 
 
 @dataclass(frozen=True)
 class ChangePlan:
-    """A change before it happens, with what is needed to recognise it afterwards."""
+    """A change before it is made, with what is needed to recognise it afterwards."""
 
-    operation: str  # "put": a draft takes a name; "append"; "move"
-    path: str  # where it will be
-    inode: int  # of the draft, of the file that grows or of the one that moves
-    size: int  # of all that the file will hold
+    operation: str  # "put": a draft gets its name; "append"; "move"
+    path: str  # where the file will be
+    inode: int  # of the draft, of the file that grows, or of the file that moves
+    size: int  # of the file afterwards
     hash: str
-    old_path: str = ""  # the draft's or the moved file's
-    prefix_size: int = 0  # what an append leaves as it is
+    old_path: str = ""  # of the draft or of the moved file
+    prefix_size: int = 0  # the bytes that an append does not change
     prefix_hash: str = ""
 
 
@@ -46,12 +46,12 @@ class Journal:
         self.folder = folder
 
     def receipt(self, key: str) -> Json:
-        """The result of a change that is done; None if it is not."""
+        """The result of a finished change; None if it is not finished."""
         data = self._read(f"{_name(key)}.done")
         return stored(data) if data is not None else None
 
     def plan(self, key: str) -> ChangePlan | None:
-        """What was about to be done; None if it was not begun."""
+        """The plan of a change; None if it was not begun."""
         data = self._read(f"{_name(key)}.plan")
         if data is None:
             return None
@@ -63,13 +63,13 @@ class Journal:
         self._write(f"{_name(key)}.plan", asdict(plan))
 
     def drop(self, key: str) -> None:
-        """Forget a plan of which nothing came."""
+        """Delete a plan that had no effect."""
         with suppress(FileNotFoundError):
             os.unlink(f"{_name(key)}.plan", dir_fd=self.folder)
             os.fsync(self.folder)
 
     def end(self, key: str, result: Json) -> None:
-        """Put a receipt on disk; the plan has done its work."""
+        """Put a receipt on disk and delete the plan."""
         self._write(f"{_name(key)}.done", result)
         self.drop(key)
 
@@ -93,7 +93,7 @@ class Journal:
 
 @contextmanager
 def journal(root: Path, *, wait: bool = True) -> Iterator[Journal]:
-    """The journal of a folder, against every other thread and process; without `wait`, `Busy` if somebody has it."""
+    """The locked journal of a folder. Without `wait`, `Busy` if another thread or process holds it."""
     with paths.opened(root, (paths.OWN,), make=True) as folder:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,7 +103,7 @@ def journal(root: Path, *, wait: bool = True) -> Iterator[Journal]:
 
 
 def draft_name(key: str) -> str:
-    """The hidden name of a draft, in the folder where it will get its own."""
+    """The hidden name of a draft, in the folder where it gets its final name."""
     return f"{paths.OWN}-{_name(key)}"
 
 

@@ -1,8 +1,8 @@
-"""Finds files below one folder, and nothing else: no name from a script can lead out of it.
+"""Finds files below one folder and nowhere else: no name from a script can lead out of it.
 
-A path is walked part by part from the folder's descriptor, and no link is followed on the way, so that a link put
-there meanwhile changes nothing. Only plain files with one name are touched: a device would do something, and a
-second name may stand anywhere on the disk.
+A path is walked part by part from the folder's descriptor, and no link is followed, so that a link that appears in
+between changes nothing. Only plain files with one name are touched: a device would act on its own, and a second name
+may be anywhere on the disk.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 
 from ...model.errors import PreconditionFailed, Rejected
 
-OWN = ".keep"  #: what Keep's own names begin with
+OWN = ".keep"  #: Keep's own names begin with this
 PATH_MAX = 1_024
-PART_MAX = 200  #: bytes; longer names would leave no room for a draft's
+PART_MAX = 200  #: bytes; a longer name would leave no room for the name of a draft
 DEPTH_MAX = 32
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PLAIN = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -41,8 +41,8 @@ def parts_of(path: str) -> tuple[str, ...]:
     wrong = [p for p in parts if p in ("", ".", "..") or "\0" in p or len(os.fsencode(p)) > PART_MAX]
     if wrong or len(path) > PATH_MAX or len(parts) > DEPTH_MAX:
         raise Rejected(
-            f"{path[:80]!r} is no path here. It is relative, such as reports/may.txt, without empty parts, . or .., "
-            f"and has at most {DEPTH_MAX} parts of {PART_MAX} bytes."
+            f"{path[:80]!r} is not a path in this folder. Write a relative path such as reports/may.txt, without empty "
+            f"parts, . or .., and with at most {DEPTH_MAX} parts of {PART_MAX} bytes."
         )
     if any(is_own(part) for part in parts):
         raise Rejected(f"{path[:80]!r}: names that begin with {OWN} are Keep's own.")
@@ -50,13 +50,13 @@ def parts_of(path: str) -> tuple[str, ...]:
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is Keep's, also where the disk does not tell capitals apart."""
+    """Whether a name belongs to Keep, also on a disk that ignores case."""
     return name.casefold().startswith(OWN)
 
 
 @contextmanager
 def opened(root: Path, parts: tuple[str, ...], *, make: bool = False) -> Iterator[int]:
-    """The descriptor of a folder below `root`; with `make`, the folders on the way are made."""
+    """The descriptor of a folder below `root`; with `make`, missing folders are made."""
     here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for number, part in enumerate(parts):
@@ -77,7 +77,7 @@ def _entered(here: int, part: str, path: str, make: bool) -> int:
     except (NotADirectoryError, OSError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise PreconditionFailed(f"{path} is no folder: {error.strerror}.") from error
+        raise PreconditionFailed(f"{path} is not a folder: {error.strerror}.") from error
     with suppress(FileExistsError):
         os.mkdir(part, 0o777, dir_fd=here)
         os.fsync(here)
@@ -85,7 +85,7 @@ def _entered(here: int, part: str, path: str, make: bool) -> int:
 
 
 def seen(folder: int, name: str) -> File | None:
-    """A plain file, or None if there is nothing; `PreconditionFailed` for anything else of that name."""
+    """A plain file, or None if the name is free; `PreconditionFailed` if it is anything else."""
     try:
         status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -94,12 +94,12 @@ def seen(folder: int, name: str) -> File | None:
 
 
 def contents(folder: int, name: str, bytes_max: int, *, names_max: int = 1) -> tuple[File, bytes] | None:
-    """A plain file with all its bytes, or None if there is nothing."""
+    """A plain file with all its bytes, or None if the name is free."""
     file = seen(folder, name)
     if file is None:
         return None
     if file.names > names_max:
-        raise PreconditionFailed(f"{name} has {file.names} names (hard links), of which some may be elsewhere.")
+        raise PreconditionFailed(f"{name} has {file.names} names (hard links), and some may be elsewhere.")
     descriptor = os.open(name, os.O_RDONLY | _PLAIN, dir_fd=folder)
     try:
         file = _plain(os.fstat(descriptor), name)
@@ -117,7 +117,7 @@ def create(folder: int, name: str, mode: int) -> int:
 
 
 def append_to(folder: int, name: str) -> int:
-    """A file that is there, open for writing at its end."""
+    """An existing file, open for writing at its end."""
     return os.open(name, os.O_WRONLY | os.O_APPEND | _PLAIN, dir_fd=folder)
 
 
@@ -128,7 +128,7 @@ def digest(data: bytes) -> str:
 
 def _plain(status: os.stat_result, name: str) -> File:
     if not stat.S_ISREG(status.st_mode):
-        raise PreconditionFailed(f"{name} is no plain file.")
+        raise PreconditionFailed(f"{name} is not a plain file.")
     return File(status.st_ino, status.st_size, stat.S_IMODE(status.st_mode), status.st_nlink)
 
 

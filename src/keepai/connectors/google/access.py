@@ -1,8 +1,7 @@
-"""Renews the access of one connection: a refresh token becomes an access token, one renewal at a time.
+"""Renews the access of one connection: exchanges a refresh token for an access token, one renewal at a time.
 
-The access token rests in the vault, where it is a secret like others; when it has expired the API says so before it
-does anything. Renewing has no effect that a script could want, so that whatever goes wrong here means: nothing
-happened.
+The access token is kept in the vault like other secrets. When it has expired, the API says so before it does anything.
+Renewing has no effect that a script could want, so every failure here means that nothing happened.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Access:
         return self._present() or await self.renewed(None, call)
 
     async def renewed(self, used: str | None, call: Call) -> str:
-        """Another one than `used`; who comes while it is being renewed gets the same."""
+        """A token other than `used`. Calls that arrive while it is being renewed get the same token."""
         async with self._lock:
             present = self._present()
             if present and present != used:
@@ -47,16 +46,16 @@ class Access:
             return fresh[TOKEN]
 
     async def check(self) -> None:
-        """Renew it, to see that it can be."""
+        """Renew the access, to check that it works."""
         await self.renewed(self._present(), Call())
 
     def _present(self) -> str | None:
-        """The token that is there, if it was made of the refresh token that is there now."""
+        """The stored token, if it was made from the present refresh token."""
         vault = self._vault()
         return vault.get(TOKEN) if vault.get(OF) == _digest(self._secret(REFRESH)) else None
 
     async def _ask(self, call: Call) -> dict[str, str]:
-        """A token, and now and then another refresh token, which is stored first."""
+        """A new token, and sometimes a new refresh token, which is stored first."""
         form = {"grant_type": "refresh_token", REFRESH: self._secret(REFRESH)}
         answer = await self._tokens.ask(form, call, FAILED)
         return {key: answer[key] for key in (REFRESH, TOKEN) if key in answer}

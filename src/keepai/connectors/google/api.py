@@ -1,7 +1,7 @@
-"""How Keep speaks with an API of Google: JSON over HTTPS with an access token that is renewed when it has expired.
+"""Requests to a Google API: JSON over HTTPS, with an access token that is renewed when it has expired.
 
-A request is repeated in one case alone: it was answered with 401, so that it was not carried out, and the access could
-be renewed. A question whose answer is lost is no unknown outcome: nothing was to happen by it.
+A request is repeated only if it was answered with 401, so that it was not carried out, and the access could be renewed.
+A read whose answer is lost has no unknown outcome, because it changes nothing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NONE: Query = {}
 class Google(Connector):
     """What the connectors for Google share."""
 
-    api: ClassVar[str]  #: where the API is
-    title: ClassVar[str]  #: what people call it
+    api: ClassVar[str]  #: the address of the API
+    title: ClassVar[str]  #: the name that people know
     scope: ClassVar[str]  #: what a person must allow
     secrets = MappingProxyType({
         "client_secret": "The secret of the OAuth client",
@@ -50,18 +50,18 @@ class Google(Connector):
         self._client = Client(rules)
         self._tokens = Tokens(self._client, token_url, client_id, self.secret)
         self._access = Access(self._tokens, self.secret, lambda: self._vault)
-        self._auth_url = Rules.under([auth_url]).prefixes[0]  # only a browser goes there
+        self._auth_url = Rules.under([auth_url]).prefixes[0]  # only a browser opens it
 
     def sign_in(self) -> GoogleSignIn:
-        """A refresh token can be earned with a browser."""
+        """A person can obtain a refresh token with a browser."""
         return GoogleSignIn(self._tokens, self._auth_url, self.account, self.scope)
 
     async def _get(self, path: str, call: Call, query: Query = _NONE) -> Any:
-        """What a question is answered with."""
+        """The answer to a read."""
         return _read(self.title, await self._asked(path, call, query))
 
     async def _find(self, path: str, call: Call, query: Query = _NONE) -> Any | None:
-        """What a question is answered with; None if what it is about is not there."""
+        """The answer to a read; None if the object does not exist."""
         answer = await self._asked(path, call, query)
         return None if answer.status in (404, 410) else _read(self.title, answer)
 
@@ -69,7 +69,7 @@ class Google(Connector):
         self, method: str, path: str, call: Call, json: object, query: Query = _NONE,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Any:
-        """Change something, and what it was answered with."""
+        """Change something, and return the answer."""
         answer = await self._answer(method, path, call, json, query, headers)
         if not answer.ok:
             raise problem(self.title, answer)
@@ -79,7 +79,7 @@ class Google(Connector):
         self, method: str, path: str, call: Call, json: object, query: Query = _NONE,
         headers: Mapping[str, str] = MappingProxyType({}),
     ) -> Response:
-        """Change something; the answer as it came, unless it is about access alone."""
+        """Change something, and return the answer with any status except 401."""
         url = self._url(path, query)
         return await self._with_token(call, lambda credentials: self._client.send(
             method, url, call, json=json, headers=headers, credentials=credentials,
@@ -92,7 +92,7 @@ class Google(Connector):
                 call, lambda credentials: self._client.get(url, call, credentials=credentials),
             )
         except OutcomeUnknown as error:
-            raise Transient(f"{self.title} could not be asked: {error.message}") from None
+            raise Transient(f"{self.title} could not be read: {error.message}") from None
 
     async def _with_token(self, call: Call, ask: Callable[[Mapping[str, str]], Awaitable[Response]]) -> Response:
         token = await self._access.token(call)
@@ -112,18 +112,18 @@ class Google(Connector):
 
 
 def part(text: str) -> str:
-    """A text as one part of a path, whatever is in it."""
+    """A text as one part of a path, whatever it contains."""
     return quote(text, safe="").replace(".", "%2E") if text.strip(".") == "" else quote(text, safe="")
 
 
 def result(what: str, answer: Response) -> Any:
-    """What a change was answered with; an answer that makes no sense leaves its outcome unknown."""
+    """The answer to a change. If it is not a JSON object, the outcome is unknown."""
     try:
         body = answer.json()
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise OutcomeUnknown(f"{what} gave an answer that makes no sense.")
+        raise OutcomeUnknown(f"The answer of {what} is not a JSON object.")
     return body
 
 
@@ -135,5 +135,5 @@ def _read(what: str, answer: Response) -> Any:
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
-        raise Transient(f"{what} gave an answer that makes no sense.")
+        raise Transient(f"The answer of {what} is not a JSON object.")
     return body

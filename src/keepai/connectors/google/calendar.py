@@ -1,8 +1,8 @@
 """`ctx.calendar`: events at Google Calendar.
 
-An event that is created has an id made from its idempotency key, and a calendar has every id once: the second request
-with it is answered with 409, also after the event was deleted. An update is written on the condition that nobody
-changed the event since it was read (`If-Match`), and the event remembers the keys of its updates.
+A created event has an id made from its idempotency key, and a calendar has every id only once: a second request with it
+is answered with 409, also after the event was deleted. An update is conditional: it fails if the event was changed
+since it was read (`If-Match`). The event remembers the keys of its updates.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .google_sign_in import SIGNED_IN_AT
 LIMIT_DEFAULT = 250
 LIMIT_MAX = 2_500
 LISTED_MAX = 10_000
-#: Seconds after the end of a call in which its event may still appear: it may be on its way.
+#: Seconds after the end of a call in which its event may still appear.
 SETTLE_S = 30
-#: Ids are never free again; resending within a day is what a lost answer may need.
+#: Ids are never free again. A lost answer may be sent again within a day.
 KEY_WINDOW_S = 86_400
 
 
 class ListEvents(TypedDict):
-    """Which events: those between two moments, by their start; or after a cursor, those that changed since."""
+    """Which events: those between two times, by their start; or after a cursor, those that changed since then."""
 
     calendar: NotRequired[str | None]
     start: NotRequired[str | None]  # by default, now
@@ -74,7 +74,7 @@ class CreateEvent(TypedDict):
 
 
 class UpdateEvent(TypedDict):
-    """What to change about an event; `notify` tells those who are invited."""
+    """What to change about an event; `notify` informs the attendees."""
 
     id: str
     calendar: NotRequired[str | None]
@@ -93,11 +93,11 @@ class Calendar(Google):
 
     account: the address of the account that writes
     client_id: the OAuth client's id
-    calendar: the calendar that is meant when a script names none
-    api: another address of the API, such as a proxy of your own
+    calendar: the calendar that is used when a script names none
+    api: another address of the API, such as your own proxy
     token_url: another address at which access is renewed
     auth_url: another address at which a person signs in
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     """
 
     name = "calendar"
@@ -118,15 +118,15 @@ class Calendar(Google):
         self._clock = clock or SystemClock()
 
     async def check(self) -> None:
-        """See that the access works and leads to the calendar."""
+        """Check that the access works and that the calendar exists."""
         await self._access.check()
         await self._get(self._events({}), Call(), {"maxResults": 1, "fields": "updated"})
 
     @read
     async def list_(self, params: ListEvents, call: Call) -> Page[CalendarEvent]:
-        """Events from now on, by their start; or after a cursor, those that changed since, also cancelled ones.
+        """Events from now on, by their start; or after a cursor, those that changed, including cancelled ones.
 
-        `lastCursor` is where to go on, `more` whether `limit` left some out.
+        `lastCursor` is where to continue; `more` says whether `limit` left some out.
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         if params.get("after"):
@@ -143,7 +143,7 @@ class Calendar(Google):
 
     @read(by_id=True)
     async def get(self, params: GetEvent, call: Call) -> CalendarEvent | None:
-        """One event, or null if there is none; one that was deleted is `cancelled`."""
+        """One event, or null if there is none. A deleted event is `cancelled`."""
         event = await self._find(self._event(params), call)
         return shown(event, self._of(params)) if event is not None else None
 
@@ -169,10 +169,10 @@ class Calendar(Google):
         """Change an event."""
         change, mark = fields(params), key_digest(call.idempotency_key)
         if not change:
-            raise Rejected("Name what to change about the event.")
+            raise Rejected("Name at least one member of the event to change.")
         event = await self._find(self._event(params), call)
         if event is None or event.get("status") == "cancelled":
-            raise PreconditionFailed(f"There is no event {params['id'][:60]!r} any more.")
+            raise PreconditionFailed(f"The event {params['id'][:60]!r} no longer exists.")
         if mark in updates(event):
             return shown(event, self._of(params))
         body = {**change, **remembering([*updates(event), mark])}
@@ -180,7 +180,7 @@ class Calendar(Google):
             "PATCH", self._event(params), call, body, _telling(params), {"If-Match": str(event["etag"])},
         )
         if answer.status == 412:
-            raise Transient("Somebody changed the event at that moment. Nothing was written.")
+            raise Transient("Somebody else changed the event at the same moment. Nothing was written.")
         if not answer.ok:
             raise problem(self.title, answer)
         return shown(result(self.title, answer), self._of(params))
@@ -194,27 +194,27 @@ class Calendar(Google):
         if key_digest(call.idempotency_key) in updates(event):
             return Verdict.applied(shown(event, self._of(params)))
         if len(updates(event)) >= UPDATES_MAX:
-            return Verdict.unknown("The event has been changed too often since, to tell.")
+            return Verdict.unknown("The event was changed too often since then, so Keep cannot tell.")
         return Verdict.failed()
 
     @create.preview
     def say_create(self, params: CreateEvent) -> str:
         """The whole event."""
-        return f"{self.name}.create in {self._of(params)} of {self.account}\n{_said(params)}"
+        return f"{self.name}.create in {self._of(params)} of {self.account}\n{_member_lines(params)}"
 
     @update.preview
     def say_update(self, params: UpdateEvent) -> str:
         """Which event, and what changes."""
-        return f"{self.name}.update of {params['id']} in {self._of(params)} of {self.account}\n{_said(params)}"
+        return f"{self.name}.update of {params['id']} in {self._of(params)} of {self.account}\n{_member_lines(params)}"
 
     async def _there_already(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """The event that an earlier send made."""
         try:
             event = await self._created(params, call)
         except ConnectorError as error:
-            raise OutcomeUnknown(f"The event is there already, and could not be read: {error.message}") from None
+            raise OutcomeUnknown(f"The event already exists, but could not be read: {error.message}") from None
         if event is None:
-            raise OutcomeUnknown("Google Calendar says that the event is there already, and does not show it.")
+            raise OutcomeUnknown("Google Calendar says that the event already exists, but does not show it.")
         return shown(event, self._of(params))
 
     async def _created(self, params: CreateEvent, call: Call) -> Any | None:
@@ -224,7 +224,7 @@ class Calendar(Google):
         query = {"orderBy": "updated", "updatedMin": iso(passed.from_ms), "showDeleted": True, "q": params.get("query")}
         events, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:
-            raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since. List anew without `after`.")
+            raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since then. List again without `after`.")
         calendar = self._of(params)
         read = readable(
             events, lambda event: (version(event), changed_ms(event), shown(event, calendar)), call, "the event",
@@ -258,23 +258,23 @@ class Calendar(Google):
 
     def _event(self, params: Mapping[str, Any]) -> str:
         if not str(params["id"]).strip(". "):
-            raise Rejected("id must be an id as a list gives it.")
+            raise Rejected("id must be an id that list returned.")
         return f"{self._events(params)}/{part(str(params['id']))}"
 
 
 def _moment(text: str) -> str:
-    """A moment as the API wants it; a day begins in UTC."""
+    """A time as the API wants it. A day begins in UTC."""
     try:
         return iso(parse_iso(text))
     except ValueError:
-        raise Rejected("start and end are moments, such as 2026-01-05T09:00:00+01:00, or days.") from None
+        raise Rejected("start and end must be times, such as 2026-01-05T09:00:00+01:00, or days.") from None
 
 
 def _telling(params: Mapping[str, Any]) -> dict[str, str]:
     return {"sendUpdates": "all" if params.get("notify") else "none"}
 
 
-def _said(params: Mapping[str, Any]) -> str:
+def _member_lines(params: Mapping[str, Any]) -> str:
     lines = [f"{name}: {', '.join(value) if isinstance(value, list) else value}" for name, value in params.items()
              if value is not None and name not in ("id", "calendar", "notify")]
     notice = "Invitations are sent." if params.get("notify") else "Nobody is told."

@@ -1,4 +1,4 @@
-"""Events as Google Calendar gives and takes them: ids made from keys, times, and what they remember of updates."""
+"""Reads and writes events of Google Calendar: ids made from keys, times, and the updates that an event remembers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class CalendarEvent(TypedDict):
-    """An event; `start` and `end` are days if it is for whole days, otherwise moments."""
+    """An event. `start` and `end` are days for a whole-day event, otherwise times."""
 
     id: str
     calendar: str
@@ -36,7 +36,7 @@ class CalendarEvent(TypedDict):
 
 
 def event_id(key: str) -> str:
-    """An id of the letters that Calendar allows (base32hex), made from an idempotency key."""
+    """An id made from an idempotency key, with the letters that Calendar allows (base32hex)."""
     return "keep" + base64.b32hexencode(hashlib.sha256(key.encode()).digest()).decode().lower().rstrip("=")[:40]
 
 
@@ -64,7 +64,7 @@ def shown(event: Mapping[str, Any], calendar: str) -> CalendarEvent:
 
 
 def fields(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The parts of an event that params name."""
+    """The members of an event that the params set."""
     names = {"summary": "title", "description": "description", "location": "location"}
     members: dict[str, Any] = {name: params[param] for name, param in names.items() if params.get(param) is not None}
     for name in ("start", "end"):
@@ -74,12 +74,12 @@ def fields(params: Mapping[str, Any]) -> dict[str, Any]:
         attendees = addresses.read("attendees", params["attendees"])
         members["attendees"] = [{"email": address.mailbox} for address in attendees]
     if len({"date" in members[name] for name in ("start", "end") if name in members}) > 1:
-        raise Rejected("start and end must both be days, or both be moments.")
+        raise Rejected("start and end must both be days, or both be times.")
     return members
 
 
 def version(event: Mapping[str, Any]) -> str:
-    """What tells one state of an event from the next."""
+    """A text that differs for every state of an event."""
     return f"{event['id']}@{event['updated']}"
 
 
@@ -92,11 +92,11 @@ def _time(text: str, zone: str | None, name: str) -> dict[str, str]:
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise Rejected(f"{name} must be a day (2026-01-05) or a moment (2026-01-05T09:00:00+01:00).") from None
+        raise Rejected(f"{name} must be a day (2026-01-05) or a time (2026-01-05T09:00:00+01:00).") from None
     if _DAY.fullmatch(text):
         return {"date": text}
     if parsed.tzinfo is None and not zone:
-        raise Rejected(f"{name} lacks its offset: write 2026-01-05T09:00:00+01:00, or give timeZone.")
+        raise Rejected(f"{name} has no offset: write 2026-01-05T09:00:00+01:00, or give timeZone.")
     return {"dateTime": text, **({"timeZone": zone} if zone else {})}
 
 

@@ -1,8 +1,8 @@
-"""`ctx.gmail`: a mailbox at Gmail, in the words of the local mailbox.
+"""`ctx.gmail`: a mailbox at Gmail, with the operations of the local mailbox.
 
-What is sent carries two marks of its idempotency key (see `letters`), and is looked for by both: a search for the
-Message-ID, and a look through the newest sent messages for the header. Only if one of them is sure to have seen it if
-it were there is it said that it is not. A label is looked up by how things stand: adding one twice is adding it once.
+A sent message has two marks of its idempotency key (see `gmail_messages`). The look-up uses both: it searches for the
+Message-ID, and it looks for the header in the newest sent messages. It says "not sent" only if one of the two would
+certainly have found the message. For a label it looks at the present labels: adding one twice is adding it once.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ LIMIT_DEFAULT = 50
 LIMIT_MAX = 500
 LISTED_MAX = 10_000
 AT_ONCE = 8
-PAST_MAX = 20  #: messages of a conversation that an answer names
+PAST_MAX = 20  #: messages of a conversation that a reply names
 SENT_MAX = 100  #: sent messages that a look-up reads
-EARLY_MS = 86_400_000  #: so much may the clocks here and at Google differ: nothing must be missed because of them
-#: Seconds after which what was sent shows up. Gmail promises none; its index is usually seconds behind.
+EARLY_MS = 86_400_000  #: how much the clocks here and at Google may differ without a message being missed
+#: Seconds until a sent message can be found. Gmail promises nothing; its index is usually seconds behind.
 SETTLE_S = 120
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
@@ -90,10 +90,10 @@ class Gmail(Google):
 
     account: the address of the mailbox
     client_id: the OAuth client's id
-    api: another address of the API, such as a proxy of your own
+    api: another address of the API, such as your own proxy
     token_url: another address at which access is renewed
     auth_url: another address at which a person signs in
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     """
 
     name = "gmail"
@@ -115,7 +115,7 @@ class Gmail(Google):
         self._domain = self._sender.mailbox.rpartition("@")[2]
 
     async def check(self) -> None:
-        """See that the access works and leads to this account."""
+        """Check that the access works and is for this account."""
         await self._access.check()
         profile = await self._get("users/me/profile", Call())
         if str(profile.get("emailAddress", "")).lower() != self.account.lower():
@@ -125,8 +125,8 @@ class Gmail(Google):
     async def search(self, params: SearchMail, call: Call) -> Page[FoundGmail]:
         """Messages in the order of arrival: after a cursor, or without one the newest.
 
-        `query` is what Gmail's search box takes. `lastCursor` is never null; searching after it goes on without a gap.
-        `more` says whether `limit` left some out that are newer.
+        `query` is what Gmail's search box takes. `lastCursor` is never null; searching after it continues without a
+        gap. `more` says whether `limit` left out newer ones.
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         query, after = params.get("query") or "", params.get("after")
@@ -137,7 +137,7 @@ class Gmail(Google):
             spelled = f"{query} after:{passed.from_ms // 1000 - 1}".strip()
             ids, cut = await self._ids({"q": spelled}, LISTED_MAX, call)
             if cut:
-                raise PreconditionFailed(f"More than {LISTED_MAX:,} messages came since. Search anew without `after`.")
+                raise PreconditionFailed(f"More than {LISTED_MAX:,} messages came since then. Search without `after`.")
         return await self._page(ids, limit, cut, passed, call)
 
     @read(by_id=True)
@@ -166,10 +166,10 @@ class Gmail(Google):
 
     @mutation(identity=("id",), target="id", settle=SETTLE_S)
     async def reply(self, params: GmailReply, call: Call) -> GmailSent:
-        """Answer a message, in its conversation."""
+        """Reply to a message, in its conversation."""
         original = await self._metadata(_id(params), call, (*SHOWN, "References"))
         if original is None:
-            raise PreconditionFailed(f"The message {params['id']} is not there any more.")
+            raise PreconditionFailed(f"The message {params['id']} no longer exists.")
         past = f"{header(original, 'References')} {header(original, 'Message-ID')}".split()
         subject = params.get("subject") or _answer_to(header(original, "Subject"))
         past_ids = [word for word in past if is_message_id(word)][-PAST_MAX:]
@@ -178,7 +178,7 @@ class Gmail(Google):
 
     @mutation(identity=("id", "add", "remove"), target="id", settle=5)
     async def label(self, params: GmailLabel, call: Call) -> LabelledMail:
-        """Put labels on a message and take others off."""
+        """Add labels to a message and remove others."""
         id, known = _id(params), await self._labels(call)
         add, remove = _named(params.get("add"), known), _named(params.get("remove"), known)
         change = {"addLabelIds": add, "removeLabelIds": remove}
@@ -199,7 +199,7 @@ class Gmail(Google):
 
     @label.reconcile
     async def see_labels(self, params: GmailLabel, call: Call) -> Verdict:
-        """See which labels the message has."""
+        """Look at the labels of the message."""
         known = await self._labels(call)
         message = await self._find(f"users/me/messages/{_id(params)}", call, {"format": "minimal"})
         if message is None:
@@ -212,12 +212,12 @@ class Gmail(Google):
 
     @send.compare_payload
     def same_letter(self, old: Any, new: Any) -> Comparison:
-        """Line ends and spaces make no other letter."""
+        """A difference in line ends and spaces alone is minor."""
         return compare_texts(old, new)
 
     @reply.compare_payload
     def same_reply(self, old: Any, new: Any) -> Comparison:
-        """Line ends and spaces make no other letter."""
+        """A difference in line ends and spaces alone is minor."""
         return compare_texts(old, new)
 
     @send.preview
@@ -227,10 +227,10 @@ class Gmail(Google):
 
     @reply.preview
     def say_reply(self, params: GmailReply) -> str:
-        """The whole answer, and what it answers."""
+        """The whole reply, and the message that it replies to."""
         return previewed(f"{self.name}.reply as {self.account}", params, answers=params["id"])
 
-    # -- sending and looking --
+    # -- sending and looking up --
 
     async def _post(self, letter: Letter, thread: str | None, call: Call) -> GmailSent:
         raw = write(letter, call.idempotency_key, self._domain, self._clock.now_ms() / 1000)
@@ -262,7 +262,7 @@ class Gmail(Google):
                 if call.since_ms is not None and date_ms(message) < call.since_ms - EARLY_MS:
                     return Verdict.failed()
         if cut and not keeps_ids:
-            return Verdict.unknown(f"It is not among the {SENT_MAX} messages that were sent last, and may be older.")
+            return Verdict.unknown(f"It is not among the last {SENT_MAX} sent messages, and may be older.")
         return Verdict.failed()
 
     # -- reading --
@@ -279,7 +279,7 @@ class Gmail(Google):
         )
         came = {mail["id"]: ms for ms, mail in read}
         before = passed or GoogleCursor(min(came.values(), default=0) if cut else 0)
-        # What cannot be read counts as seen, or a page of such messages would come again and again.
+        # An unreadable message counts as seen; otherwise a page of such messages would come again and again.
         unread = {id: before.from_ms for message in messages if (id := str(message.get("id"))) not in came}
         now = before.with_({**unread, **came}) if passed or came else GoogleCursor(self._clock.now_ms() - AGAIN_MS)
         shown = [mail for ms, mail in read if passed is None or not passed.has(mail["id"], ms)]
@@ -298,7 +298,7 @@ class Gmail(Google):
                 return ids[:most], bool(page) or len(ids) > most
 
     async def _several(self, ids: Sequence[str], call: Call, headers: Sequence[str] = SHOWN) -> list[dict[str, Any]]:
-        """Messages without their texts; those that are gone are left out."""
+        """Messages without their texts. Those that are gone are left out."""
         turns = asyncio.Semaphore(AT_ONCE)
 
         async def one(id: str) -> Any:
@@ -329,7 +329,7 @@ def _answer_to(subject: str) -> str:
 def _named(labels: list[str] | None, known: Mapping[str, str]) -> list[str]:
     missing = [label for label in labels or () if label not in known]
     if missing:
-        raise PreconditionFailed(f"Gmail has no label {missing[0][:60]!r}. Make it there, then try again.")
+        raise PreconditionFailed(f"Gmail has no label {missing[0][:60]!r}. Create it there, then try again.")
     return [known[label] for label in labels or ()]
 
 
@@ -340,5 +340,5 @@ def _names(ids: object, known: Mapping[str, str]) -> list[str]:
 
 def _id(params: Any) -> str:
     if not _ID.fullmatch(params["id"]):
-        raise Rejected("id must be an id as a search gives it.")
+        raise Rejected("id must be an id that search returned.")
     return str(params["id"])

@@ -1,7 +1,7 @@
-"""Letters as Gmail gives and takes them: reads the parts of a message, and names the marks of one that is sent.
+"""Reads the parts of a Gmail message, and writes a message with its marks.
 
-Two marks, because neither is promised: Gmail has been seen to give messages that are sent by its API another
-Message-ID, and a header of one's own cannot be searched for.
+There are two marks, because neither is reliable: Gmail sometimes gives messages that are sent over its API another
+Message-ID, and it cannot search for a custom header.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ..kit.parser_process import INSIDE_MAX, ParserProcess
 from ..kit.texts import clean
 
 KEY_HEADER = "X-Keep-Key"
-DATA_MAX = READ_MAX // 3 * 4  #: characters of a text, as Gmail spells it, that are looked at
-#: Headers that a message is shown by, and by which it is found again.
+DATA_MAX = READ_MAX // 3 * 4  #: characters of an encoded text that are read
+#: Headers that are shown, and by which a message is found again.
 SHOWN = ("From", "To", "Subject", "Date", "Message-ID")
 
 
@@ -53,7 +53,7 @@ def found_mail(message: Mapping[str, Any]) -> FoundGmail:
 
 
 def full_mail(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGmail:
-    """A message with its text. Of a large text that takes too much to read, nothing; `skip` tells so."""
+    """A message with its text. If a large text takes too long, it is left out, and `skip` is called."""
     kind, data = _text_part(message.get("payload") or {})
     text: str | None = ""
     if len(data) <= INSIDE_MAX:
@@ -72,18 +72,18 @@ def full_mail(message: Mapping[str, Any], skip: Callable[[str], None]) -> FullGm
 
 
 def text_of(data: bytes, kind: str) -> str:
-    """The text of a part, as people read it: of HTML, without its tags."""
+    """The text of a part as people read it, without HTML tags."""
     text = _decoded(data.decode("utf-8", "replace"))
     return clean(text if kind == "text/plain" else text_of_html(text))
 
 
 def date_ms(message: Mapping[str, Any]) -> int:
-    """When Gmail got it."""
+    """When Gmail received it."""
     return int(message.get("internalDate") or 0)
 
 
 def header(message: Mapping[str, Any], name: str) -> str:
-    """One header on one line; empty when it is missing."""
+    """One header as one line; empty if it is missing."""
     return " ".join(clean(_raw_header(message, name)).split())[:HEADER_MAX]
 
 
@@ -93,13 +93,13 @@ def _raw_header(message: Mapping[str, Any], name: str) -> str:
 
 
 def write(letter: Letter, key: str, domain: str, now_s: float) -> str:
-    """A letter as Gmail takes it (base64url), with its marks; `Rejected` says what is wrong with it."""
+    """A message as Gmail takes it (base64url), with its marks; `Rejected` says what is wrong with it."""
     marked = replace(letter, marks={KEY_HEADER: marker(key)}, shows_bcc=True)
     return base64.urlsafe_b64encode(written(marked, message_id(key, domain), formatdate(now_s))).decode()
 
 
 def marker(key: str) -> str:
-    """What the header of our own says of an idempotency key."""
+    """The value of Keep's own header for an idempotency key."""
     return hashlib.sha256(key.encode()).hexdigest()[:32]
 
 
@@ -109,7 +109,7 @@ def message_id(key: str, domain: str) -> str:
 
 
 def _text_part(payload: Mapping[str, Any]) -> tuple[str, str]:
-    """The part that people read: its type, and its content as Gmail spells it."""
+    """The part that people read: its type, and its encoded content."""
     texts = [part for part in _leaves(payload) if not part.get("filename")]
     for kind in ("text/plain", "text/html"):
         for part in texts:
@@ -119,7 +119,7 @@ def _text_part(payload: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _leaves(payload: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The parts that have no parts, in order; not by calling itself, for a sender says how deep they are nested."""
+    """The parts without inner parts, in order. Not recursive, because the sender decides how deep parts are nested."""
     waiting = [payload]
     while waiting:
         part = waiting.pop()

@@ -1,7 +1,7 @@
-"""Where a search in Gmail has come to: a moment, and what was seen since a little before it.
+"""Where a search at Google continues: a time, and what was seen since shortly before it.
 
-Gmail lists what it has newest first, and a message may show up in its index after others that came later. So the last
-minutes are asked for again, and what was seen of them is left out. A cursor never steps over what was not seen.
+Gmail lists the newest messages first, and a message may appear in its index after later ones. So the last minutes are
+requested again, and what was seen in them is left out. A cursor never skips what was not seen.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ SEEN_MAX = 200
 
 @dataclass(frozen=True)
 class GoogleCursor:
-    """All before `from_ms` was passed; of the rest, what is in `seen` (id → when it came)."""
+    """Everything before `from_ms` was seen; after it, only what is in `seen` (id → when it came)."""
 
     from_ms: int
     seen: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(cls, cursor: str) -> GoogleCursor:
-        """A cursor, as `lastCursor` gave it."""
+        """A cursor from the text of a `lastCursor`."""
         try:
             fields = json.loads(cursor)
             return cls(int(fields["from"]), {str(id): int(ms) for id, ms in fields["seen"].items()})
@@ -34,15 +34,15 @@ class GoogleCursor:
 
     @property
     def cursor(self) -> str:
-        """The text for scripts to keep."""
+        """The cursor as text, for scripts."""
         return json.dumps({"from": self.from_ms, "seen": dict(self.seen)}, separators=(",", ":"))
 
     def has(self, id: str, came_ms: int) -> bool:
-        """Whether a message was passed."""
+        """Whether a message was seen."""
         return id in self.seen or came_ms < self.from_ms
 
     def with_(self, fresh: Mapping[str, int]) -> GoogleCursor:
-        """After these, too; they were the oldest that were left."""
+        """The cursor after these as well, which were the oldest unseen ones."""
         every = {**self.seen, **fresh}
         newest = max(every.values(), default=self.from_ms)
         start = max(self.from_ms, newest - AGAIN_MS)

@@ -1,12 +1,12 @@
-"""What an answer of Google's APIs proves. One table: what is not in it proves nothing.
+"""What an answer of Google's APIs proves. One table decides: a status that is not in it proves nothing.
 
-Google names a reason beside the status. A reason only says more about a status that is in the table itself: a 500 with
-any reason stays unknown, because a server that broke may have done it before. Missing on purpose:
+Google names a reason beside the status. A reason only refines a status that is in the table: a 500 with any reason
+stays unknown, because the server may have done the work before it failed. Missing on purpose:
 
-    408, 5xx    the server, or somebody between, gave up at any moment
-    409, 412    of an event: an earlier send of ours may be what is in the way; the caller looks
+    408, 5xx    the server or a proxy gave up at any moment
+    409, 412    of an event: an earlier send of Keep may be the cause; the caller looks
 
-Nothing of what Google says in words is passed on, only reasons that stand here.
+Google's own words are not passed on, only the reasons in this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...model.errors import (
 )
 from ..egress import Response
 
-#: Status → what it means for a request that would have changed something. It proves that nothing happened.
+#: Status → what it means for a request that changes something. It proves that nothing happened.
 REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
     400: Rejected,
     401: PermissionDenied,
@@ -36,7 +36,7 @@ REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
     413: Rejected,
     429: Transient,
 })
-#: Reason → what it means instead, where the status is in the table above.
+#: Reason → what it means instead, if the status is in the table above.
 REASONS: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "rateLimitExceeded": Transient,
     "userRateLimitExceeded": Transient,
@@ -58,22 +58,22 @@ REASONS: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "deleted": PreconditionFailed,
 })
 _HINTS: Mapping[str, str] = MappingProxyType({
-    "insufficientPermissions": "The access lacks a scope: sign in again with all of them.",
-    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The access lacks a scope: sign in again with all of them.",
-    "accessNotConfigured": "Switch this API on in the Google Cloud project of the client.",
-    "SERVICE_DISABLED": "Switch this API on in the Google Cloud project of the client.",
+    "insufficientPermissions": "The access lacks a scope: sign in again with all scopes.",
+    "ACCESS_TOKEN_SCOPE_INSUFFICIENT": "The access lacks a scope: sign in again with all scopes.",
+    "accessNotConfigured": "Enable this API in the Google Cloud project of the client.",
+    "SERVICE_DISABLED": "Enable this API in the Google Cloud project of the client.",
     "domainPolicy": "The administrators of the domain do not allow it.",
 })
 _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
     Transient: "Not now.",
-    Rejected: "It does not take this request as it is.",
-    PermissionDenied: "Access is missing. Check who may do this, and the secrets of the connector.",
-    PreconditionFailed: "What the request is about is not there.",
+    Rejected: "It refuses this request as it is.",
+    PermissionDenied: "Access is missing. Check the permissions of the account, and the secrets of the connector.",
+    PreconditionFailed: "The object of the request is not there.",
 })
 
 
 def problem(what: str, answer: Response) -> ConnectorError:
-    """The error that an answer means for a request that would have changed something."""
+    """The error that an answer means for a request that changes something."""
     reason = reason_of(answer)
     kind = REFUSED.get(answer.status, OutcomeUnknown)
     if kind is OutcomeUnknown:
@@ -84,15 +84,15 @@ def problem(what: str, answer: Response) -> ConnectorError:
 
 
 def problem_of_read(what: str, answer: Response) -> ConnectorError:
-    """The error that an answer means for a question: who can help."""
+    """The error that an answer means for a read: it says who can help."""
     error = problem(what, answer)
     if isinstance(error, OutcomeUnknown):
-        return Transient(f"{what} answered {answer.status} to a question.", retry_after=answer.retry_after())
+        return Transient(f"{what} answered a read with {answer.status}.", retry_after=answer.retry_after())
     return error
 
 
 def reason_of(answer: Response) -> str:
-    """The first reason that is in the table; empty without one."""
+    """The first reason that is in the table; empty if there is none."""
     try:
         error = _object(_object(answer.json()).get("error"))
     except (ValueError, RecursionError):

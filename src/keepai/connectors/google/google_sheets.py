@@ -1,9 +1,8 @@
-"""`ctx.sheets`: spreadsheets at Google, in the words of the local workbook.
+"""`ctx.sheets`: spreadsheets at Google, with the operations of the local workbook.
 
-A row and its mark (see `rows`) are written by one `batchUpdate`, whose answer shows the marks as they stand afterwards.
-Sheets takes no condition with a write: an update looks where its row stands and writes there, and whether somebody
-moved rows in between shows in the answer, as two rows with one mark. That is told as an unknown outcome, for a person
-to look.
+One `batchUpdate` writes a row and its mark (see `sheet_rows`); its answer shows all marks afterwards. Sheets has no
+conditional writes: an update finds the position of its row and writes there. If somebody moved rows in between, the
+answer shows two rows with one mark. Then the outcome is unknown, and a person must look.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from .sheet_rows import SheetRow, cells, marked, rows, with_id
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 10_000
 PAGE_CHARACTERS = 1 << 20
-#: Seconds after the end of a call in which its row may still appear: it may be on its way. Reads see every write.
+#: Seconds after the end of a call in which its row may still appear. Reads see every write.
 SETTLE_S = 30
 _ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _ROWS = "startRow,rowData.values(formattedValue,note)"
@@ -41,10 +40,10 @@ class Sheets(Google):
 
     account: the address of the account that writes
     client_id: the OAuth client's id
-    api: another address of the API, such as a proxy of your own
+    api: another address of the API, such as your own proxy
     token_url: another address at which access is renewed
     auth_url: another address at which a person signs in
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     """
 
     name = "sheets"
@@ -54,7 +53,7 @@ class Sheets(Google):
     input_types = ("row", "spreadsheet")
 
     async def check(self) -> None:
-        """See that the access can be renewed."""
+        """Check that the access can be renewed."""
         await self._access.check()
 
     @read
@@ -62,7 +61,7 @@ class Sheets(Google):
         """Rows from the top; `total` says how many there are, `more` whether some follow these."""
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
-            raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
+            raise Rejected(f"offset must not be negative, and limit must be between 1 and {LIMIT_MAX:,}.")
         present = await self._rows(params, call)
         shown: list[ShownRow] = []
         size = 0
@@ -81,7 +80,7 @@ class Sheets(Google):
 
     @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=SETTLE_S)
     async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:
-        """Add a row after the last one that has anything in it."""
+        """Add a row after the last row that is not empty."""
         id = key_digest(call.idempotency_key)
         spelled = cells(params["values"])
         sheet = await self._sheet(params, call)
@@ -123,19 +122,19 @@ class Sheets(Google):
         if key_digest(call.idempotency_key) in matching[0].updates:
             return Verdict.applied({"rowId": matching[0].id, "row": matching[0].number})
         if len(matching[0].updates) >= UPDATES_MAX:
-            return Verdict.unknown("The row has been updated too often since, to tell.")
+            return Verdict.unknown("The row was updated too often since then, so Keep cannot tell.")
         return Verdict.failed()
 
     @append_row.preview
     def say_append(self, params: AppendRow) -> str:
         """Where, and every cell."""
-        return f"{self.name}.appendRow as {self.account}\n{_place(params)}\n{_cells_said(params['values'])}"
+        return f"{self.name}.appendRow as {self.account}\n{_place(params)}\n{_cell_lines(params['values'])}"
 
     @update_row.preview
     def say_update(self, params: UpdateRow) -> str:
         """Where, which row, and every cell."""
         place = f"{_place(params)}, row {params['rowId']}"
-        return f"{self.name}.updateRow as {self.account}\n{place}\n{_cells_said(params['values'])}"
+        return f"{self.name}.updateRow as {self.account}\n{place}\n{_cell_lines(params['values'])}"
 
     async def _sheet(self, where: SheetPlace, call: Call) -> Sheet:
         fields = "sheets.properties(sheetId,title,gridProperties.columnCount)"
@@ -157,7 +156,7 @@ class Sheets(Google):
         return rows([grid for sheet in answer.get("sheets") or () for grid in sheet.get("data") or ()])
 
     async def _write(self, where: SheetPlace, sheet: Sheet, requests: list[Any], call: Call) -> list[SheetRow]:
-        """Make all changes or none, and give the marks as they stand then."""
+        """Make all changes or none, and return the marks as they are afterwards."""
         body = {
             "requests": requests, "includeSpreadsheetInResponse": True, "responseIncludeGridData": True,
             "responseRanges": [f"{_quoted(sheet)}!A:A"],
@@ -170,7 +169,7 @@ class Sheets(Google):
 
 def _path(where: SheetPlace) -> str:
     if not _ID.fullmatch(where["spreadsheetId"]):
-        raise Rejected("spreadsheetId is the long part of the spreadsheet's address, between /d/ and /edit.")
+        raise Rejected("spreadsheetId must be the long part of the spreadsheet's address, between /d/ and /edit.")
     return f"spreadsheets/{part(where['spreadsheetId'])}"
 
 
@@ -179,7 +178,7 @@ def _quoted(sheet: Sheet) -> str:
 
 
 def _wider(sheet: Sheet, width: int) -> list[Any]:
-    """What makes the sheet wide enough."""
+    """Requests that make the sheet wide enough."""
     lacking = width - sheet["columns"]
     if lacking <= 0:
         return []
@@ -196,9 +195,9 @@ def _put(sheet: Sheet, row: SheetRow, spelled: list[dict[str, Any]], fields: str
 
 def _only(matching: list[SheetRow], id: str) -> SheetRow:
     if not matching:
-        raise PreconditionFailed(f"There is no row {id[:60]!r} any more.")
+        raise PreconditionFailed(f"The row {id[:60]!r} no longer exists.")
     if len(matching) > 1:
-        raise PreconditionFailed(f"{len(matching)} rows carry the id {id[:60]!r}: take the note off the copies.")
+        raise PreconditionFailed(f"{len(matching)} rows have the id {id[:60]!r}: remove the note from the copies.")
     return matching[0]
 
 
@@ -206,8 +205,8 @@ def _written(present: list[SheetRow], id: str) -> WrittenRow:
     matching = with_id(present, id)
     if len(matching) != 1:
         raise OutcomeUnknown(
-            f"The row was written, and then {len(matching)} rows carry its mark: somebody moved rows at that moment. "
-            "Look at the history of the spreadsheet's versions.",
+            f"The row was written, but now {len(matching)} rows have its mark: somebody moved rows at that moment. "
+            "Look at the version history of the spreadsheet.",
         )
     return {"rowId": id, "row": matching[0].number}
 
@@ -220,5 +219,5 @@ def _place(where: SheetPlace) -> str:
     return f"spreadsheet {where['spreadsheetId']}, sheet {where.get('sheet') or '(the first)'}"
 
 
-def _cells_said(values: list[Cell]) -> str:
+def _cell_lines(values: list[Cell]) -> str:
     return "\n".join(f"  {number}. {'(empty)' if value is None else value}" for number, value in enumerate(values, 1))

@@ -1,10 +1,10 @@
-"""Rows of a Google sheet: how Keep marks those that it writes, and how cells are spelled so that none can be a formula.
+"""Rows of a Google sheet: how Keep marks the rows that it writes, and writes cells so that none becomes a formula.
 
-The mark is a note on the row's first cell, `keep:<row id>`, and after updates `keep:<row id>:<update>:<update>…`. It is
-written in the same request as the row, which Sheets carries out as a whole or not at all, and it goes with the cell
-when people sort or insert. Rejected: developer metadata, of which a sheet holds 30,000 characters, enough for about a
-thousand rows; a column of its own, which would stand among people's data. A text is written as a text (`stringValue`),
-the way `valueInputOption=RAW` does it: `=1+1` is shown, never computed.
+The mark (see `kit/marks.py`) is a note on the first cell of the row. It is written in the same request as the row,
+which Sheets carries out completely or not at all, and it moves with the cell when people sort or insert. Rejected:
+developer metadata, because a sheet holds only 30,000 characters of it, enough for about a thousand rows; and a separate
+column, which would stand among people's data. Text is written as text (`stringValue`), as with `valueInputOption=RAW`:
+`=1+1` is shown, never computed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ CELLS_MAX = 1_024
 
 @dataclass(frozen=True)
 class SheetRow:
-    """One row as it stands; `number` counts from 1."""
+    """One row. `number` counts from 1."""
 
     id: str
     number: int
     values: tuple[str, ...]
-    updates: tuple[str, ...]  # what the mark remembers, oldest first
+    updates: tuple[str, ...]  # the updates that the mark remembers, oldest first
     note: str  # the whole note of the first cell
 
 
 
 def rows(data: Sequence[Mapping[str, Any]]) -> list[SheetRow]:
-    """The rows of `GridData` that have anything in them."""
+    """The rows of `GridData` that are not empty."""
     seen: Counter[str] = Counter()
     rows_found = []
     for grid in data:
@@ -51,20 +51,20 @@ def rows(data: Sequence[Mapping[str, Any]]) -> list[SheetRow]:
 
 
 def with_id(present: Iterable[SheetRow], id: str) -> list[SheetRow]:
-    """Every row that carries this id: one, unless people copied it or it is gone."""
+    """All rows with this id: one, unless people copied it or it is gone."""
     return [row for row in present if row.id == id]
 
 
 def cells(values: Sequence[Cell], width: int = 0) -> list[dict[str, Any]]:
-    """Values as cells, filled up with empty ones."""
+    """Values as cells, filled up with empty cells."""
     if not 1 <= len(values) <= CELLS_MAX or all(value is None or value == "" for value in values):
-        raise Rejected(f"A row has 1 to {CELLS_MAX:,} values, and one of them is not empty.")
+        raise Rejected(f"A row must have 1 to {CELLS_MAX:,} values, and at least one that is not empty.")
     spelled: list[dict[str, Any]] = [_cell(value) for value in values]
     return spelled + [{} for _ in range(width - len(spelled))]
 
 
 def marked(id: str, updates: Sequence[str] = (), note: str = "") -> str:
-    """A note with this mark; what else people wrote into it stays."""
+    """A note with this mark. Other words of people in the note stay."""
     mark = row_mark(id, updates)
     if ROW_MARK.search(note):
         return ROW_MARK.sub(mark, note, count=1)

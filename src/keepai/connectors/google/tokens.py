@@ -1,7 +1,7 @@
-"""The token endpoint of Google: asked by whoever renews an access and by whoever signs in, with one table of refusals.
+"""The token endpoint of Google, for renewing an access and for signing in, with one table of refusals.
 
-Nothing of what Google says in words is passed on, only the codes of RFC 6749 (5.2) that stand here. Whatever goes wrong
-means that nothing happened which a script could want.
+Google's own words are not passed on, only the codes of RFC 6749 (5.2) in this module. Every failure here means that
+nothing happened that a script could want.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from ..values import Call
 
 TOKEN, REFRESH = "access_token", "refresh_token"
 AGAIN = "Sign in again: keep connect NAME TYPE --sign-in"
-#: What the endpoint says → what to do about it.
+#: Error code → what to do.
 REFUSED: Mapping[str, str] = MappingProxyType({
-    "invalid_grant": f"the refresh token has expired or was taken back. {AGAIN}",
+    "invalid_grant": f"the refresh token has expired or was revoked. {AGAIN}",
     "invalid_client": "the client_id and the client_secret do not belong together.",
-    "unauthorized_client": "this client may not use a refresh token of another one.",
-    "invalid_scope": f"a scope was taken back. {AGAIN}",
+    "unauthorized_client": "this client may not use the refresh token of another client.",
+    "invalid_scope": f"a scope was revoked. {AGAIN}",
 })
 
 
@@ -36,7 +36,7 @@ class Tokens:
     async def ask(
         self, form: Mapping[str, str], call: Call, failed: str, refused: Mapping[str, str] = REFUSED,
     ) -> dict[str, str]:
-        """The texts of an answer, an access token among them; `failed` is what an error begins with."""
+        """The strings of an answer, including an access token. An error message begins with `failed`."""
         known = {"client_id": self.client_id, "client_secret": self._secret("client_secret")}
         headers = {"Content-Type": "application/x-www-form-urlencoded"}
         content = urlencode({**form, **known}).encode()
@@ -44,14 +44,14 @@ class Tokens:
             answer = await self._client.send("POST", self._url, call, headers=headers, content=content)
         except OutcomeUnknown as error:
             raise Transient(f"{failed}: {error.message} Nothing else was sent.") from None
-        members = _said(answer)
+        members = _json_object(answer)
         texts = {key: value for key, value in members.items() if isinstance(value, str) and value}
         if not answer.ok or TOKEN not in texts:
             raise _problem(answer, members.get("error"), failed, refused)
         return texts
 
 
-def _said(answer: Response) -> Mapping[str, Json]:
+def _json_object(answer: Response) -> Mapping[str, Json]:
     try:
         body = answer.json()
     except (ValueError, RecursionError):

@@ -1,1 +1,6 @@
-"""HTTP as such, for services that have no connector of their own."""
+"""HTTP requests to services that have no connector of their own. In reading order:
+
+http_connector  what scripts call
+lookup          rules that say how to find out whether a request was carried out
+statuses        what a status proves
+"""

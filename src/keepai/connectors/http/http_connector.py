@@ -1,8 +1,8 @@
 """`ctx.<name>.get`, `list`, `post`, `put`, `patch` and `delete`: requests to the URLs that keep.toml allows.
 
-A script names URL, query and body, never a header: credentials, keys and what else goes into headers are the owner's. A
-request that changes something carries the idempotency key. Whether an unknown outcome can be looked up is the owner's
-to say, by rules (`lookup`); without one it is a question to a person.
+A script gives URL, query and body, never a header: the owner sets credentials, keys and all other headers in keep.toml.
+A request that changes something carries the idempotency key. The owner's rules (`lookup`) say how an unknown outcome
+can be looked up. Without a rule, Keep asks a person.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HttpGet(TypedDict):
 
 
 class HttpList(HttpGet):
-    """What to read, and where in the answer the list and the address of the next part stand (`data.items`)."""
+    """What to read, and where in the answer the list and the URL of the next part are (`data.items`)."""
 
     items: NotRequired[str]
     next: NotRequired[str]
@@ -57,7 +57,7 @@ class HttpSend(HttpGet):
 
 
 class HttpResult(TypedDict):
-    """An answer: its body as JSON, or as text if it is none."""
+    """An answer: its body as JSON, or as text if it is not JSON."""
 
     status: int
     body: Any
@@ -66,16 +66,16 @@ class HttpResult(TypedDict):
 class Http(Connector):
     """Requests to a service over HTTP: `type = "http"`.
 
-    A mutation is of class B where a rule in `lookup` is about it, else of class C; with `key_window_s`, of class A.
+    A mutation has class B if a rule in `lookup` covers it, otherwise class C; with `key_window_s` it has class A.
 
-    allow: prefixes of URLs; nothing else is asked for
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    allow: prefixes of URLs; nothing else is requested
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     auth: how the secret is sent: bearer, basic or header; empty: not at all
-    user: the name for basic
+    user: the user name for basic
     header: the header for auth header
     headers: further headers of every request; no secrets
     key_header: the header that carries the idempotency key
-    key_window_s: how many seconds the service takes each idempotency key once
+    key_window_s: for how many seconds the service accepts each idempotency key only once
     lookup: rules that say where to see whether a request was carried out
     certificates: a file of authorities to trust besides those of the system
     """
@@ -93,7 +93,7 @@ class Http(Connector):
     ) -> None:
         super().__init__(name=name)
         if auth not in AUTH:
-            raise ConfigError(f"auth is one of bearer, basic and header, not {auth!r}.")
+            raise ConfigError(f"auth must be bearer, basic or header, not {auth!r}.")
         trusted = os.fspath(certificates) if certificates is not None else None
         self.client = Client(Rules.under(allow, networks or (), certificates=trusted))
         first = normal_url(allow[0])
@@ -106,7 +106,7 @@ class Http(Connector):
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
-        """With a look-up only where a rule is about it, and the window in which the owner says that keys count."""
+        """Operations with a look-up only where a rule covers them, and with the key window that the owner set."""
         ruled = {rule.method for rule in self._lookups}
         return MappingProxyType({
             name: dataclasses.replace(
@@ -116,7 +116,7 @@ class Http(Connector):
         })
 
     async def check(self) -> None:
-        """See that the secrets are there and the host of the first prefix answers at all."""
+        """Check that the secrets exist and that the host of the first prefix answers."""
         credentials = self._credentials()
         prefix = self.client.rules.prefixes[0]
         answer = await self.client.get(prefix, Call(), headers=self._headers, credentials=credentials)
@@ -187,22 +187,22 @@ class Http(Connector):
     @post.preview
     def say_post(self, params: HttpSend) -> str:
         """The request in full."""
-        return _said("POST", params)
+        return _described("POST", params)
 
     @put.preview
     def say_put(self, params: HttpSend) -> str:
         """The request in full."""
-        return _said("PUT", params)
+        return _described("PUT", params)
 
     @patch.preview
     def say_patch(self, params: HttpSend) -> str:
         """The request in full."""
-        return _said("PATCH", params)
+        return _described("PATCH", params)
 
     @delete.preview
     def say_delete(self, params: HttpSend) -> str:
         """The request in full."""
-        return _said("DELETE", params)
+        return _described("DELETE", params)
 
     async def _get(self, url: str, call: Call) -> Response:
         return await self.client.get(url, call, headers=self._headers, credentials=self._credentials())
@@ -219,7 +219,7 @@ class Http(Connector):
         rule = self._rule(method, params["url"])
         url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
         if rule is None or url is None:
-            return Verdict.unknown("No look-up rule of this connector is about this request.")
+            return Verdict.unknown("No look-up rule of this connector covers this request.")
         try:
             return rule.verdict(await self._get(url, call), call.idempotency_key)
         except (Transient, OutcomeUnknown) as error:
@@ -238,7 +238,7 @@ class Http(Connector):
 
 
 def _checked(headers: Mapping[str, str]) -> dict[str, str]:
-    """The owner's own headers, which must not take the place of what HTTP itself says."""
+    """The owner's headers, which must not replace the ones that HTTP itself needs."""
     wrong = [name for name in headers if name.lower() in _OWN]
     if wrong:
         raise ConfigError(f"The header {wrong[0]!r} cannot be set: it belongs to the request itself.")
@@ -259,7 +259,7 @@ def _content(params: HttpSend) -> bytes | None:
     return json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
 
 
-def _said(method: str, params: HttpSend) -> str:
+def _described(method: str, params: HttpSend) -> str:
     body = json.dumps(params["body"], ensure_ascii=False, indent=2) if "body" in params else ""
     return f"{method} {_url(params)}" + (f"\n{body}" if body else "")
 
@@ -272,11 +272,11 @@ def _got(answer: Response) -> HttpResult:
     try:
         return {"status": answer.status, "body": answer.json()}
     except ValueError:
-        raise OutcomeUnknown("The answer says that it is JSON, and is none.") from None
+        raise OutcomeUnknown("The answer claims to be JSON and is not.") from None
 
 
 def _next(answer: Response, body: Json, path: str | None) -> str | None:
-    """The URL of the next part: where the script says that it stands, or as the header `Link` has it."""
+    """The URL of the next part: where the script says that it is, or from the header `Link`."""
     try:
         following = at(body, path) if path else None
     except LookupError:

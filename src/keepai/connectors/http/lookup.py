@@ -1,14 +1,14 @@
-"""Look-up rules: how the owner says, in keep.toml, where to see whether a request was carried out.
+"""Look-up rules: in keep.toml the owner says where to see whether a request was carried out.
 
     [[connectors.shop.lookup]]
     on = "POST https://api.example.com/v1/orders"
     url = "https://api.example.com/v1/orders?key={key}"
-    items = "data"        # where the list stands in the answer; without it, the answer is the list or the one thing
-    match = "key"         # what must be the idempotency key; without it, whatever is found is it
-    missing = [404]       # statuses that mean: it is not there; 404 and 410 can
+    items = "data"        # where the list is in the answer; without it, the answer is the list or the one object
+    match = "key"         # the member that must be the idempotency key; without it, every object matches
+    missing = [404]       # statuses that mean "it is not there"; 404 and 410 are possible
 
-"It did not happen" is said only of an empty list or a status in `missing`. A list that has others in it was not
-filtered by the server, so that ours may stand further on: that is a question to a person.
+Only an empty list, or a status in `missing`, means "it did not happen". A list with other objects was not filtered by
+the server, so the wanted object may be on a later page. Then Keep asks a person.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Lookup:
     missing: tuple[int, ...] = ()
 
     def fits(self, method: str, url: str) -> bool:
-        """Whether the rule is about this request."""
+        """Whether the rule covers this request."""
         rest = url[len(self.prefix):]
         return method == self.method and url.startswith(self.prefix) and (
             self.prefix.endswith("/") or rest[:1] in ("", "/", "?")
         )
 
     def address(self, key: str, params: Mapping[str, Json]) -> str | None:
-        """Where to look; None if the request lacks what the address is made from."""
+        """Where to look; None if the request lacks a part of the URL."""
         values = {place: _value(place, key, params) for place in _PLACE.findall(self.url)}
         if any(value is None for value in values.values()):
             return None
@@ -63,13 +63,13 @@ class Lookup:
         try:
             value = at(answer.json(), self.items)
         except (ValueError, LookupError):
-            return Verdict("retry", why="the answer of the look-up has not the form that the rule says")
+            return Verdict("retry", why="the answer of the look-up does not have the form that the rule says")
         things = value if isinstance(value, list) else [value]
         matching = [thing for thing in things if not self.match or _matches(thing, self.match, key)]
         if matching:
             return Verdict.applied({"status": answer.status, "body": matching[0]})
         if things:
-            return Verdict.unknown("The look-up shows others and not this one; it may stand further on.")
+            return Verdict.unknown("The look-up shows other objects and not this one, which may be on a later page.")
         return Verdict.failed()
 
 
@@ -91,12 +91,12 @@ def _parsed(rule: Mapping[str, Any]) -> Lookup:
     texts = {name: rule.get(name, "") for name in ("on", "url", "items", "match")}
     missing = rule.get("missing", [])
     if not all(isinstance(text, str) for text in texts.values()) or not _are_statuses(missing):
-        raise ConfigError("A lookup's on, url, items and match are strings, and missing has 404 or 410.")
+        raise ConfigError("In a lookup, on, url, items and match are strings, and missing contains 404 or 410.")
     method, _, prefix = texts["on"].partition(" ")
     if method not in METHODS or not prefix:
-        raise ConfigError(f'A lookup is on a method and a URL, such as on = "POST https://…", not {texts["on"]!r}.')
+        raise ConfigError(f'A lookup needs a method and a URL, such as on = "POST https://…", not {texts["on"]!r}.')
     if not _PLACE.search(texts["url"]):
-        raise ConfigError("A lookup's url names what to look for: put {key} or {body.…} into it.")
+        raise ConfigError("The url of a lookup must say what to look for: put {key} or {body.…} into it.")
     return Lookup(method, prefix, texts["url"], texts["items"], texts["match"], tuple(missing))
 
 
@@ -105,7 +105,7 @@ def _are_statuses(missing: object) -> bool:
 
 
 def at(value: Json, path: str) -> Json:
-    """What stands at `a.b.0` in a value; a LookupError if nothing does."""
+    """The part of a value at the path `a.b.0`; LookupError if there is none."""
     for step in path.split(".") if path else ():
         if isinstance(value, list) and step.isdecimal():
             value = value[int(step)]

@@ -1,16 +1,16 @@
-"""What a status proves. One table: what is not in it proves nothing.
+"""What a status proves. One table decides: a status that is not in it proves nothing.
 
-Only a status by which a server refuses before it does anything may say that nothing happened. Why some are missing:
+Only a status with which a server refuses before it does anything may mean that nothing happened. Missing on purpose:
 
-    3xx         a POST that was carried out is often answered with 303, and other redirects by whoever likes to
-    404, 410    of a DELETE: a gateway that repeated the request by itself answers so when the first one got through
-    406         found out by many servers only when they write the answer, after the work
-    408, 504    somebody between waited for the answer no longer; the server behind may have done it
-    409, 412    a server that knows the idempotency key may mean: the first one is still being carried out
-    5xx         the server broke, or somebody between lost it, at any moment; also 503, which proxies make of a
-                connection that ended after the request was sent
+    3xx         a POST that was carried out is often answered with 303
+    404, 410    of a DELETE: a gateway that repeated the request gets this answer if the first request got through
+    406         many servers find this out only when they write the answer, after the work
+    408, 504    a proxy stopped waiting for the answer; the server behind it may have done the work
+    409, 412    a server that knows the idempotency key may mean that the first request is still running
+    5xx         the server or a proxy failed at any moment; also 503, with which a proxy answers if the connection
+                ended after the request was sent
 
-202 counts as applied: the server has taken it upon itself. 207 does not: parts of it may have failed.
+202 counts as applied: the server has accepted the work. 207 does not: parts of the work may have failed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..egress import Response
 
 APPLIED = frozenset({200, 201, 202, 203, 204, 205})
 
-#: Status → what it means for a request that would have changed something. It proves that nothing happened.
+#: Status → what it means for a request that changes something. It proves that nothing happened.
 REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
     400: Rejected,
     401: PermissionDenied,
@@ -53,16 +53,16 @@ REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
     431: Rejected,
     451: PermissionDenied,
 })
-#: Method → statuses that prove nothing after it.
+#: Method → statuses that prove nothing for it.
 UNPROVEN: Mapping[str, frozenset[int]] = MappingProxyType({"DELETE": frozenset({404, 410})})
 
-#: For a request that changes nothing, the question is only who can help.
+#: A request that changes nothing needs no proof; its status only says who can help.
 _READ_LATER = frozenset({408, 425, 429})
 _ABSENT = frozenset({404, 410})
 
 
 def check_applied(method: str, host: str, answer: Response) -> None:
-    """Return if the status says that it was done; otherwise raise what is known."""
+    """Return if the status means that the request was carried out; otherwise raise what is known."""
     status = answer.status
     if status in APPLIED:
         return
@@ -71,12 +71,12 @@ def check_applied(method: str, host: str, answer: Response) -> None:
     if kind is Transient:
         raise Transient(f"{what}: not now.", retry_after=answer.retry_after())
     if kind is OutcomeUnknown:
-        raise OutcomeUnknown(f"{what}, which does not say whether it was carried out.")
+        raise OutcomeUnknown(f"{what}, which does not say whether the request was carried out.")
     raise kind(f"{what}: {_HINTS[kind]}")
 
 
 def is_found(host: str, answer: Response) -> bool:
-    """Whether a read has something to show; an answer that is neither that nor "it is not there" is raised."""
+    """Whether a read found something. Raises for every answer that is neither success nor "it is not there"."""
     status = answer.status
     if status in _ABSENT:
         return False
@@ -91,7 +91,7 @@ def is_found(host: str, answer: Response) -> bool:
 
 
 _HINTS: Mapping[type[ConnectorError], str] = MappingProxyType({
-    Rejected: "it does not take this request as it is.",
+    Rejected: "it refuses this request as it is.",
     PermissionDenied: "access is missing or has expired. Check the secrets of the connector.",
-    PreconditionFailed: "what the request is about is not there.",
+    PreconditionFailed: "the object of the request is not there.",
 })

@@ -1,7 +1,7 @@
-"""Addresses of people as scripts write them: `ann@example.com`, `Ann <ann@example.com>`, several with commas.
+"""E-mail addresses as scripts write them: `ann@example.com`, `Ann <ann@example.com>`, several with commas.
 
-The grammar is narrow on purpose. Whatever two mail programs could read in two ways is refused, because the reader of
-a preview and the server must see the same recipients.
+The grammar is narrow on purpose. An address that two mail programs could read in two ways is refused, because the
+reader of a preview and the server must see the same recipients.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ _NAME = r'"(?P<quoted>[^"\\]*)"|(?P<plain>[^",;:<>@()\[\]\\]*?)'
 _ENTRY = re.compile(rf'\s*(?:(?:{_NAME})\s*<(?P<boxed>[^<>\s,;"]+)>|(?P<bare>[^<>\s,;"]+))\s*(?:,|$)')
 _LOCAL = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*")
 _LABEL = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
-_UNSURE = frozenset("ßς\u200c\u200d")  # the two standards for such names lead to different servers
+_UNSURE = frozenset("ßς\u200c\u200d")  # the two standards for such domains lead to different servers
 _ATOMS = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~ -]*")
 _LINES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True)
 class Address:
-    """One address; `mailbox` is what goes over the wire, with the domain in ASCII."""
+    """One address. `mailbox` is the address that is sent, with its domain in ASCII."""
 
     name: str
     mailbox: str
 
     @property
     def header(self) -> str:
-        """As it stands in a header: a name beyond ASCII is encoded."""
+        """The address as it stands in a header. A name beyond ASCII is encoded."""
         if not self.name:
             return self.mailbox
         return f"{_phrase(self.name)} <{self.mailbox}>"
 
     @property
     def text(self) -> str:
-        """The one spelling that a script's address has from then on."""
+        """The normal form of the address, which Keep judges, shows and sends."""
         if not self.name:
             return self.mailbox
         name = f'"{self.name}"' if set(",;:<>@()[]") & set(self.name) else self.name
@@ -48,17 +48,17 @@ class Address:
 
     @property
     def shown(self) -> str:
-        """For people: a domain with letters beyond ASCII is shown as the wire has it, and as it is read."""
+        """For people: a domain with letters beyond ASCII is shown both as it is sent and as it is read."""
         local, _, domain = self.mailbox.rpartition("@")
         real = self.mailbox
         if "xn--" in domain:
-            with suppress(UnicodeError):  # some domains have a spelling for the wire alone
+            with suppress(UnicodeError):  # some domains have no readable spelling
                 real = f"{local}@{domain.encode('ascii').decode('idna')} ({self.mailbox})"
         return f"{self.name} <{real}>" if self.name else real
 
 
 def read(field: str, value: str | list[str] | None) -> list[Address]:
-    """Every address in a param, each once; `Rejected` says which one is none."""
+    """Every address in a param, each once. `Rejected` names an entry that is not an address."""
     by_mailbox: dict[str, Address] = {}
     for text in [value] if isinstance(value, str) else value or []:
         for address in _several(field, text):
@@ -67,7 +67,7 @@ def read(field: str, value: str | list[str] | None) -> list[Address]:
 
 
 def own_address(place: str, address: str, name: str = "", setting: str = "address") -> Address:
-    """The address that mail comes from, as the table `place` of keep.toml names it."""
+    """The address that mail is sent from, as the table `place` of keep.toml names it."""
     try:
         addresses = read(setting, address)
         one_line("from_name", name)
@@ -81,14 +81,14 @@ def own_address(place: str, address: str, name: str = "", setting: str = "addres
 
 
 def one_line(field: str, text: str) -> str:
-    """The text, if no part of it can begin another line of a header."""
+    """The text, if no part of it can begin another line of a header; otherwise `Rejected`."""
     if any(unicodedata.category(character) in _LINES for character in text):
         raise Rejected(f"{field} must be one line of text, without control characters.")
     return text
 
 
 def encoded(text: str, header_name: str = "") -> str:
-    """Text for a header: as it is, or in encoded words where it is not plain."""
+    """Text for a header: as it is, or as encoded words if it is not plain."""
     if text.isascii() and "=?" not in text and len(text) <= 70:
         return text
     return Header(text, "utf-8", header_name=header_name).encode(linesep="\r\n")
@@ -101,7 +101,7 @@ def _several(field: str, text: str) -> list[Address]:
     while at < len(text.rstrip()):
         match = _ENTRY.match(text, at)
         if match is None:
-            problem = f"{field}: {text[at:at + 80]!r} is no address."
+            problem = f"{field}: {text[at:at + 80]!r} is not an address."
             raise Rejected(f"{problem} Write ann@example.com or Ann <ann@example.com>.")
         name = (match["quoted"] or match["plain"] or "").strip()
         addresses.append(_address(field, name, match["boxed"] or match["bare"]))
@@ -114,13 +114,13 @@ def _several(field: str, text: str) -> list[Address]:
 def _address(field: str, name: str, given: str) -> Address:
     local, at, domain = given.rpartition("@")
     if not at or len(local) > 64 or not _LOCAL.fullmatch(local):
-        raise Rejected(f"{field}: {given[:80]!r} is no address that every mail server understands.")
+        raise Rejected(f"{field}: {given[:80]!r} is not an address that every mail server understands.")
     return Address(name, f"{local}@{_domain(field, domain)}")
 
 
 def _domain(field: str, domain: str) -> str:
-    """The domain in ASCII: `xn--…` for letters beyond it."""
-    wrong = Rejected(f"{field}: {domain[:80]!r} is no domain.")
+    """The domain in ASCII; letters beyond ASCII become `xn--…`."""
+    wrong = Rejected(f"{field}: {domain[:80]!r} is not a domain.")
     if _UNSURE.intersection(domain):
         raise Rejected(f"{field}: {domain[:80]!r} can be read in two ways. Write it in its ASCII form, xn--….")
     try:
@@ -133,7 +133,7 @@ def _domain(field: str, domain: str) -> str:
 
 
 def _phrase(name: str) -> str:
-    """A display name for a header: words, a quoted text, or encoded words."""
+    """A display name for a header: words, a quoted string, or encoded words."""
     if not name.isascii() or "=?" in name or len(name) > 60:
         return Header(name, "utf-8").encode(linesep="\r\n")
     return name if _ATOMS.fullmatch(name) else f'"{name}"'

@@ -22,7 +22,7 @@ async def in_thread(work: Callable[[], T]) -> T:
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        task.exception()  # read it, or asyncio logs that nobody did
+        task.exception()  # read it, or asyncio logs that it was never read
         raise cancelled
     return task.result()
 
@@ -30,4 +30,4 @@ async def in_thread(work: Callable[[], T]) -> T:
 def check_deadline(call: Call) -> None:
     """Raise `Transient` if the call's deadline has passed. Call it right before the first effect."""
     if call.remaining_s <= 0:
-        raise Transient("The call's time was over before it began; nothing was written.")
+        raise Transient("The call's deadline passed before the call began; nothing was written.")

@@ -37,7 +37,7 @@ REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
 
 @contextmanager
 def nothing_happened(what: str) -> Iterator[None]:
-    """Around steps that leave no effect when they fail: every `OSError` is a definite failure."""
+    """Use around steps that leave no effect when they fail: every `OSError` is a definite failure."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def nothing_happened(what: str) -> Iterator[None]:
 
 @contextmanager
 def may_have_happened(what: str) -> Iterator[None]:
-    """Around steps that may leave an effect when they fail."""
+    """Use around steps that may leave an effect when they fail: the outcome is unknown."""
     try:
         yield
     except OSError as error:
@@ -55,7 +55,7 @@ def may_have_happened(what: str) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """The lock file `path`, held against every other thread and process; gives its descriptor."""
+    """Hold the lock file `path` against every other thread and process; yields its descriptor."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -65,7 +65,7 @@ def locked(path: Path) -> Iterator[int]:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write every byte; a short write goes on where it stopped."""
+    """Write every byte. A short write is continued where it stopped."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view):]

@@ -1,7 +1,7 @@
-"""The text of a piece of HTML that a stranger wrote.
+"""Extracts the text of HTML that a stranger wrote.
 
-Every step goes forward through the text once, so that no input takes more than linear time: a mail of 150 kB once held
-the whole host for 17 seconds, because three regular expressions began anew at every `<`.
+Every step goes through the text once, so that no input takes more than linear time. Before, a mail of 150 kB blocked
+the whole host for 17 seconds, because three regular expressions started again at every `<`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import re
 
 _TAG = re.compile(r"/?([A-Za-z][A-Za-z0-9]{0,15})")
 _BREAKS = frozenset({"br", "/p", "/div", "/tr", "/li", "/h1", "/h2", "/h3", "/h4", "/h5", "/h6"})
-#: Elements whose content is not for people → how they end.
+#: Elements whose content people do not see → their end.
 _HIDDEN = {name: re.compile(rf"</{name}\b", re.IGNORECASE) for name in ("script", "style", "head")}
-#: Longer numbers name no character, and Python refuses to read very long ones.
+#: Longer numbers are not characters, and Python refuses very long ones.
 _ENTITY = re.compile(r"&(?:#[0-9]{1,7};?|#[xX][0-9a-fA-F]{1,6};?|[A-Za-z][A-Za-z0-9]{1,31};?)")
 
 
@@ -58,6 +58,6 @@ def text_of_html(markup: str) -> str:
 
 
 def _after(text: str, mark: str, start: int) -> int:
-    """The place behind the next `mark`; -1 if there is none."""
+    """The position after the next `mark`; -1 if there is none."""
     position = text.find(mark, start)
     return position + len(mark) if position >= 0 else -1

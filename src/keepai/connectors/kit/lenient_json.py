@@ -1,7 +1,7 @@
-"""Reads JSON that others wrote, and mends what JavaScript or the ledger could not carry.
+"""Reads JSON that other programs wrote, and changes what JavaScript or the ledger could not hold.
 
-A whole number beyond 2^53 becomes its digits as text, because a rounded id is another id; half a character becomes
-U+FFFD. What is no JSON, or nested too deep, is a ValueError.
+A whole number beyond 2^53 becomes a string of its digits, because a rounded id is another id. Half a surrogate pair
+becomes U+FFFD. A text that is not JSON, or is nested too deep, raises a ValueError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def parse_json(content: bytes | str) -> Json:
-    """The value of a text; a ValueError if it has none."""
+    """The value of a JSON text; raises ValueError if it has none."""
     text = content if isinstance(content, str) else content.decode("utf-8")
     try:
         value: Json = json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_nothing)
@@ -42,11 +42,11 @@ def _number(text: str) -> float | str:
 
 
 def _nothing(word: str) -> Json:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _whole(value: Json, depth: int) -> Json:
-    if depth > DEPTH_MAX - 8:  # it becomes a part of something else
+    if depth > DEPTH_MAX - 8:  # the value becomes a part of a larger one
         raise ValueError("nested too deep")
     if isinstance(value, str):
         return _text(value)

@@ -1,7 +1,7 @@
-"""Reads the bytes of a mail, whatever they are: no byte sequence makes this fail.
+"""Parses the bytes of a mail. No sequence of bytes makes it fail.
 
-The standard library's newer header parser raises on some malformed headers, so the older one is used
-and headers are decoded here, piece by piece.
+The newer header parser of the standard library raises on some malformed headers. So this module uses the older one and
+decodes headers itself.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from .html_text import text_of_html
 from .parser_process import INSIDE_MAX, ParserProcess
 from .texts import clean
 
-READ_MAX = 1 << 20  #: bytes of a file that are looked at
+READ_MAX = 1 << 20  #: bytes of a message that are read
 HEADER_MAX = 1_000  #: characters of one header that are shown
 BODY_MAX = 200_000  #: characters of a body that are shown
 SNIPPET_MAX = 200
-CPU_S = 5  #: processor time that a large mail may take; one of the usual kind takes a tenth of a second
+CPU_S = 5  #: processor time that a large mail may take; a usual one takes a tenth of a second
 _ADDRESS = re.compile(r"[^\s<>\",;@]{1,200}@[^\s<>\",;@]{1,253}")
 _NOT_IN_NAMES = str.maketrans("", "", '"\\<>')
 
@@ -46,7 +46,7 @@ class ParsedMail:
 
     @property
     def date(self) -> str:
-        """When it was sent, by its own account; without one, when it came."""
+        """When it was sent, as its own header says; without that header, when it was received."""
         return iso(self.date_ms)
 
     @property
@@ -56,12 +56,12 @@ class ParsedMail:
 
 
 def reader() -> ParserProcess:
-    """Where large mails are read; used in `with`."""
+    """The process that parses large mails; use it in `with`."""
     return ParserProcess(f"{__name__}:fields", CPU_S)
 
 
 def read(data: bytes, id: str, received_ms: int, parser: ParserProcess, skip: Callable[[str], None]) -> ParsedMail:
-    """The message in these bytes. Of a large one that takes too much to read, its headers alone; `skip` tells so."""
+    """The message in these bytes. If a large one takes too long, only its headers are read, and `skip` is called."""
     if len(data) <= INSIDE_MAX:
         return parse(data, id, received_ms)
     answer = parser.read(data[: READ_MAX + 1], id, received_ms)
@@ -73,7 +73,7 @@ def read(data: bytes, id: str, received_ms: int, parser: ParserProcess, skip: Ca
 
 
 def fields(data: bytes, id: str, received_ms: int) -> dict[str, object]:
-    """What `parse` says, for another process."""
+    """What `parse` returns, as JSON for another process."""
     return asdict(parse(data, id, received_ms))
 
 
@@ -93,7 +93,7 @@ def parse(data: bytes, id: str, received_ms: int) -> ParsedMail:
 
 
 class _ShortHeaders(policy.Compat32):
-    """Cuts each header as it comes in: what Python reads of a header takes quadratic time on some."""
+    """Cuts each header as it is read, because Python's parser takes quadratic time on some headers."""
 
     def header_source_parse(self, sourcelines: list[str]) -> tuple[str, str]:
         name, value = super().header_source_parse(sourcelines)
@@ -105,12 +105,12 @@ def _parsed(data: bytes) -> tuple[Message, str]:
     try:
         raw = parser.parsebytes(data)
         return raw, _body(raw)
-    except Exception:  # the parser is not written for hostile input: parts nested 1,000 deep end it
+    except Exception:  # the parser is not made for hostile input: parts nested 1,000 deep break it
         return parser.parsebytes(data, headersonly=True), ""
 
 
 def header(raw: Message, name: str) -> str:
-    """One header as text on one line; empty when it is missing."""
+    """One header as one line of text; empty if it is missing."""
     return " ".join(clean(decoded(_raw_header(raw, name))).split())[:HEADER_MAX]
 
 
@@ -119,12 +119,12 @@ def _raw_header(raw: Message, name: str) -> str:
 
 
 def sender_of(text: str) -> str:
-    """The sender in a From header so that it can be written to: a name with a comma in it is quoted.
+    """The sender of a From header, in a form that can be used as a recipient: a name with a comma is quoted.
 
-    Empty if the header names no address."""
+    Empty if the header contains no address."""
     try:
         name, address = parseaddr(text[: HEADER_MAX * 8])
-    except Exception:  # the parser is not written for hostile input: brackets nested 1,000 deep end it
+    except Exception:  # the parser is not made for hostile input: brackets nested 1,000 deep break it
         return ""
     shown = " ".join(decoded(name).translate(_NOT_IN_NAMES).split())
     if not _ADDRESS.fullmatch(address):
@@ -135,7 +135,7 @@ def sender_of(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """A piece of a header with its encoded words as they are meant."""
+    """A part of a header with its encoded words decoded."""
     return "".join(_decoded(text[: HEADER_MAX * 8]))
 
 

@@ -17,13 +17,13 @@ Test = Callable[[ParsedMail], bool]
 
 
 def matcher(query: str | None, now_ms: int) -> Test:
-    """A test for messages; all terms must hold. `Rejected` names what is not supported."""
+    """A test for messages: all terms must hold. `Rejected` names a term that is not supported."""
     tests = [_test(m[1], m[2], m[3], now_ms) for m in _TOKEN.finditer(query or "")]
     return lambda mail: all(test(mail) for test in tests)
 
 
 def since_ms(query: str | None, now_ms: int) -> int | None:
-    """The moment before which no message can fit, so that a server need not look there; None: there is none."""
+    """The time before which no message can match, so that a server need not search there; None: there is none."""
     terms = [m for m in _TOKEN.finditer(query or "") if (m[1] or "").lower() == "newer_than"]
     spans = [_span_ms((m[2] or m[3] or "").casefold(), "newer_than") for m in terms]
     return now_ms - min(spans) if spans else None

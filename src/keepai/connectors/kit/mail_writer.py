@@ -1,8 +1,8 @@
-"""The one place that makes the bytes of a message, or refuses to; every connector and channel that sends mail calls it.
+"""Makes the bytes of a message, or refuses to. Every connector and channel that sends mail uses this module.
 
-Python's own header classes read what they are given: an encoded word in a subject may become a line break on the
-way out. So the headers are written here, from parts that were checked, and the result is read back: a message with
-any header that was not meant is not sent.
+Python's own header classes interpret their input: an encoded word in a subject may become a line break in the message.
+So this module writes the headers itself, from parts that it has checked. Then it parses the result: a message with a
+header that was not meant is not sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Attachment(TypedDict):
 
 @dataclass(frozen=True)
 class Letter:
-    """What is to be sent, checked but not yet written."""
+    """A message to send, checked but not yet written."""
 
     sender: Address
     to: Sequence[Address]
@@ -56,18 +56,18 @@ class Letter:
     attachments: Sequence[Attachment] = ()
     in_reply_to: str = ""
     references: Sequence[str] = ()
-    automatic: str = "auto-generated"  # RFC 3834: no other machine should answer
-    marks: Mapping[str, str] = field(default_factory=dict)  # headers of Keep's own, by which a message is found again
-    shows_bcc: bool = False  # for a service that takes Bcc from the message, and takes it out
+    automatic: str = "auto-generated"  # RFC 3834: other programs should not answer
+    marks: Mapping[str, str] = field(default_factory=dict)  # Keep's own headers, by which it finds the message again
+    shows_bcc: bool = False  # for a service that reads Bcc from the message and removes it
 
     @property
     def recipients(self) -> list[str]:
-        """Everybody, each once, in the envelope's form."""
+        """All recipients, each once, as the envelope names them."""
         return list(dict.fromkeys(address.mailbox for address in [*self.to, *self.cc, *self.bcc]))
 
 
 def letter_of(sender: Address, params: Any, subject: str, past: Sequence[str] = ()) -> Letter:
-    """The message that the params of a call describe; `past` are the Message-IDs of its conversation, oldest first."""
+    """The message that the params describe. `past` are the Message-IDs of its conversation, oldest first."""
     to, cc, bcc = (read(name, params.get(name)) for name in PEOPLE)
     return Letter(
         sender, to, cc, bcc, subject, params["body"], html=params.get("html") or "",
@@ -76,9 +76,9 @@ def letter_of(sender: Address, params: Any, subject: str, past: Sequence[str] = 
 
 
 def written(letter: Letter, message_id: str, date: str) -> bytes:
-    """The message as it goes over the wire; `Rejected` if it cannot be one."""
+    """The message as it is sent; `Rejected` if it cannot be a message."""
     if not letter.recipients:
-        raise Rejected("to must name somebody.")
+        raise Rejected("to must name at least one recipient.")
     fields = _fields(letter, message_id, date)
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     data = head.encode("ascii") + _lines(_content(letter))
@@ -94,9 +94,9 @@ def _fields(letter: Letter, message_id: str, date: str) -> dict[str, str]:
         raise Rejected(f"subject has {len(subject)} characters; at most {SUBJECT_MAX} are allowed.")
     for named_id in (message_id, letter.in_reply_to, *letter.references):
         if named_id and not is_message_id(named_id):
-            raise Rejected(f"{named_id[:80]!r} is no Message-ID. One looks like <id@example.com>.")
+            raise Rejected(f"{named_id[:80]!r} is not a Message-ID. One looks like <id@example.com>.")
     if not all(_MARK.fullmatch(value) for value in letter.marks.values()):
-        raise Rejected("A mark of a message must be plain text without blanks.")
+        raise Rejected("A mark of a message must be plain text without spaces.")
     fields = {
         "From": letter.sender.header, "To": _list(letter.to), "Cc": _list(letter.cc),
         "Bcc": _list(letter.bcc) if letter.shows_bcc else "", "Subject": encoded(subject, "Subject"), "Date": date,
@@ -108,7 +108,7 @@ def _fields(letter: Letter, message_id: str, date: str) -> dict[str, str]:
 
 
 def is_message_id(text: str) -> bool:
-    """Whether a text can stand in a header as a Message-ID."""
+    """Whether a text can be a Message-ID in a header."""
     return _MESSAGE_ID.fullmatch(text) is not None
 
 
@@ -166,22 +166,22 @@ def file_bytes(attachment: Attachment) -> bytes:
 
 
 def _lines(data: bytes) -> bytes:
-    """The bytes with the one line end that mail knows: a lone CR or LF could be read as one by some servers."""
+    """The bytes with the line end that mail uses. Some servers would read a lone CR or LF as a line end."""
     whole = re.sub(rb"\r\n|\r|\n", b"\r\n", data)
     return whole if whole.endswith(b"\r\n") else whole + b"\r\n"
 
 
 def _read_back(data: bytes, fields: dict[str, str]) -> None:
-    """The last look: exactly the headers that were meant, each once."""
+    """Refuse a message whose headers are not exactly the ones that were meant, each once."""
     read = BytesHeaderParser(policy=policy.compat32).parsebytes(data)
     names = [name.lower() for name in read.keys()]  # noqa: SIM118 (each once, repeats too)
     meant = {name.lower() for name in fields} | _CONTENT
     if len(names) != len(set(names)) or not set(names) <= meant or read.defects:
-        raise Rejected("The message cannot be written as mail: its headers would not be read as they were meant.")
+        raise Rejected("The message cannot be written as mail: its headers would be read as other headers.")
 
 
 def previewed(title: str, params: Any, *, answers: str | None = None) -> str:
-    """A message in full, for people: every address as the server sees it, nothing shortened."""
+    """A whole message for people: every address as the server sees it, nothing shortened."""
     lines = [title]
     for name in PEOPLE:
         if params.get(name):
@@ -197,12 +197,12 @@ def previewed(title: str, params: Any, *, answers: str | None = None) -> str:
     return "\n".join([*lines, "", "As HTML:", params["html"]] if params.get("html") else lines)
 
 
-#: The params that say who gets a message.
+#: The params that name recipients.
 PEOPLE = ("to", "cc", "bcc")
 
 
 def _line(text: str) -> str:
-    """One line of a preview: a line feed in it must not look like the next line."""
+    """One line of a preview. A line feed in it must not look like the next line."""
     return text.replace("\n", "‹U+000A›")
 
 

@@ -1,6 +1,6 @@
-"""The contract of a mailbox: the params and results that the local, the IMAP and the Gmail mailbox share.
+"""The contract of a mailbox: params and results that the local, the IMAP and the Gmail mailbox share.
 
-A connector that has more to offer extends these types with members of its own.
+A connector that offers more extends these types with its own members.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SearchMail(TypedDict):
 
 
 class GetMail(TypedDict):
-    """Which message; where the mailbox has threads, also which thread."""
+    """Which message; in a mailbox with threads, also which thread."""
 
     id: str
 
@@ -35,7 +35,7 @@ class SendMail(TypedDict):
 
 
 class OutgoingMail(TypedDict):
-    """What a message has whose subject may be left out: a reply, or one of a mailbox that needs no subject."""
+    """A message whose subject may be left out: a reply, or a message of a mailbox that needs no subject."""
 
     to: AddressList
     body: str

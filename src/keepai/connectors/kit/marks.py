@@ -1,6 +1,6 @@
-"""Marks that a connector leaves on what it writes, so that it can find it again by the idempotency key.
+"""Marks that a connector writes on its objects, so that it can find them again by the idempotency key.
 
-A row's mark is `keep:<row id>`; after updates it is `keep:<row id>:<update>:<update>…`, oldest update first.
+The mark of a row is `keep:<row id>`; after updates it is `keep:<row id>:<update>:<update>…`, oldest update first.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...model.codec import encode
 from ...model.errors import Rejected
 
-#: A page ends once it holds this many bytes: hostile content must not make a result that no script can take.
+#: A page ends once it holds this many bytes, so that hostile content cannot make a result too large for a script.
 PAGE_BYTES = 1 << 20
 
 

@@ -1,9 +1,9 @@
-"""What a param is: connectors write these types, and the host brings what a script gives into one normal form.
+"""Kinds of params. Connectors use these types, and the host brings the values of a script into one normal form.
 
-The normal form is what rules judge, what a person is shown and what is sent. A spelling that two readers could take for
-two things is refused here, before anything is judged.
+Rules judge the normal form, people see it, and Keep sends it. A spelling that could be read in two ways is refused
+here, before a rule judges it.
 
-    class Send(TypedDict):
+    class SendMail(TypedDict):
         to: AddressList
         cc: NotRequired[AddressList | None]
 """
@@ -22,12 +22,12 @@ from ..egress.url_rules import PORTS, origin_of, parse
 from ..files.paths import parts_of
 from . import addresses
 
-_KIND = "keep-kind"  # where the kind stands in the JSON schema of a param
+_KIND = "keep-kind"  # the key of the kind in the JSON schema of a param
 
 
 @dataclass(frozen=True)
 class Normal:
-    """Marks a type: its kind, and what makes the normal form of a value."""
+    """Marks a type with its kind and with the function that makes the normal form of a value."""
 
     kind: ParamKind
     normal: Callable[[Any], Any]
@@ -56,7 +56,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 def normal_url(value: str) -> str:
-    """Scheme and host in small letters, the port only if it is not the usual one, each escape in its one spelling."""
+    """Scheme and host in lower case, no default port, each escape in one spelling."""
     parsed = parse(value)
     scheme, host, port = origin_of(parsed)
     place = f"[{host}]" if ":" in host else host
@@ -73,13 +73,13 @@ def _path(value: str) -> str:
     return "/".join(parts_of(value))
 
 
-#: One or more e-mail addresses, as one text with commas or as a list.
+#: One or more e-mail addresses, as one string with commas or as a list.
 AddressList: TypeAlias = Annotated[str | list[str], Normal(ParamKind.ADDRESSES, _address_list)]
 
 #: E-mail addresses as a list.
 Addresses: TypeAlias = Annotated[list[str], Normal(ParamKind.ADDRESSES, _address_list)]
 
-#: A URL that means one place.
+#: A URL that can be read in one way only.
 Url: TypeAlias = Annotated[str, Normal(ParamKind.URL, normal_url)]
 
 #: A file below a folder: no empty parts, no dots.
@@ -87,7 +87,7 @@ FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, _path)]
 
 
 def kinds_in(schema: Mapping[str, Any]) -> dict[str, ParamKind]:
-    """Param → its kind, of the params of an operation; what is text is left out."""
+    """Param → its kind. Plain text params are left out."""
     kinds = {name: _kind_in(param_schema) for name, param_schema in schema.get("properties", {}).items()}
     return {name: ParamKind(kind) for name, kind in kinds.items() if kind}
 

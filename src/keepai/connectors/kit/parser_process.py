@@ -1,8 +1,8 @@
-"""Reads what strangers wrote in a process of its own, which has little time, little memory and no secret.
+"""Parses untrusted text in its own process, which has little time, little memory and no secret.
 
-The libraries that know mails and feeds take quadratic time on some texts: read in the host, one mail of 1 MB would hold
-every workflow for a quarter of a minute, and one feed for minutes. The process is started with the first text and kept
-for the next ones. One that takes too much is ended, and the next text gets a new one.
+The libraries for mails and feeds take quadratic time on some texts. In the host, one mail of 1 MB would block every
+workflow for 15 seconds, and one feed for minutes. The process is started with the first text and reused for the next
+ones. If it takes too much, it is killed, and the next text gets a new process.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import IO, Any
 from ...model.codec import Json
 from ...model.errors import Transient
 
-#: What is smaller is read in the host: no parser here takes long for it.
+#: Smaller texts are parsed in the host, because no parser takes long for them.
 INSIDE_MAX = 64 << 10
 MEMORY_BYTES = 1 << 30
 ANSWER_MAX = 64 << 20
-_WAIT = 3  #: times its processor time, that a text may take on a busy machine
+_WAIT = 3  #: a text may take this many times its processor time on a busy machine
 _START_S = 20.0
 _READY = b"ready\n"
 
 
 class ParserProcess:
-    """A function, `module:name`, that is run in a process of its own; used in `with`.
+    """Runs a function, `module:name`, in its own process; use it in `with`.
 
-    Its first argument is bytes, the others and what it returns are JSON.
+    The first argument of the function is bytes. Its other arguments and its result are JSON.
     """
 
     def __init__(self, function: str, cpu_s: int) -> None:
@@ -48,11 +48,11 @@ class ParserProcess:
 
     @property
     def limits(self) -> str:
-        """What a text may take, in words."""
+        """The limits for one text, in words."""
         return f"{self.cpu_s} s of processor time and {MEMORY_BYTES >> 20:,} MiB of memory"
 
     def read(self, data: bytes, *args: Json) -> tuple[Json] | None:
-        """What the function returns, in a tuple; None if it failed or took too much. Raises `Transient`."""
+        """The result of the function in a tuple; None if it failed or exceeded a limit. Raises `Transient`."""
         process = self._process or self._start()
         stdin, stdout = _pipes(process)
         timer = threading.Timer(self.cpu_s * _WAIT, process.kill)
@@ -64,7 +64,7 @@ class ParserProcess:
             if line.endswith(b"\n"):
                 return (json.loads(line),)
         except (OSError, ValueError, RecursionError):
-            pass  # it was ended, or said nonsense: both are said by what comes back
+            pass  # it was killed or wrote nonsense: the result is None
         finally:
             timer.cancel()
         self._end()
@@ -82,7 +82,7 @@ class ParserProcess:
         finally:
             timer.cancel()
         self._end()
-        raise Transient("The process that reads what strangers wrote could not be started.")
+        raise Transient("The process that parses untrusted text could not be started.")
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -102,7 +102,7 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
 
 
 def _main(name: str, cpu_s: int) -> None:
-    """In the process: read one text after another, each under its limit."""
+    """In the process: handle one text after another, each within its limits."""
     import resource
 
     module, _, function = name.partition(":")

@@ -1,4 +1,4 @@
-"""One thing that cannot be read is one thing: it is skipped, counted and shown, and the others are read."""
+"""Skips items that cannot be read: each is counted and shown, and the other items are read."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ R = TypeVar("R")
 
 
 def readable(items: Iterable[T], show: Callable[[T], R], call: Call, what: str) -> list[R]:
-    """What `show` makes of each. One that it fails on is left out, and the run keeps a warning that names it."""
+    """Apply `show` to each item. An item on which it fails is left out, and the run gets a warning that names it."""
     shown: list[R] = []
     for item in items:
         try:
             shown.append(show(item))
         except (ConnectorError, OSError, MemoryError):
-            raise  # not its fault: it may be read the next time
+            raise  # not the item's fault: it may be readable the next time
         except Exception as error:
             call.skip(f"{what} {str(_name(item))[:80]} ({type(error).__name__})")
     return shown
 
 
 def _name(item: object) -> object:
-    """What a person finds it by."""
+    """The id by which a person finds the item."""
     if isinstance(item, Mapping):
         return item.get("id") or item.get("ts") or "without an id"
     return getattr(item, "uid", item)

@@ -1,4 +1,4 @@
-"""What scripts say to a spreadsheet and get from it: a local workbook and Google speak the same words."""
+"""The contract of a spreadsheet: params and results that the local workbook and Google Sheets share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Cell = str | int | float | bool | None
 
 
 class SheetPlace(TypedDict):
-    """A sheet: of a spreadsheet, the first one or a named one."""
+    """A sheet of a spreadsheet: the named one, or the first one."""
 
     spreadsheetId: str
     sheet: NotRequired[str | None]
@@ -41,14 +41,14 @@ class UpdateRow(SheetPlace):
 
 
 class WrittenRow(TypedDict):
-    """The row that was written: its id, and where it stood then, counted from 1."""
+    """The row that was written: its id, and its position at that moment, counted from 1."""
 
     rowId: str
     row: int
 
 
 class ShownRow(TypedDict):
-    """A row; cells are always text, as the sheet shows them."""
+    """A row. Cells are strings, as the sheet shows them."""
 
     rowId: str
     row: int

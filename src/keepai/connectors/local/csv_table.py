@@ -1,15 +1,14 @@
-"""A CSV file as rows with stable ids, so that what was written can be found again.
+"""A CSV file as rows with stable ids, so that a connector finds again what it wrote.
 
-Keep marks each row that it writes with one more cell at the row's end: `keep:<row id>`, and after
-updates `keep:<row id>:<update>:<update>…`. Row and mark are one line and reach the file together; there
-is no second file that could disagree. Spreadsheet programs show the mark as a last column, which may be
-hidden but not deleted. If the first row has a cell `_keep`, marks stand in that column.
+Keep marks each row that it writes with one more cell at the end of the row (see `kit/marks.py`). Row and mark are one
+line and reach the file together, so they cannot disagree. Spreadsheet programs show the mark as the last column, which
+people may hide but not delete. If the first row has a cell `_keep`, the marks are in that column.
 
-A row id is made from the idempotency key of the call that wrote the row; a row that a person wrote has
-an id made from its content. Ids never depend on the position, so sorting and inserting do no harm.
+A row id is made from the idempotency key of the call that wrote the row. A row that a person wrote has an id made from
+its content. Ids never depend on the position, so sorting and inserting change none.
 
-Cells that a spreadsheet program would run as a formula get an apostrophe in front, as such programs
-do it themselves; reading takes it away again.
+A cell that a spreadsheet program would run as a formula gets an apostrophe in front, as such programs do themselves.
+Reading removes it again.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _NUMBER = re.compile(r"[+-][0-9][0-9 ().,/-]*")
 
 @dataclass(frozen=True)
 class CsvRow:
-    """One record, and where its text stands in the file."""
+    """One record, and where it is in the file."""
 
     id: str
     cells: tuple[str, ...]  # before the mark
@@ -47,13 +46,13 @@ class CsvRow:
 
     @property
     def values(self) -> list[str]:
-        """The cells as they were given."""
+        """The cells as they were given, without added apostrophes."""
         return [_unescaped(cell) for cell in self.cells]
 
 
 
 def rows(text: str, skip: Callable[[str], None] | None = None) -> list[CsvRow]:
-    """The records of a file, without empty lines. One that cannot be read is an error; with `skip` it is left out."""
+    """The records of a file, without empty lines. An unreadable one is an error; with `skip` it is left out."""
     seen: Counter[str] = Counter()
     records, start = [], 0
     for cells, source in _records(text, skip):
@@ -64,9 +63,9 @@ def rows(text: str, skip: Callable[[str], None] | None = None) -> list[CsvRow]:
 
 
 def joint(present: Sequence[CsvRow], addition: str, id: str) -> str:
-    """What must stand between the last row and an addition so that it is read as a row of its own.
+    """What must stand between the last row and an addition, so that the addition is read as its own row.
 
-    A last line without its end (people's, or a torn one) gets one; a torn cell is closed first.
+    A last line without a line end gets one. A cell that was cut off is closed first.
     """
     last = present[-1].text if present else ""
     for between in ("", "\n", '"\n'):
@@ -74,23 +73,23 @@ def joint(present: Sequence[CsvRow], addition: str, id: str) -> str:
             continue
         if [row.id for row in rows(last + between + addition)][-1:] == [id]:
             return between
-    raise PreconditionFailed("The last line of the file is damaged. Mend it, then try again.")
+    raise PreconditionFailed("The last line of the file is damaged. Repair it, then try again.")
 
 
 def line(
     values: Sequence[Cell], id: str, updates: Sequence[str] = (), notes: Sequence[str] = (), like: str = "",
 ) -> str:
-    """One record with its mark; `like` is the file that it goes into."""
+    """One record with its mark, in the style of the file `like`."""
     cells = [_cell(value) for value in values]
     cells += [""] * (mark_column(like) - len(cells))
     buffer = io.StringIO(newline="")
-    # With both characters in its line end, the writer also quotes cells that hold only one of them.
+    # With CR and LF as line end, the writer also quotes cells that contain only one of them.
     csv.writer(buffer, lineterminator="\r\n").writerow([*cells, row_mark(id, updates), *notes])
     return buffer.getvalue().removesuffix("\r\n") + _line_end(like)
 
 
 def mark_column(text: str) -> int:
-    """The column that the first row names `_keep`; 0 if it names none."""
+    """The column that the first row names `_keep`; 0 if there is none."""
     first = next(_records(text), ([], ""))[0]
     return first.index(COLUMN) if COLUMN in first else 0
 
@@ -115,7 +114,7 @@ def _records(text: str, skip: Callable[[str], None] | None = None) -> Iterator[t
 
 def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> CsvRow:
     shown = [clean(cell) for cell in cells]
-    for at in reversed(range(len(shown))):  # the rightmost is ours: what a script gave stands left of it
+    for at in reversed(range(len(shown))):  # the rightmost mark is Keep's: a script's cells are left of it
         mark = ROW_MARK.fullmatch(shown[at])
         if mark is not None:
             return CsvRow(mark[1], tuple(shown[:at]), updates_in(mark), tuple(shown[at + 1 :]), start, source)
@@ -124,7 +123,7 @@ def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> CsvRo
 
 
 def _content_id(cells: tuple[str, ...], seen: Counter[str]) -> str:
-    """An id for a row without a mark: the same wherever it stands; equal rows are counted."""
+    """An id for a row without a mark. It does not depend on the position; equal rows are numbered."""
     content = "\x1f".join(cells)
     seen[content] += 1
     return "p" + key_digest(f"{seen[content]}\x1f{content}")

@@ -1,8 +1,8 @@
-"""A mailbox in a local Maildir folder, which any mail program can share.
+"""A mailbox in a local Maildir folder, which mail programs can share.
 
-Received mail is what lies in `new` and `cur`; sending writes into the subfolder `.Sent`. A sent message
-is named after its idempotency key and appears by one `link`, which the system makes once or not at all:
-the second send of the same thing finds the first.
+Received mail is in `new` and `cur`. Sending writes into the subfolder `.Sent`. A sent message is named after its
+idempotency key and appears by one `link`, which the system makes completely or not at all. So a second send of the same
+thing finds the first.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ KEY_HEADER = "X-Keep-Key"
 class LocalMail(Connector):
     """A Maildir folder: `type = "local.mail"`.
 
-    path: the folder, a Maildir that any mail program may share
-    address: whom its mail comes from
-    create: make the folder if it is not there
+    path: the folder, a Maildir that mail programs may share
+    address: the sender of its mail
+    create: make the folder if it does not exist
     """
 
     name = "mail"
@@ -55,7 +55,7 @@ class LocalMail(Connector):
             _make(self.path)
 
     async def check(self) -> None:
-        """See that the folder is a Maildir that can be read and written."""
+        """Check that the folder is a Maildir that can be read and written."""
         def look() -> None:
             with nothing_happened("The mailbox cannot be used"):
                 maildir.index(self.path, maildir.entries(self.path))
@@ -65,8 +65,8 @@ class LocalMail(Connector):
     async def search(self, params: SearchMail, call: Call) -> Page[FoundMail]:
         """Messages in the order of arrival; with `after`, those that came after that cursor.
 
-        `lastCursor` is never null. A page that `limit`, or its size, cut short has `more: true`; searching
-        after its `lastCursor` goes on without a gap.
+        `lastCursor` is never null. If `limit` or the size cut the page short, it has `more: true`; searching
+        after its `lastCursor` continues without a gap.
         """
         return await asyncio.to_thread(self._search, params, call)
 
@@ -88,7 +88,7 @@ class LocalMail(Connector):
 
     @send.reconcile
     async def find_sent(self, params: SendMail, call: Call) -> Verdict:
-        """Look for the message that carries the key."""
+        """Look for the message that has the key."""
         def look() -> Verdict:
             try:
                 sent_id = self._sent(call.idempotency_key)
@@ -158,7 +158,7 @@ class LocalMail(Connector):
         crash_points.reach("local.mail.synced")
 
     def _sent(self, key: str) -> str | None:
-        """The id of the sent message with that key: by its name, or by its header if it was renamed."""
+        """The id of the sent message with that key: by its file name, or by its header if it was renamed."""
         present = maildir.entries(self.path / ".Sent")
         if _unique(key) in present:
             return _unique(key)
@@ -167,7 +167,7 @@ class LocalMail(Connector):
 
 
 def _make(folder: Path) -> None:
-    """Make the parts of a Maildir that are missing, and put their names on disk."""
+    """Make the missing parts of a Maildir, and sync their names to disk."""
     if all((folder / part).is_dir() for part in ("tmp", "new", "cur")):
         return
     for part in ("tmp", "new", "cur"):
@@ -180,16 +180,16 @@ def _discard(draft: Path) -> None:
     try:
         draft.unlink(missing_ok=True)
     except OSError:
-        pass  # mail programs clear `tmp` of what is left there
+        pass  # mail programs delete what is left in `tmp`
 
 
 def _require(folder: Path) -> None:
-    """Fail with what the system says if the mailbox is gone: it is never made anew in silence."""
+    """Fail if the mailbox is gone. It is never made again silently."""
     os.scandir(folder / "cur").close()
 
 
 def _nothing_there(path: Path, error: OSError) -> Verdict:
-    """Without a sent folder nothing was sent; without the mailbox itself nobody can tell."""
+    """Without a sent folder nothing was sent. Without the mailbox itself nothing is known."""
     return Verdict.failed() if (path / "cur").is_dir() and ".Sent" in str(error.filename) else Verdict.retry()
 
 
@@ -210,18 +210,18 @@ def _head(entry: maildir.MaildirFile) -> bytes:
 
 
 def _readable(entry: maildir.MaildirFile | None, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail | None:
-    """The message, or None if it is gone. One that may not be read stops the search, or it would be lost."""
+    """The message, or None if it is gone. If it may not be read, the search stops, so that it is not lost."""
     if entry is None:
         return None
     try:
         return _read(entry, parser, call)
-    except FileNotFoundError:  # a mail program has renamed it while the search went on, or it is gone
+    except FileNotFoundError:  # a mail program renamed or deleted it during the search
         again = maildir.find(entry.path.parent.parent, entry.id)
         return _read(again, parser, call) if again else None
 
 
 def _read(entry: maildir.MaildirFile, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail:
-    """The message in a file; only opening and reading the file can fail, with an `OSError`."""
+    """The message in a file. Only opening and reading the file can fail, with an `OSError`."""
     with entry.path.open("rb") as file:
         data = file.read(mail_parser.READ_MAX + 1)
     return mail_parser.read(data, entry.id, entry.mtime_ns // 1_000_000, parser, call.skip)

@@ -1,11 +1,10 @@
-"""A Maildir on disk, and the order in which its messages were first seen.
+"""A Maildir on disk, and the order in which Keep first saw its messages.
 
-A cursor cannot rest on times: a file carries the time at which its delivery began, two may share one, a
-clock may be set back, and a slow delivery appears late under an old time. So the folder gets an index,
-`keep-index`, as IMAP servers keep one: each message that is seen for the first time is added as a
-line at its end, under a lock. A cursor is a line's number and a hash over all lines up to it. If the
-index no longer agrees (it was deleted, or restored from a backup), the cursor counts as the beginning:
-messages are then seen again, and none is lost.
+A cursor cannot rely on times: a file has the time at which its delivery began, two files may share a time, a clock may
+be set back, and a slow delivery appears late with an old time. So the folder gets an index, `keep-index`, as IMAP
+servers have one: each new message is added as a line at its end, under a lock. A cursor is the number of a line and a
+hash over all lines up to it. If the index no longer matches (it was deleted, or restored from a backup), the cursor
+counts as the beginning: messages are then seen again, and none is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ...model.errors import Rejected
 from ..kit.disk import locked, write_all
 
 START = "0"
-_PLAIN = re.compile(r"[!-+\--9;-~]{1,200}")  # printable ASCII without "," ":" and blanks
+_PLAIN = re.compile(r"[!-+\--9;-~]{1,200}")  # printable ASCII without "," ":" and spaces
 _CURSOR = re.compile(r"0|([1-9][0-9]{0,11})-([0-9a-f]{16})")
 
 
@@ -36,16 +35,16 @@ class MaildirFile:
 
 
 def message_id(name: str) -> str:
-    """The id of a message file: its name without flags; an unusual name is spelled in hex."""
+    """The id of a message file: its name without flags. An unusual name is spelled in hex."""
     unique = name.partition(":")[0]
     plain = _PLAIN.fullmatch(unique.replace(",", ""))
     return unique if plain and not unique.startswith("x-") else "x-" + os.fsencode(unique).hex()
 
 
 def entries(folder: Path) -> dict[str, MaildirFile]:
-    """The messages in `new` and `cur` by id; whatever else lies there is passed over."""
+    """The messages in `new` and `cur` by id. Everything else there is ignored."""
     messages: dict[str, MaildirFile] = {}
-    for part in ("new", "cur"):  # in this order: a reader moves messages from `new` to `cur`
+    for part in ("new", "cur"):  # in this order, because mail programs move messages from `new` to `cur`
         for entry in _files(folder / part):
             messages[entry.id] = entry
     return messages
@@ -57,7 +56,7 @@ def find(folder: Path, id: str) -> MaildirFile | None:
 
 
 def cursor(ids: Sequence[str]) -> str:
-    """The cursor after the last of `ids`, which are the index from its first line."""
+    """The cursor after the last of `ids`, which are the index from its first line on."""
     return f"{len(ids)}-{_chain(ids)}" if ids else START
 
 
@@ -71,10 +70,10 @@ def position(after: str | None, ids: Sequence[str]) -> int:
 
 
 def index(folder: Path, present: dict[str, MaildirFile]) -> list[str]:
-    """Every id in the order of its first sight; those of `present` that are new are added."""
+    """All ids in the order in which they were first seen. Adds the new ones of `present`."""
     with locked(folder / "keep-index") as descriptor:
         data = _read(descriptor)
-        whole = data[: data.rfind(b"\n") + 1]  # a torn last line was never handed out
+        whole = data[: data.rfind(b"\n") + 1]  # a last line that was cut off was never returned
         ids = whole.decode("utf-8", "replace").split("\n")[:-1]
         fresh = _in_order(present, set(ids))
         if fresh:
@@ -106,6 +105,6 @@ def _files(folder: Path) -> Iterator[MaildirFile]:
             try:
                 status = item.stat(follow_symlinks=False)
             except FileNotFoundError:
-                continue  # moved while we looked; the next look finds it
+                continue  # moved in the meantime; the next search finds it
             if stat.S_ISREG(status.st_mode):
                 yield MaildirFile(message_id(item.name), folder / item.name, status.st_mtime_ns)

@@ -1,10 +1,9 @@
-"""A workbook in a local folder: one CSV file per sheet, which any spreadsheet program can open.
+"""A workbook in a local folder: one CSV file per sheet, which spreadsheet programs can open.
 
-Names of spreadsheets come from scripts and are never used as paths: every character that is not a
-letter, a digit, `-` or `_` is spelled `%XX`. A file is made by its first row; the folder never is.
-An append is one write of one line at the end; an update replaces the file by a new one. Both happen
-under a lock that other Keep processes respect; a program that saves the file at the same moment does
-not, and may undo a row, as it may undo any other's.
+Names of spreadsheets come from scripts and are never used as paths: every character except letters, digits, `-` and `_`
+is spelled `%XX`. The first row makes the file; the folder must exist. An append writes one line at the end. An update
+replaces the file by a new one. Both hold a lock that other Keep processes respect. A program that saves the file at the
+same moment does not respect it, and may undo a row.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class LocalSheets(Connector):
     """A folder of CSV files: `type = "local.sheets"`.
 
     path: the folder of the files, one per sheet
-    create: make the folder if it is not there
+    create: make the folder if it does not exist
     """
 
     name = "sheets"
@@ -54,7 +53,7 @@ class LocalSheets(Connector):
             self.path.mkdir(parents=True, exist_ok=True)
 
     async def check(self) -> None:
-        """See that the folder is there and can be written."""
+        """Check that the folder exists and can be written."""
         def look() -> None:
             with nothing_happened("The workbook cannot be used"), locked(self._lock):
                 if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
@@ -101,7 +100,7 @@ class LocalSheets(Connector):
             if match and key_digest(call.idempotency_key) in match[1].updates:
                 return Verdict.applied(_written(*match))
             if match is None or len(match[1].updates) >= UPDATES_MAX:
-                return Verdict.unknown("The row is gone, or has been updated too often since, to tell.")
+                return Verdict.unknown("The row is gone, or was updated too often since then, so Keep cannot tell.")
             return Verdict.failed()
         return await asyncio.to_thread(_or_retry, look)
 
@@ -112,7 +111,7 @@ class LocalSheets(Connector):
     def _get_rows(self, params: GetRows, call: Call) -> Page[ShownRow]:
         offset, limit = params.get("offset") or 0, params.get("limit") or LIMIT_DEFAULT
         if offset < 0 or not 1 <= limit <= LIMIT_MAX:
-            raise Rejected(f"offset must not be negative and limit be between 1 and {LIMIT_MAX:,}.")
+            raise Rejected(f"offset must not be negative, and limit must be between 1 and {LIMIT_MAX:,}.")
         with nothing_happened("The sheet cannot be read"):
             present = csv_table.rows(self._text(params), call.skip)
         shown: list[ShownRow] = []
@@ -169,7 +168,7 @@ class LocalSheets(Connector):
 
     def _replace(self, path: Path, data: bytes) -> None:
         draft = path.with_name(f".{hashlib.sha256(path.name.encode()).hexdigest()[:16]}.tmp")
-        draft.unlink(missing_ok=True)  # of a process that died; the lock says that nobody uses it
+        draft.unlink(missing_ok=True)  # left by a process that died; because of the lock, nobody uses it
         crash_points.reach("local.sheets.before_write")
         write_new(draft, data, mode=path.stat().st_mode & 0o777)
         crash_points.reach("local.sheets.drafted")
@@ -186,8 +185,8 @@ class LocalSheets(Connector):
         return self.path / (safe_name(name) + (f"+{safe_name(sheet)}" if sheet else "") + ".csv")
 
     def _text(self, where: SheetPlace) -> str:
-        """The whole file; empty if there is none yet. Bytes that are no UTF-8 survive a rewrite."""
-        os.scandir(self.path).close()  # a folder that is gone is an error, not an empty workbook
+        """The whole file; empty if there is none yet. Bytes that are not UTF-8 survive a rewrite."""
+        os.scandir(self.path).close()  # a missing folder is an error, not an empty workbook
         try:
             descriptor = os.open(self._file(where), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -195,11 +194,11 @@ class LocalSheets(Connector):
         with os.fdopen(descriptor, "rb") as file:
             data = file.read(FILE_MAX + 1)
         if len(data) > FILE_MAX:
-            raise PreconditionFailed(f"The sheet is larger than {FILE_MAX >> 20} MiB. Begin a new one.")
+            raise PreconditionFailed(f"The sheet is larger than {FILE_MAX >> 20} MiB. Start a new one.")
         return data.decode("utf-8", "surrogateescape")
 
     def _settled(self, where: SheetPlace) -> str:
-        """The file while nobody writes it."""
+        """The file while no other Keep process writes it."""
         with locked(self._lock):
             return self._text(where)
 
@@ -213,7 +212,7 @@ def safe_name(name: str) -> str:
 
 
 def _append_whole(descriptor: int, data: bytes) -> None:
-    """Add all of it; if the disk stops halfway, take the half back as well as can be."""
+    """Append all of it. If the disk fails halfway, remove the half if possible."""
     size = os.fstat(descriptor).st_size
     try:
         write_all(descriptor, data)

@@ -1,39 +1,39 @@
-"""Sends one message so that afterwards it can be told whether it was sent.
+"""Sends one message so that Keep can find out afterwards whether it was sent.
 
-SMTP has no memory: a server that has taken a message says so once, and if that answer is lost, nothing can be asked.
-So a record is kept where it survives us and people can see it, in the mailbox itself:
+SMTP has no memory: a server that has accepted a message says so once, and if that answer is lost, nobody can ask again.
+So Keep records the message in the mailbox itself, where the record survives a crash and people can see it:
 
-1. the message goes to the SMTP server, all but its end; the server must not deliver it yet
-2. a record of it is put into the folder `outbox`; only when the IMAP server has confirmed that
-3. the end of the message is sent, and from here on it may have been taken
-4. taken: the message is put into the sent folder (or the server does that), then the record is deleted.
+1. the whole message except its end goes to the SMTP server, which must not deliver it yet
+2. a record of it is put into the folder `outbox`, and the IMAP server must confirm that
+3. the end of the message is sent; from here on the server may have accepted it
+4. accepted: the message is put into the sent folder (or the server does that), then the record is deleted.
    Refused: the record is deleted
 
-The Message-ID is made from the idempotency key, and that of the record, too, with another beginning: no copy that a
-server shows in two places can pass for the other. What is found proves this:
+The Message-ID is made from the idempotency key. The record's Message-ID is too, with another beginning, so that a copy
+that a server shows in two places cannot be mistaken for the other. What is found proves this:
 
-    the message in the sent folder, or in `all_mail`   it was taken                                   → applied
-    else the record, with the mark TAKEN               it was taken, the server's copy is late        → applied
+    the message in the sent folder or in `all_mail`    it was accepted                                → applied
+    else the record, with the mark TAKEN               it was accepted, the server's copy is late     → applied
     else the record                                    step 3 was reached, the answer is not known. If the server
                                                        keeps copies, one may still appear             → retry
-                                                       if it does not, nobody can ever tell           → unknown
+                                                       otherwise it can never be known                → unknown
     nothing                                            step 3 was not reached: nothing to deliver     → failed
 
-An answer 4xx or 5xx to any step, the end too, proves that nothing was taken (`answers.SMTP_REFUSED`); a connection lost
-after step 3 proves nothing, one lost before proves that nothing was sent. A recipient who is refused ends it before
-step 1 is done: nobody gets a message that not all get. Once it was taken, nothing that fails later makes it undone:
-the result is that it was sent, wherever its copies are.
+An answer 4xx or 5xx to any step, including the end, proves that the message was not accepted
+(`server_errors.SMTP_REFUSED`). A connection lost after step 3 proves nothing; one lost before proves that nothing was
+sent. If the server refuses a recipient, Keep stops within step 1: either all recipients get a message or none. Once the
+message was accepted, a later failure cannot undo that: the result is "sent", wherever the copies are.
 
-What people do in between counts: who deletes a record says that the message was not sent, and a copy that is moved out
-of the sent folder before it was looked for is found in `all_mail` only.
+What people do in between counts. Deleting a record says that the message was not sent. A copy that is moved out of the
+sent folder before the look-up is found only in `all_mail`.
 
-Rejected: to look into the sent folder alone, and call it failed when nothing is there. Between the answer and the copy
-in the sent folder a process can die, and then the same mail would go out twice.
+Rejected: to search only the sent folder, and to answer "failed" if nothing is there. A process can die between the
+server's answer and the copy in the sent folder, and then the same mail would be sent twice.
 
-This makes a connector of class B where the server keeps copies. Where it does not it is B as well, but for an answer
-that was lost between steps 3 and 4: that is a question to a person. No server here honours a key (class A).
-`SETTLE_S` is how long a server may take until it finds what it has confirmed: replicas and indexes of large providers
-lag by seconds. That the message itself arrives late needs no time, for "failed" means that its end was never sent.
+This gives class B if the server keeps copies. If it does not, it is class B too, except for an answer that was lost
+between steps 3 and 4: then Keep asks a person. No mail server honours a key (class A). `SETTLE_S` is how long a server
+may take until it finds what it has confirmed: replicas and indexes of large providers are seconds behind. A late
+arrival of the message itself needs no time, because "failed" means that its end was never sent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from .server_errors import ConnectionLost, nothing_happened
 from .smtp import SmtpSubmission
 
 SETTLE_S = 60.0
-ANSWER_S_MAX = 600.0  # RFC 5321, 4.5.3.2.6: so long may the answer to the end take
+ANSWER_S_MAX = 600.0  # RFC 5321, 4.5.3.2.6: the longest time that the answer to the end may take
 RECORDS_MAX = 200
 SWEPT_MAX = 20
 HEAD_BYTES = 65_536
@@ -72,21 +72,21 @@ class PreparedMail:
 
     @property
     def record(self) -> bytes:
-        """What lies in the outbox: the same under another Message-ID."""
+        """The record in the outbox: the same message under another Message-ID."""
         ours = f"Message-ID: {self.message_id}\r\n".encode()
         assert self.data.count(ours) >= 1
         return self.data.replace(ours, f"Message-ID: {_record_id(self.message_id)}\r\n".encode(), 1)
 
 
 def message_id(key: str, address: str) -> str:
-    """The Message-ID of whatever is sent with this idempotency key."""
+    """The Message-ID of the message that is sent with this idempotency key."""
     return f"{_SENT}{hashlib.sha256(key.encode()).hexdigest()[:40]}@{address.rpartition('@')[2]}>"
 
 
 async def deliver(
     draft: PreparedMail, open_box: Open, folders: Folders, submission: SmtpSubmission, call: Call,
 ) -> None:
-    """Send it, in the order that this module tells; if it was sent before, do nothing."""
+    """Send the message in the order above. If it was sent before, do nothing."""
     ready = await in_thread(lambda: _ready(open_box, folders, draft))
     if ready is None:
         return
@@ -107,26 +107,26 @@ async def deliver(
 async def _hand_over(
     draft: PreparedMail, box: ImapMailbox, folders: Folders, submission: SmtpSubmission, call: Call,
 ) -> None:
-    """Steps 2 and 3. Whatever ends them before the end of the message is sent takes the record along."""
+    """Steps 2 and 3. If they stop before the end of the message is sent, the record is deleted."""
     sent_end = False
     try:
         await in_thread(lambda: _record(box, folders, draft))
         crash_points.reach("mail.recorded")
         if call.remaining_s <= 0:
-            raise Transient("The call's time was over before the message was complete; it was not sent.")
+            raise Transient("The call's deadline passed before the message was complete; it was not sent.")
         submission.require()
         sent_end = True
         await submission.finish(min(call.remaining_s, ANSWER_S_MAX))
     except BaseException as error:
         refused = isinstance(error, ConnectorError) and not isinstance(error, OutcomeUnknown)
         if refused or not sent_end:
-            submission.drop()  # before the record goes: the end can no longer be sent
+            submission.drop()  # before the record is deleted, so that the end can no longer be sent
             await in_thread(lambda: _unrecord(box, folders, draft, call))
         raise
 
 
 def look(open_box: Open, folders: Folders, id: str) -> Verdict:
-    """What became of the message with this Message-ID; an error means that it could not be asked."""
+    """What happened to the message with this Message-ID. An error means that the mailbox could not be read."""
     with nothing_happened("The mailbox cannot be read"):
         box = open_box()
         try:
@@ -136,7 +136,7 @@ def look(open_box: Open, folders: Folders, id: str) -> Verdict:
 
 
 def _verdict(box: ImapMailbox, folders: Folders, id: str) -> Verdict:
-    # The record first: it goes away only after the message is in the sent folder, so one of the two is seen.
+    # The record first: it is deleted only after the message is in the sent folder, so one of the two is found.
     records = [raw for raw in _records(box, folders, readonly=True) if _id_of(raw) == _record_id(id)]
     if _was_sent(box, folders, id) or any(TAKEN in raw.flags for raw in records):
         return Verdict.applied({"id": id})
@@ -167,9 +167,9 @@ def _ready(open_box: Open, folders: Folders, draft: PreparedMail) -> tuple[ImapM
 
 
 def _sweep(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
-    """Delete records that say nothing any more: of what is in the sent folder, and of an older try of this message.
+    """Delete obsolete records: of messages that are in the sent folder, and of an earlier attempt at this message.
 
-    Whoever asks for that try again has learnt, or decided, that the older one was not sent.
+    That attempt was not sent: Keep found that out or a person decided it, otherwise there would be no new attempt.
     """
     for number, raw in enumerate(_records(box, folders, readonly=False)):
         id = _id_of(raw)
@@ -190,11 +190,11 @@ def _unrecord(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Cal
             if _id_of(raw) == _record_id(draft.message_id):
                 box.remove(raw.uid)
     except (ConnectorError, ConnectionLost) as error:
-        call.log(f"The record of a message that was not sent is left in {folders.outbox!r}: {error}")
+        call.log(f"The record of a message that was not sent remains in {folders.outbox!r}: {error}")
 
 
 def _file(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Call) -> None:
-    """Step 4, after the message was taken: nothing that fails here changes that."""
+    """Step 4, after the message was accepted. A failure here does not change that."""
     try:
         if not folders.server_copies:
             box.append(folders.sent, draft.data, ["\\Seen"])
@@ -220,12 +220,12 @@ def _was_sent(box: ImapMailbox, folders: Folders, id: str) -> bool:
 
 
 def _records(box: ImapMailbox, folders: Folders, *, readonly: bool) -> list[FetchedMail]:
-    """Every record; they are few, so they are read instead of searched: an index may lag."""
+    """All records. They are few, so they are read and not searched for: an index may be behind."""
     box.open(folders.outbox, readonly=readonly)
     uids = box.find("ALL")
     if len(uids) > RECORDS_MAX:
         raise PreconditionFailed(
-            f"The folder {folders.outbox!r} holds {len(uids)} messages that may or may not have been sent. "
+            f"The folder {folders.outbox!r} holds {len(uids)} messages whose sending is unknown. "
             "Look at them, then delete them."
         )
     return box.fetch_heads(uids, HEAD_BYTES)

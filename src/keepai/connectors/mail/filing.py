@@ -1,7 +1,7 @@
-"""Marks and moves messages that are there: doing it twice leaves what doing it once leaves.
+"""Labels and moves existing messages. Doing it twice has the same result as doing it once.
 
-Both say what is to be true afterwards, and look before they act. A server that answers NO has done nothing; a
-connection that is lost after a command leaves it unknown, and then one look tells.
+Both operations describe the wanted state, and look before they act. If a server answers NO, it has done nothing. If the
+connection is lost after a command, the outcome is unknown, and one look resolves it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .imap import FetchedMail, ImapMailbox
 from .messages import HEAD_BYTES, locate
 from .server_errors import ConnectionLost
 
-#: An IMAP server that reads a command from a connection which has ended does so at once, or not at all.
+#: An IMAP server that still reads a command from a closed connection does so at once, or not at all.
 SETTLE_S = 10.0
 LABELS_MAX = 20
 _SYSTEM = {"seen": "\\Seen", "flagged": "\\Flagged", "answered": "\\Answered"}
@@ -34,7 +34,7 @@ class MovedMail(TypedDict):
 
 
 def flags(labels: Sequence[str] | None) -> list[str]:
-    """Labels as the server knows them: `seen`, `flagged`, `answered`, or a keyword of one's own."""
+    """Labels as the server knows them: `seen`, `flagged`, `answered`, or a custom keyword."""
     for label in labels or []:
         if label not in _SYSTEM and (not _KEYWORD.fullmatch(label) or label.lower() in ("deleted", "draft", "recent")):
             raise Rejected(f"{label[:60]!r} cannot be a label: letters, digits and $ _ . - are allowed.")
@@ -44,10 +44,10 @@ def flags(labels: Sequence[str] | None) -> list[str]:
 
 
 def label(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[str]) -> LabelledMail:
-    """Set and clear labels of one message."""
+    """Add labels to one message and remove others."""
     kept = box.open(folder, readonly=False).flags
     if "\\*" not in kept and not set(add) <= kept:
-        raise PreconditionFailed(f"The server keeps no labels of one's own in {folder!r}.")
+        raise PreconditionFailed(f"The server allows no custom labels in {folder!r}.")
     uid = _one(box, folder, id).uid
     with _doubt("The labels may have been set") as done:
         crash_points.reach("mail.before_label")
@@ -60,7 +60,7 @@ def label(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[s
 
 
 def labelled(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[str]) -> Verdict:
-    """Whether the labels are as they were to be."""
+    """Whether the labels are as wanted."""
     box.open(folder)
     matching = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
     if not matching:
@@ -71,7 +71,7 @@ def labelled(box: ImapMailbox, folder: str, id: str, add: list[str], remove: lis
 
 
 def move(box: ImapMailbox, source: str, target: str, id: str) -> MovedMail:
-    """Have one message in `target` and no longer in `source`."""
+    """Move one message from `source` to `target`."""
     box.open(target)
     there = locate(box, id)
     box.open(source, readonly=False)
@@ -91,7 +91,7 @@ def move(box: ImapMailbox, source: str, target: str, id: str) -> MovedMail:
 
 
 def moved(box: ImapMailbox, source: str, target: str, id: str) -> Verdict:
-    """Whether the message is where it was to be."""
+    """Whether the message is where it should be."""
     box.open(source)
     if locate(box, id):
         return Verdict.failed()
@@ -103,7 +103,7 @@ def moved(box: ImapMailbox, source: str, target: str, id: str) -> Verdict:
 
 @contextmanager
 def _doubt(what: str) -> Iterator[list[object]]:
-    """Around commands that change something: a lost answer, or a refusal after the first was done, proves nothing."""
+    """Use around commands that change something: a lost answer, or a refusal after the first one, proves nothing."""
     done: list[object] = []
     try:
         yield done

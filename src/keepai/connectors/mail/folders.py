@@ -1,4 +1,4 @@
-"""The folders of a mailbox that the connector uses, by the names that this server has for them."""
+"""The folders of a mailbox that the connector uses, with their names on this server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Open = Callable[[], ImapMailbox]
 
 @dataclass(frozen=True)
 class Folders:
-    """Names; an empty `sent` is found by the server's own mark, an empty `all_mail` is not used."""
+    """Folder names. An empty `sent` is found by the server's own mark; an empty `all_mail` is not used."""
 
     inbox: str
     sent: str
     all_mail: str
     outbox: str
-    server_copies: bool  # the SMTP server itself puts a copy of what it takes into `sent`
+    server_copies: bool  # the SMTP server puts a copy of each message into `sent`
 
     def known(self, box: ImapMailbox) -> Folders:
-        """The same with every name filled in; a folder that is missing is an error, but the outbox is made."""
+        """The same with every name filled in. A missing folder is an error, except for the outbox, which is made."""
         there = box.folders()
         sent = self.sent or _marked(there, "\\Sent") or ("Sent" if "Sent" in there else "")
         if not sent:
@@ -40,23 +40,23 @@ class Folders:
         try:
             box.create(self.outbox)
         except PreconditionFailed:
-            if self.outbox not in box.folders():  # else another call has made it meanwhile
+            if self.outbox not in box.folders():  # otherwise another call has made it in the meantime
                 raise
 
     @property
     def of_sent(self) -> list[str]:
-        """Where a message is that was surely sent."""
+        """The folders in which a sent message is found."""
         return [folder for folder in (self.sent, self.all_mail) if folder]
 
     @property
     def readable(self) -> list[str]:
-        """Where a message that a script names may be."""
+        """The folders in which a message that a script names may be."""
         return list(dict.fromkeys(folder for folder in (self.inbox, self.all_mail, self.sent) if folder))
 
 
 @contextmanager
 def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[ImapMailbox, Folders]]:
-    """An open mailbox and its folders, for steps after which nothing can have happened."""
+    """An open mailbox and its folders, for steps that have no effect when they fail."""
     with nothing_happened(what):
         box = open_box()
         try:

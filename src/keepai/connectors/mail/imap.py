@@ -1,8 +1,8 @@
-"""One conversation with an IMAP server, as the few verbs that the connector needs.
+"""One connection to an IMAP server, with the few commands that the connector needs.
 
-Blocking: it runs in a thread. A refusal becomes Keep's error by the table in `answers`; a lost connection is `Lost`,
-and what it means is for the caller to say. It never deletes a message that it was not told to: `EXPUNGE` without
-UIDs would take along what somebody else marked.
+It blocks, so it runs in a thread. The table in `server_errors` translates a refusal into one of Keep's errors. A lost
+connection is `ConnectionLost`, and the caller says what it means. It deletes only the messages that it is asked to
+delete: `EXPUNGE` without UIDs would also delete what other programs marked.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _BEGINS = re.compile(rb"\d+ \(")
 
 @dataclass(frozen=True)
 class FolderStatus:
-    """What a server says of a folder when it is opened."""
+    """What a server says about a folder when it is opened."""
 
     validity: int  # while it stays the same, a UID means the same message
-    next_uid: int  # no message has it yet, or a higher one
-    flags: frozenset[str]  # those that may be kept; `\\*`: any
+    next_uid: int  # no message has this UID or a higher one yet
+    flags: frozenset[str]  # the flags that can be stored; `\\*`: any
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FetchedMail:
     uid: int
     received: str  # its INTERNALDATE
     flags: frozenset[str]
-    size: int  # of the whole, while `data` may be cut
+    size: int  # of the whole message, while `data` may be cut
     data: bytes
 
 
@@ -59,25 +59,25 @@ class ImapMailbox:
             raise
 
     def open(self, folder: str, *, readonly: bool = True) -> FolderStatus:
-        """Look into a folder."""
+        """Open a folder."""
         with self._asked(f"The folder {folder!r} cannot be opened", PreconditionFailed):
             self._mailbox.folder.set(folder, readonly)
         return FolderStatus(self._number("UIDVALIDITY"), self._number("UIDNEXT"), self._kept_flags())
 
     def find(self, criteria: str) -> list[int]:
-        """The UIDs in the open folder that fit, in order."""
+        """The UIDs in the open folder that match, in order."""
         with self._asked("The search failed"):
             return sorted({int(uid) for uid in self._mailbox.uids(criteria, None)})
 
     def fetch(self, uids: Sequence[int], bytes_max: int) -> list[FetchedMail]:
-        """Messages of the open folder, without marking them as read; those that are gone are left out."""
+        """Messages of the open folder, without marking them as read. Those that are gone are left out."""
         if not uids:
             return []
         parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[]<0.{bytes_max}>)"
         return sorted(_messages(self._command("FETCH", ",".join(map(str, uids)), parts)), key=lambda raw: raw.uid)
 
     def fetch_heads(self, uids: Sequence[int], bytes_max: int) -> list[FetchedMail]:
-        """The same with the headers alone."""
+        """The same with the headers only."""
         if not uids:
             return []
         parts = f"(UID INTERNALDATE FLAGS RFC822.SIZE BODY.PEEK[HEADER]<0.{bytes_max}>)"
@@ -93,7 +93,7 @@ class ImapMailbox:
         self._command("STORE", str(uid), "+FLAGS" if on else "-FLAGS", f"({' '.join(flags)})")
 
     def move(self, uid: int, folder: str) -> None:
-        """Move a message of the open folder into another, in one step where the server can."""
+        """Move a message of the open folder into another, in one step if the server can."""
         target = _wire_name(folder)
         if self.can("MOVE"):
             self._command("MOVE", str(uid), target)
@@ -113,14 +113,14 @@ class ImapMailbox:
 
     def _require_single(self) -> None:
         if not self.can("UIDPLUS"):
-            raise PreconditionFailed("The server can delete no single message: it has no UIDPLUS.")
+            raise PreconditionFailed("The server cannot delete a single message: it has no UIDPLUS.")
 
     def can(self, what: str) -> bool:
-        """Whether the server says that it can do something."""
+        """Whether the server has a capability."""
         return what in self._mailbox.client.capabilities
 
     def folders(self) -> dict[str, frozenset[str]]:
-        """Name → what the server says of it, such as `\\Sent`."""
+        """Folder name → its flags, such as `\\Sent`."""
         with self._asked("The folders cannot be listed"):
             return {folder.name: frozenset(folder.flags) for folder in self._mailbox.folder.list()}
 
@@ -130,7 +130,7 @@ class ImapMailbox:
             self._mailbox.folder.create(folder)
 
     def close(self) -> None:
-        """Say goodbye, and end the connection whatever the answer is."""
+        """Log out, and end the connection whatever the answer is."""
         try:
             self._mailbox.client.sock.settimeout(2)
             self._mailbox.client.logout()
@@ -139,7 +139,7 @@ class ImapMailbox:
         self.drop()
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """End the connection without logging out."""
         try:
             self._mailbox.client.shutdown()
         except (imaplib.IMAP4.error, OSError):
@@ -149,7 +149,7 @@ class ImapMailbox:
         with self._asked(f"The server refused {words[0]}"):
             status, data = self._mailbox.client.uid(*words)
         if status != "OK":
-            raise imap_refusal(f"The server refused {words[0]}", self._told(data), Transient)
+            raise imap_refusal(f"The server refused {words[0]}", self._answer_text(data), Transient)
         return list(data or [])
 
     def _number(self, what: str) -> int:
@@ -163,13 +163,13 @@ class ImapMailbox:
 
     @contextmanager
     def _asked(self, what: str, otherwise: type[ConnectorError] = Transient) -> Iterator[None]:
-        """Around a command: a refusal is translated, a lost connection is `Lost`."""
+        """Use around a command: a refusal is translated, a lost connection is `ConnectionLost`."""
         from imap_tools.errors import UnexpectedCommandStatusError
 
         try:
             yield
         except UnexpectedCommandStatusError as error:
-            raise imap_refusal(what, self._told(error.command_result[1]), otherwise) from None
+            raise imap_refusal(what, self._answer_text(error.command_result[1]), otherwise) from None
         except imaplib.IMAP4.abort as error:
             raise ConnectionLost(one_line_answer(str(error), self._secret)) from None
         except imaplib.IMAP4.error as error:
@@ -177,14 +177,14 @@ class ImapMailbox:
         except (OSError, EOFError) as error:
             raise ConnectionLost(error_text(error)) from None
 
-    def _told(self, data: object) -> str:
+    def _answer_text(self, data: object) -> str:
         pieces = data if isinstance(data, list | tuple) else [data]
         texts = [piece.decode("utf-8", "replace") if isinstance(piece, bytes) else str(piece) for piece in pieces]
         return one_line_answer(" ".join(texts), self._secret)
 
 
 def _connected(server: MailServer, timeout_s: float) -> Any:
-    """A connection before the login; raises `OSError`, `ConnectorError` or `Lost`."""
+    """A connection before the login. Raises `OSError`, `ConnectorError` or `ConnectionLost`."""
     from imap_tools import MailBox, MailBoxStartTls, MailBoxUnencrypted
     from imap_tools.errors import ImapToolsError
 
@@ -199,14 +199,14 @@ def _connected(server: MailServer, timeout_s: float) -> Any:
 
 
 def _log_in(mailbox: Any, user: str, password: str) -> None:
-    """PLAIN carries any character; the older LOGIN is for servers without it."""
+    """PLAIN allows any character; the older LOGIN is for servers without it."""
     if "AUTH=PLAIN" in mailbox.client.capabilities:
         mailbox.login_utf8(user, password, initial_folder=None)
     elif (user + password).isascii() and not set("\r\n\0") & set(user + password):
         mailbox.login(user, password, initial_folder=None)
     else:
-        raise PermissionDenied("The server takes no user or password with such characters.")
-    # What a server can do may change with the login.
+        raise PermissionDenied("The server does not accept such characters in a user or password.")
+    # The capabilities may change with the login.
     mailbox.client._get_capabilities()
 
 
@@ -217,14 +217,14 @@ def _wire_name(folder: str) -> str:
 
 
 def _messages(data: list[Any]) -> Iterator[FetchedMail]:
-    """The messages in the answer to a FETCH: literals come as pairs, what follows them as bytes."""
+    """The messages in the answer to a FETCH: literals come as pairs, the rest as bytes."""
     for number, item in enumerate(data):
         if isinstance(item, tuple):
             after = data[number + 1] if number + 1 < len(data) else b""
             more = after if isinstance(after, bytes) and not _BEGINS.match(after) else b""
             yield _message(item[0] + b" " + more, item[1])
         elif isinstance(item, bytes) and _BEGINS.match(item) and b'BODY[' in item:
-            yield _message(item, b"")  # an empty message is no literal
+            yield _message(item, b"")  # an empty message is not sent as a literal
 
 
 def _message(about: bytes, data: bytes) -> FetchedMail:

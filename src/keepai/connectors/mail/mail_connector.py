@@ -1,8 +1,8 @@
 """A mailbox on any server that speaks IMAP and SMTP: `type = "mail"`.
 
-What scripts call is here; how it is done is beside it: `reading` finds messages, `delivery` sends them and tells
-afterwards whether they were sent, `filing` marks and moves them. Every call has connections of its own and ends them.
-The password is read for one login at a time, and appears in no error, no log and no result.
+This module has what scripts call. `messages` finds messages, `delivery` sends them and finds out afterwards whether
+they were sent, `filing` labels and moves them. Every call has its own connections and ends them. The password is read
+for one login at a time, and never appears in an error, a log or a result.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ImapLabel(TypedDict):
 
 
 class MoveMail(TypedDict):
-    """Where a message is to be; `source`, where it is now, is the inbox unless it is named."""
+    """The folder that a message should be in; `source` is where it is now, by default the inbox."""
 
     id: str
     to: str
@@ -72,20 +72,20 @@ class MoveMail(TypedDict):
 class Mail(Connector):
     """A mailbox behind an IMAP and an SMTP server: `type = "mail"`.
 
-    address: whose mailbox it is, and whom its mail comes from
-    imap_host: the server that has the mailbox
-    smtp_host: the server that takes mail
-    user: the name to log in with, if it is not the address
-    from_name: the name beside the address
+    address: the address of the mailbox, from which its mail is sent
+    imap_host: the IMAP server
+    smtp_host: the SMTP server
+    user: the name for the login, if it is not the address
+    from_name: the name shown beside the address
     imap_port: 993 for tls, usually 143 for starttls
-    imap_security: how it is encrypted: tls, starttls, or none, which is for a server on this machine alone
+    imap_security: the encryption: tls, starttls, or none, which is allowed only for a server on this machine
     smtp_port: 465 for tls, usually 587 for starttls
-    smtp_security: how it is encrypted: tls, starttls, or none, which is for a server on this machine alone
+    smtp_security: the encryption: tls, starttls, or none, which is allowed only for a server on this machine
     certificates: a file of authorities to trust besides those of the system
     inbox: the folder that is searched
     sent: the folder for sent mail, if the server does not mark it
     all_mail: a folder in which sent and received mail may be as well
-    outbox: a folder of Keep's own, in which a message is recorded while it is being sent; it is made
+    outbox: a folder in which Keep records a message while it sends it; Keep creates it
     sent_copy: who puts a copy into the sent folder: keep, or the server
     """
 
@@ -115,7 +115,7 @@ class Mail(Connector):
         self._clock = clock or SystemClock()
 
     async def check(self) -> None:
-        """Log in at both servers, see that the folders are there, and make the outbox if it is not."""
+        """Log in to both servers, check that the folders exist, and make the outbox if it does not."""
         await self._reading(lambda box, folders: None, Call(), "The mailbox cannot be used")
         submission = self._submission(Call())
         try:
@@ -130,7 +130,7 @@ class Mail(Connector):
         """Messages of the inbox in the order of arrival; with `after`, those that came after that cursor.
 
         `lastCursor` is never null. A page that was cut short has `more: true`; searching after its
-        `lastCursor` goes on without a gap.
+        `lastCursor` continues without a gap.
         """
         def look(box: ImapMailbox, folders: Folders) -> Page[FoundImapMail]:
             return messages.search(box, folders.inbox, params, self._clock.now_ms(), call)
@@ -171,16 +171,16 @@ class Mail(Connector):
 
     @send.compare_payload
     def compare_sent(self, old: Json, new: Json) -> Comparison:
-        """Blanks at the ends of lines are nothing to worry about; all else is."""
+        """A difference in spaces at the ends of lines alone is minor."""
         return _compared(old, new)
 
     @mutation(identity=("id",), target="id", settle=delivery.SETTLE_S)
     async def reply(self, params: ImapReply, call: Call) -> SentMail:
-        """Answer a message: the answer belongs to the same conversation."""
+        """Reply to a message, in the same conversation."""
         def look(box: ImapMailbox, folders: Folders) -> tuple[str, list[str]]:
             headers = messages.headers_of(box, folders.readable, params["id"])
             if headers is None:
-                raise PreconditionFailed("The message that is to be answered is gone.")
+                raise PreconditionFailed("The message to reply to is gone.")
             return messages.subject_of(headers), messages.past_of(headers)
         subject, past = await self._reading(look, call, "The message cannot be read, so it was not answered")
         letter = mail_writer.letter_of(self._sender, params, params.get("subject") or subject, past)
@@ -193,25 +193,25 @@ class Mail(Connector):
 
     @reply.preview
     def describe_reply(self, params: ImapReply) -> str:
-        """The whole answer."""
+        """The whole reply."""
         return mail_writer.previewed(f"{self.name}.reply", params, answers=params["id"])
 
     @reply.compare_payload
     def compare_reply(self, old: Json, new: Json) -> Comparison:
-        """Blanks at the ends of lines are nothing to worry about; all else is."""
+        """A difference in spaces at the ends of lines alone is minor."""
         return _compared(old, new)
 
     # -- filing ------------------------------------------------------------------------------------
 
     @mutation(identity=("id", "add", "remove"), target="id", settle=filing.SETTLE_S)
     async def label(self, params: ImapLabel, call: Call) -> LabelledMail:
-        """Set and clear labels of a message in the inbox: `seen`, `flagged`, `answered` or words of one's own."""
+        """Add labels to a message in the inbox and remove others: `seen`, `flagged`, `answered` or custom words."""
         add, remove = _labels(params)
         return await self._acting(lambda box, f: filing.label(box, f.inbox, params["id"], add, remove), call)
 
     @label.reconcile
     async def find_labels(self, params: ImapLabel, call: Call) -> Verdict:
-        """See whether the labels are as they were to be."""
+        """Check whether the labels are as wanted."""
         add, remove = _labels(params)
         return await self._seeing(lambda box, f: filing.labelled(box, f.inbox, params["id"], add, remove), call)
 
@@ -225,11 +225,11 @@ class Mail(Connector):
 
     @move.reconcile
     async def find_moved(self, params: MoveMail, call: Call) -> Verdict:
-        """See where the message is."""
+        """Look where the message is."""
         source = params.get("source") or self._folders.inbox
         return await self._seeing(lambda box, f: filing.moved(box, source, params["to"], params["id"]), call)
 
-    # -- how -----------------------------------------------------------------------------------
+    # -- connections ---------------------------------------------------------------------------
 
     def _box(self, call: Call) -> ImapMailbox:
         return ImapMailbox(self._imap, self._user, self.secret("password"), step_s(call.remaining_s))

@@ -1,11 +1,11 @@
-"""Finds and reads messages: ids that outlive the server's numbers, and cursors that lose nothing.
+"""Finds and reads messages: ids that do not depend on the server's numbers, and cursors that miss nothing.
 
-IMAP numbers the messages of a folder upwards (UIDs), so a cursor is the last number that was looked at, with the
-folder's UIDVALIDITY: `1700000000.42`. When a server makes the numbers anew, that value changes and the cursor counts as
-the beginning; so does one that is ahead of the folder, which a restored backup leaves. Everything is then seen again,
-and nothing is lost. It is not taken for new, because a message's id does not rest on the numbers: it is a hash over its
-headers, which never change and which differ for every delivery, followed by what it is found by again, its Message-ID
-or the day on which it came.
+IMAP numbers the messages of a folder upwards (UIDs). So a cursor is the last number that was read, with the folder's
+UIDVALIDITY: `1700000000.42`. If a server assigns new numbers, that value changes, and the cursor counts as the
+beginning. The same holds for a cursor that is ahead of the folder, as after a restored backup. Then all messages are
+read again and none is missed. They do not count as new, because the id of a message does not depend on the numbers: it
+is a hash over its headers, which never change and differ for every delivery, followed by what finds it again: its
+Message-ID, or the day on which it came.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .imap import FetchedMail, FolderStatus, ImapMailbox
 LIMIT_DEFAULT = 1_000
 LIMIT_MAX = 5_000
 BATCH = 20
-LOOK_BYTES = 1 << 18  #: of each message while searching
-HEAD_BYTES = 1 << 16  #: of its headers, for its id
-SCANNED_MAX = 2_000  #: messages that one search looks at
+LOOK_BYTES = 1 << 18  #: of each message in a search
+HEAD_BYTES = 1 << 16  #: of the headers, for the id
+SCANNED_MAX = 2_000  #: messages that one search reads
 THREAD_MAX = 100
 _CURSOR = re.compile(r"(\d{1,10})\.(\d{1,10})")
 _FINDABLE = re.compile(r"[!#-;=?A-\[\]-~][!#-;=?-\[\]-~]{0,199}")  # printable ASCII without " \ < >, and no @ first
@@ -62,7 +62,7 @@ class FullImapMail(FullMail):
 
 @dataclass(frozen=True)
 class UidCursor:
-    """Where in the numbers of a folder a search goes on."""
+    """Where a search continues in the numbers of a folder."""
 
     validity: int
     uid: int
@@ -91,7 +91,7 @@ def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call:
                 late = passed > start and call.remaining_s < 2
                 if len(page_items) >= limit or size >= PAGE_BYTES or late:
                     return Page(page_items, lastCursor=str(UidCursor(standing.validity, passed)), more=True)
-                present = [raws[uid]] if uid in raws else []  # or it has gone since the search
+                present = [raws[uid]] if uid in raws else []  # otherwise it was deleted since the search
                 for entry in readable(present, show, call, "the message with UID"):
                     if entry is not None:
                         page_items.append(entry)
@@ -103,7 +103,7 @@ def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call:
 
 
 def get(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> FullImapMail | None:
-    """One message, wherever it is."""
+    """One message, in whichever folder it is."""
     for folder in folders:
         box.open(folder)
         uids = locate(box, id)
@@ -133,7 +133,7 @@ def thread(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> Pag
 
 
 def headers_of(box: ImapMailbox, folders: Sequence[str], id: str) -> Parsed | None:
-    """The headers of one message; None if it is nowhere."""
+    """The headers of one message; None if it is in no folder."""
     for folder in folders:
         box.open(folder)
         mails = box.fetch_heads(locate(box, id)[:1], HEAD_BYTES)
@@ -143,7 +143,7 @@ def headers_of(box: ImapMailbox, folders: Sequence[str], id: str) -> Parsed | No
 
 
 def locate(box: ImapMailbox, id: str) -> list[int]:
-    """The UIDs in the open folder of a message by its id, or of all that have a Message-ID `<…>`."""
+    """The UIDs in the open folder of the message with this id, or of all messages with a Message-ID `<…>`."""
     bare = _BARE.fullmatch(id)
     if bare and _FINDABLE.fullmatch(bare[1]):
         heads = box.fetch_heads(box.find(f'HEADER Message-ID "{id}"')[:THREAD_MAX], HEAD_BYTES)
@@ -157,7 +157,7 @@ def locate(box: ImapMailbox, id: str) -> list[int]:
 
 
 def id_of(raw: FetchedMail) -> str:
-    """The id of a message: by its headers, never by its number."""
+    """The id of a message, made from its headers, never from its number."""
     head = re.split(rb"\r?\n\r?\n", raw.data[:HEAD_BYTES], maxsplit=1)[0]
     digest = hashlib.sha256(head.replace(b"\r\n", b"\n").strip(b"\r\n")).hexdigest()[:24]
     bare = _BARE.fullmatch(_message_id(_headers(raw.data)))
@@ -167,7 +167,7 @@ def id_of(raw: FetchedMail) -> str:
 
 
 def references(headers: Parsed | None) -> list[str]:
-    """The Message-IDs that a message names as its past, oldest first."""
+    """The Message-IDs of the earlier messages that a message names, oldest first."""
     if headers is None:
         return []
     text = _header(headers, "References") or _header(headers, "In-Reply-To")
@@ -175,7 +175,7 @@ def references(headers: Parsed | None) -> list[str]:
 
 
 def answered(id: str) -> str:
-    """The Message-ID to name in an answer: `<…>` as it is, or that of an id of `search`; empty if it has none."""
+    """The Message-ID that a reply names: `<…>` as it is, or that of an id of `search`; empty if there is none."""
     match = _ID.fullmatch(id)
     bare = match[3] if match else id[1:-1] if _BARE.fullmatch(id) else None
     if not _FINDABLE.fullmatch(bare) if bare is not None else match is None:
@@ -184,13 +184,13 @@ def answered(id: str) -> str:
 
 
 def subject_of(headers: Parsed) -> str:
-    """The subject of an answer."""
+    """The subject of a reply."""
     subject = _header(headers, "Subject")
     return (subject if subject[:3].lower() == "re:" else f"Re: {subject}").strip()[:400]
 
 
 def past_of(headers: Parsed) -> list[str]:
-    """What an answer names as its past: that of the message, and the message itself."""
+    """The Message-IDs that a reply names: those of the message's past, and its own."""
     own = _message_id(headers)
     bare = _BARE.fullmatch(own)
     return [*references(headers), *([own] if bare and _FINDABLE.fullmatch(bare[1]) else [])]
@@ -208,7 +208,7 @@ def _start(after: str | None, standing: FolderStatus) -> int:
 
 
 def _fresh(box: ImapMailbox, start: int, standing: FolderStatus, since_ms: int | None) -> list[int]:
-    """The numbers after `start`. `n:*` always names the last one, too; what came since the opening waits."""
+    """The numbers after `start`. `n:*` always includes the last number; messages that came since then wait."""
     criteria = f"UID {start + 1}:*"
     if since_ms is not None:
         day = _imap_day(datetime.fromtimestamp(since_ms / 1000, UTC) - timedelta(days=2))  # time zones
@@ -217,7 +217,7 @@ def _fresh(box: ImapMailbox, start: int, standing: FolderStatus, since_ms: int |
 
 
 def _around(day: str) -> str:
-    """Messages that came on that day, whatever time zone the server counts in."""
+    """Messages that came on that day in any time zone."""
     try:
         middle = datetime.fromisoformat(day)
     except ValueError:
@@ -252,7 +252,7 @@ def _header(headers: Parsed | None, name: str) -> str:
 
 
 def _message_id(headers: Parsed | None) -> str:
-    """As it stands there: nothing in it is decoded, for the server searches for the same."""
+    """The Message-ID as it is, not decoded, because the server searches for it in this form."""
     return str(headers.get("Message-ID", "")).strip() if headers is not None else ""
 
 
@@ -283,14 +283,14 @@ def _label(flag: str) -> str:
 
 
 def _is_automatic(headers: Parsed) -> bool:
-    """Whether a machine sent it, by its own account: such mail must not be answered by another (RFC 3834)."""
+    """Whether a program sent it, as its headers say. Another program must not answer such mail (RFC 3834)."""
     submitted = _header(headers, "Auto-Submitted").lower()
     bulk = _header(headers, "Precedence").lower() in ("bulk", "list", "junk", "auto_reply")
     return (submitted not in ("", "no")) or bulk or bool(_header(headers, "List-Id"))
 
 
 def _cut(mails: list[FullImapMail]) -> Page[FullImapMail]:
-    """As many as an answer may hold."""
+    """As many messages as a page may hold."""
     kept: list[FullImapMail] = []
     size = 0
     for mail in mails:

@@ -1,9 +1,9 @@
-"""What the answers of IMAP and SMTP servers mean: one table for each, and nothing else decides.
+"""What the answers of IMAP and SMTP servers mean. One table for each protocol decides.
 
-An entry says what a refusal leads to. That a refusal is one, and that nothing happened, is known from the step:
-every answer 4xx or 5xx of an SMTP server, the one to the end of the message too, says that it has not taken the
-message (RFC 5321, 4.2.5), and an IMAP server that answers NO or BAD has not done what it was asked (RFC 3501, 7.1).
-A lost connection says nothing; whether that matters is for the step to say.
+An entry says what a refusal leads to. That nothing happened follows from the protocol: an SMTP server that answers 4xx
+or 5xx, also to the end of the message, has not accepted the message (RFC 5321, 4.2.5), and an IMAP server that answers
+NO or BAD has not carried out the command (RFC 3501, 7.1). A lost connection proves nothing; the step decides whether
+that matters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from ...model.visible import visible
 TEXT_MAX = 200
 _DENIED, _GONE, _WRONG, _LATER = PermissionDenied, PreconditionFailed, Rejected, Transient
 
-#: (step, code), then ("", code), then (step, first digit), then ("", first digit).
+#: Looked up as (step, code), then ("", code), then (step, first digit), then ("", first digit).
 SMTP_REFUSED: Mapping[tuple[str, int], type[ConnectorError]] = MappingProxyType({
     ("", 530): _DENIED,  # log in first
     ("", 534): _DENIED,  # this way of logging in is too weak
     ("", 535): _DENIED,  # wrong password, or one that has expired
     ("", 538): _DENIED,  # only with encryption
     ("", 552): _WRONG,  # too big
-    ("connect", 5): _DENIED,  # it does not speak with us
+    ("connect", 5): _DENIED,  # it refuses to talk to us
     ("login", 5): _DENIED,
-    ("sender", 5): _DENIED,  # the address is not ours to write from
+    ("sender", 5): _DENIED,  # this user may not send from the address
     ("", 5): _WRONG,
     ("", 4): _LATER,  # busy, too many, greylisted, shutting down
 })
@@ -48,7 +48,7 @@ class ConnectionLost(Exception):
 
 
 def smtp_refusal(step: str, code: int, text: str) -> ConnectorError | None:
-    """The error that an SMTP answer is; None if it refuses nothing."""
+    """The error that an SMTP answer means; None if it is not a refusal."""
     for place in ((step, code), ("", code), (step, code // 100), ("", code // 100)):
         if place in SMTP_REFUSED:
             return SMTP_REFUSED[place](f"The mail server refused ({_STEPS[step]}): {code} {text}")
@@ -62,7 +62,7 @@ _STEPS = {
 
 
 def imap_refusal(what: str, text: str, otherwise: type[ConnectorError]) -> ConnectorError:
-    """The error that a NO or BAD is."""
+    """The error that a NO or BAD means."""
     code = _CODE.search(text)
     kind = IMAP_REFUSED.get(code[1], otherwise) if code else otherwise
     return kind(f"{what}: {text}")
@@ -70,25 +70,25 @@ def imap_refusal(what: str, text: str, otherwise: type[ConnectorError]) -> Conne
 
 @contextmanager
 def nothing_happened(what: str) -> Iterator[None]:
-    """Around steps after which nothing can have happened: every lost connection is a definite failure."""
+    """Use around steps that have no effect when they fail: every lost connection is a definite failure."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         raise PreconditionFailed(
             f"{what}: the server's certificate is not trusted ({error.verify_message}). Check the host in keep.toml; "
-            "a server with an authority of its own needs the setting certificates."
+            "if the server has its own authority, use the setting certificates."
         ) from None
     except (OSError, ConnectionLost, EOFError) as error:
         raise Transient(f"{what}: {error_text(error)}.") from None
 
 
 def error_text(error: BaseException) -> str:
-    """An error of a connection in a few words."""
+    """The error of a connection in a few words."""
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return one_line_answer(str(text), "")
 
 
 def one_line_answer(text: str, secret: str) -> str:
-    """What a server said, on one line, not too long, and without the secret if it repeats it."""
+    """The server's answer on one line, shortened, and without the secret if the answer repeats it."""
     line = " ".join(visible(text).split())
     return (line.replace(secret, "…") if secret else line)[:TEXT_MAX]

@@ -1,7 +1,7 @@
-"""Where the two servers of a mailbox are, and how a connection to them is protected.
+"""The addresses of the two servers of a mailbox, and how connections to them are encrypted.
 
-TLS with a checked certificate is the rule. Words in the clear are for a server on this machine alone, and only
-when the settings say so.
+TLS with a checked certificate is the default. A connection without encryption is allowed only to a server on this
+machine, and only if the settings say so.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from functools import lru_cache
 from ...model.errors import PreconditionFailed
 
 SECURITY = ("tls", "starttls", "none")
-STEP_S_MAX = 30.0  #: how long one step of a conversation may take, however much time the call has
+STEP_S_MAX = 30.0  #: how long one step with a server may take, whatever time the call has
 
 
 @dataclass(frozen=True)
 class MailServer:
     """One server, as the settings describe it."""
 
-    kind: str  # "imap" or "smtp": how its settings begin
+    kind: str  # "imap" or "smtp": the prefix of its settings
     host: str
     port: int
     security: str
@@ -40,7 +40,7 @@ class MailServer:
             yield f'{self.kind}_security = "none" is only for a server on this machine, and {self.host} is another'
 
     def context(self) -> ssl.SSLContext:
-        """What a certificate is checked against: the system's authorities, and those of `certificates`."""
+        """The authorities that a certificate is checked against: the system's, and those of `certificates`."""
         try:
             return _context(self.certificates)
         except OSError:
@@ -54,7 +54,7 @@ class MailServer:
 
 @lru_cache(maxsize=8)
 def _context(certificates: str) -> ssl.SSLContext:
-    """Kept, because to read the system's authorities takes longer than to send a mail."""
+    """Cached, because reading the system's authorities takes longer than sending a mail."""
     context = ssl.create_default_context()
     if certificates:
         context.load_verify_locations(certificates)
@@ -62,7 +62,7 @@ def _context(certificates: str) -> ssl.SSLContext:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether words to this host stay on this machine."""
+    """Whether a connection to this host stays on this machine."""
     if host == "localhost":
         return True
     try:
@@ -72,5 +72,5 @@ def is_loopback(host: str) -> bool:
 
 
 def step_s(remaining_s: float) -> float:
-    """How long the next step may take: sockets want a number above zero."""
+    """How long the next step may take. Sockets need a number above zero."""
     return max(0.05, min(STEP_S_MAX, remaining_s))

@@ -1,8 +1,8 @@
-"""One conversation with an SMTP server, cut in two before the only byte that matters.
+"""One connection to an SMTP server, divided before the end of the message.
 
-`offer` hands over everything but the end of the message; until then the server must not deliver it, whatever becomes
-of the connection (RFC 5321, 4.1.1.4). `finish` sends the end. So all that fails in `offer` is a definite failure, and
-between the two the caller can write down that from now on nobody can be sure.
+`offer` sends everything except the end of the message; until then the server must not deliver it, whatever happens to
+the connection (RFC 5321, 4.1.1.4). `finish` sends the end. So every failure in `offer` is a definite failure, and
+between the two the caller can record that the outcome is uncertain from now on.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ...model.errors import ConnectorError, OutcomeUnknown, PermissionDenied, Re
 from .server_errors import error_text, nothing_happened, one_line_answer, smtp_refusal
 from .servers import MailServer
 
-HELLO = "[127.0.0.1]"  # our own name is nobody's concern
+HELLO = "[127.0.0.1]"  # the server need not know our name
 
 
 class SmtpSubmission:
-    """A connection on which one message is handed over."""
+    """A connection on which one message is sent."""
 
     def __init__(self, server: MailServer, user: str, password: str, timeout_s: float) -> None:
         import aiosmtplib
@@ -43,7 +43,7 @@ class SmtpSubmission:
         self._transport = self._client.transport
 
     async def offer(self, sender: str, recipients: Sequence[str], data: bytes) -> None:
-        """Everything up to the end of the message. If one recipient is refused, nobody gets it."""
+        """Send everything up to the end of the message. If one recipient is refused, nobody gets it."""
         with self._refusals("sender"):
             await self._client.mail(sender, options=self._size(len(data)))
         for recipient in recipients:
@@ -57,7 +57,7 @@ class SmtpSubmission:
             self._transport.write(re.sub(rb"(?m)^\.", b"..", data))
 
     async def finish(self, timeout_s: float | None) -> None:
-        """The end of the message, and the answer to it: return means taken, a refusal means not taken."""
+        """Send the end of the message. A return means that the server accepted it, a refusal that it did not."""
         from aiosmtplib import SMTPException
 
         try:
@@ -72,13 +72,13 @@ class SmtpSubmission:
         self._client.close()
 
     def drop(self) -> None:
-        """End the connection; what has not left yet never will."""
+        """End the connection. What has not left yet never will."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.abort()
         self._client.close()
 
     def require(self) -> None:
-        """See that the connection is still there; `Transient` if it is not."""
+        """Check that the connection still exists; `Transient` if it does not."""
         if not self._client.is_connected or self._transport.is_closing():
             raise Transient(f"{self._server.place} closed the connection before the message was complete.")
 
@@ -87,17 +87,17 @@ class SmtpSubmission:
             return []
         limit = str(self._client.esmtp_extensions.get("size", ""))
         if limit.isdigit() and 0 < int(limit) < size:
-            raise Rejected(f"The message has {size:,} bytes, and the server takes {int(limit):,} at most.")
+            raise Rejected(f"The message has {size:,} bytes; the server accepts at most {int(limit):,}.")
         return [f"SIZE={size}"]
 
     def _refused(self, step: str, code: int, text: str) -> ConnectorError:
         answer = one_line_answer(text, self._secret)
-        odd = f"The mail server said what nobody expects: {code} {answer}"
+        odd = f"The mail server gave an unexpected answer: {code} {answer}"
         return smtp_refusal(step, code, answer) or OutcomeUnknown(odd)
 
     @contextmanager
     def _refusals(self, step: str) -> Iterator[None]:
-        """Around every step before the end of the message: whatever fails there, nothing happened."""
+        """Use around every step before the end of the message: a failure there has no effect."""
         from aiosmtplib import SMTPException, SMTPNotSupported, SMTPResponseException
 
         with nothing_happened(f"The mail server {self._server.place} cannot be used"):
@@ -105,14 +105,15 @@ class SmtpSubmission:
                 yield
             except SMTPResponseException as error:
                 answer = one_line_answer(error.message, self._secret)
-                raise smtp_refusal(step, error.code, answer) or Transient(f"The mail server is odd: {answer}") from None
+                failure = smtp_refusal(step, error.code, answer)
+                raise failure or Transient(f"The mail server gave an unexpected answer: {answer}") from None
             except OSError as error:
                 raise error.__cause__ if isinstance(error.__cause__, OSError) else error from None
             except SMTPNotSupported as error:
-                raise PermissionDenied(f"The mail server offers no such protection: {error_text(error)}") from None
+                raise PermissionDenied(f"The mail server does not offer this encryption: {error_text(error)}") from None
             except SMTPException as error:
                 answer = one_line_answer(str(error), self._secret)
                 raise PermissionDenied(f"The mail server cannot be used: {answer}") from None
             except UnicodeError:
-                raise PermissionDenied("The mail server takes no user or password with such characters.") from None
+                raise PermissionDenied("The mail server does not accept these characters in a login.") from None
 

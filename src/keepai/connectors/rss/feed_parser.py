@@ -1,4 +1,4 @@
-"""The entries of a feed, read in a process of its own: a feed is a stranger's text (see `kit/parser_process.py`)."""
+"""Parses a feed in its own process, because strangers wrote it (see `kit/parser_process.py`)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..kit.readable import readable
 from ..kit.texts import clean
 from ..values import Call
 
-CPU_S = 10  #: processor time that a feed may take; a large one of the usual kind takes one second
-SEEN_MAX = 1_000  #: entries that are read of a feed, and that a cursor remembers
+CPU_S = 10  #: processor time that a feed may take; a large usual one takes one second
+SEEN_MAX = 1_000  #: entries that are read from a feed, and that a cursor remembers
 TEXT_MAX = 20_000
 ID_MAX = 500
 
 
 class FeedEntry(TypedDict):
-    """An entry; its text is without markup."""
+    """An entry, with its text without markup."""
 
     id: str
     title: str
@@ -36,24 +36,24 @@ class FeedEntry(TypedDict):
 
 
 class ParsedFeed(TypedDict):
-    """What was read of a feed."""
+    """The content of a feed."""
 
     entries: list[FeedEntry]  # oldest first, each id once
     skipped: list[str]  # what could not be read
 
 
 async def parsed(answer: Response, call: Call) -> list[FeedEntry]:
-    """The entries of a feed, oldest first, each id once; those that cannot be read are skipped."""
+    """The entries of a feed, oldest first, each id once. Unreadable ones are skipped."""
     kind = answer.headers.get("content-type", "")[:200]
     with ParserProcess(f"{__name__}:entries_of", CPU_S) as parser:
         parsed_answer = await asyncio.to_thread(parser.read, answer.content, kind)
     if parsed_answer is None:
         raise PreconditionFailed(
-            f"The feed could not be read within {parser.limits}. It may be broken on purpose: "
-            "look at what its address gives, and name another feed."
+            f"The feed could not be parsed within {parser.limits}. It may be broken on purpose: "
+            "look at what its address returns, and use another feed."
         )
     if parsed_answer[0] is None:
-        raise PreconditionFailed("What the address gives is no feed.")
+        raise PreconditionFailed("The address does not return a feed.")
     feed = cast("ParsedFeed", parsed_answer[0])
     for skipped in feed["skipped"]:
         call.skip(skipped)
@@ -61,10 +61,10 @@ async def parsed(answer: Response, call: Call) -> list[FeedEntry]:
 
 
 def entries_of(content: bytes, content_type: str) -> ParsedFeed | None:
-    """What stands in a feed; None if it is none."""
+    """The content of a feed; None if the bytes are not a feed."""
     import feedparser  # type: ignore[import-untyped]
 
-    # As a stream: of bytes and texts it would guess whether they name a file or an address, and open that.
+    # As a stream: given bytes or text, the library guesses whether they name a file or a URL, and opens it.
     feed = feedparser.parse(io.BytesIO(content), response_headers={"content-type": content_type})
     if not feed.get("version"):
         return None

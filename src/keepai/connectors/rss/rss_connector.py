@@ -1,9 +1,9 @@
-"""`ctx.<name>.entries`: what is new in one feed, RSS or Atom.
+"""`ctx.<name>.entries`: what is new in one RSS or Atom feed.
 
-A feed is asked for with what it said last time (`ETag`, `Last-Modified`), so that one that did not change costs
-nothing. What was seen is in the cursor, by the ids of entries: a feed that is sorted anew, or loses old entries, makes
-nothing new. What stands in a feed was written by strangers: it is parsed in a process of its own (`parse`), markup is
-taken out, and nothing it links to is opened.
+The request repeats what the feed sent last time (`ETag`, `Last-Modified`), so that an unchanged feed costs nothing. The
+cursor holds the ids of the entries that were seen, so a feed that changes its order or drops old entries shows nothing
+as new. Strangers wrote the feed: it is parsed in its own process (`feed_parser`), markup is removed, and no link in it
+is opened.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class ListEntries(TypedDict):
 class Rss(Connector):
     """One feed, in RSS or Atom: `type = "rss"`.
 
-    url: where the feed is
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    url: the address of the feed
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     """
 
     name = "rss"
@@ -46,21 +46,21 @@ class Rss(Connector):
     def __init__(self, url: str, *, networks: list[str] | None = None, name: str | None = None) -> None:
         super().__init__(name=name)
         under = Rules.under([url], networks or ())
-        # A feed may lead elsewhere; every address is checked all the same.
+        # A feed may redirect elsewhere; every address is checked.
         schemes, ports = under.schemes | {"https"}, under.ports | {443}
         self._client = Client(Rules(schemes=schemes, ports=ports, networks=under.networks, bytes_max=FEED_MAX))
         self._url, self.account = url, normal_url(url)
 
     async def check(self) -> None:
-        """See that the feed is one."""
+        """Check that the address returns a feed."""
         call = Call()
         await parsed(await self._ask(FeedCursor(), call), call)
 
     @read
     async def entries(self, params: ListEntries, call: Call) -> Page[FeedEntry]:
-        """Entries that are new since a cursor, oldest first; without one, all that the feed has.
+        """Entries that are new since a cursor, oldest first; without a cursor, all entries of the feed.
 
-        `lastCursor` is where to go on, `more` whether `limit` left some out.
+        `lastCursor` is where to continue; `more` says whether `limit` left some out.
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         cursor = FeedCursor.read(params.get("after"))
@@ -84,15 +84,15 @@ class Rss(Connector):
             return answer
         what = f"The feed was answered with {answer.status}."
         if answer.status in (404, 410):
-            raise PreconditionFailed(f"{what} It is not there any more.")
+            raise PreconditionFailed(f"{what} It no longer exists.")
         if answer.status in (401, 403):
-            raise PermissionDenied(f"{what} It may not be read.")
+            raise PermissionDenied(f"{what} Keep may not read it.")
         raise Transient(what, retry_after=answer.retry_after())
 
 
 @dataclass(frozen=True)
 class FeedCursor:
-    """What the feed said last time, and marks of the entries that were shown."""
+    """What the feed sent last time, and digests of the entries that were returned."""
 
     etag: str = ""
     modified: str = ""
@@ -111,15 +111,15 @@ class FeedCursor:
 
     @property
     def text(self) -> str:
-        """The text for scripts to keep."""
+        """The cursor as text, for scripts."""
         fields = {"etag": self.etag, "modified": self.modified, "seen": self.seen}
         return json.dumps(fields, separators=(",", ":"))
 
 
 def _after(cursor: FeedCursor, entries: list[FeedEntry], shown: list[FeedEntry], answer: Response | None) -> FeedCursor:
-    """Where to go on. Only once all was shown (`answer`) may the feed say that nothing is new.
+    """The next cursor. The feed may answer "nothing new" only once all entries were returned (`answer`).
 
-    Of what was seen before, what the feed still has is kept for sure: it would be new again otherwise.
+    Of the entries seen before, those that the feed still has are always kept: otherwise they would be new again.
     """
     present = {_mark(entry["id"]) for entry in entries}
     former = [mark for mark in cursor.seen if mark not in present]

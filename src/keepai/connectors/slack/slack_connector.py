@@ -1,8 +1,8 @@
 """`ctx.slack`: reads channels, posts messages and changes its own.
 
-A message carries its idempotency key, hashed, in its metadata, which the history of a channel shows. Slack documents no
-key that it would honour (`client_msg_id` has no promise), so that an outcome that is unknown is looked up and never
-sent again on a guess. A text is only a text unless the script says `markup`: nobody is called by what a stranger wrote.
+A message has its idempotency key, hashed, in its metadata, which the history of a channel shows. Slack documents no key
+that it honours (`client_msg_id` comes without a promise). So an unknown outcome is looked up, and never sent again on a
+guess. Text is plain text unless the script sets `markup`, so that words of a stranger cannot mention anybody.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 PAGE = 200
 PAGES_MAX = 25
-EARLY_S = 86_400  #: so much may the clocks here and at Slack differ: a message must not be missed because of them
-#: Seconds after the end of a call in which its message may still appear: it may be on its way. Histories lag little.
+EARLY_S = 86_400  #: how much the clocks here and at Slack may differ without a message being missed
+#: Seconds after the end of a call in which its message may still appear. Histories lag only a little.
 SETTLE_S = 30
-TEXT_MAX = 40_000  #: characters; Slack cuts what is longer, in silence
+TEXT_MAX = 40_000  #: characters; Slack silently cuts longer texts
 EVENT = "keep_message"
 _CHANNEL = re.compile(r"[CGD][A-Z0-9]{2,30}")
 _TS = re.compile(r"[0-9]{1,12}\.[0-9]{1,9}")
@@ -48,7 +48,7 @@ class ReadChannel(TypedDict):
 
 
 class PostMessage(TypedDict):
-    """A message to post; with `thread`, as an answer to the message with that id."""
+    """A message to post; with `thread`, a reply to the message with that id."""
 
     channel: str
     text: str
@@ -57,7 +57,7 @@ class PostMessage(TypedDict):
 
 
 class UpdateMessage(TypedDict):
-    """Another text for a message that this app posted; in a thread, `thread` is the id of its first message."""
+    """A new text for a message that this app posted; in a thread, `thread` is the id of its first message."""
 
     channel: str
     id: str
@@ -67,7 +67,7 @@ class UpdateMessage(TypedDict):
 
 
 class SlackMessage(TypedDict):
-    """A message; its text is as Slack spells it."""
+    """A message, with its text as Slack spells it."""
 
     id: str
     channel: str
@@ -79,7 +79,7 @@ class SlackMessage(TypedDict):
 
 
 class PostedMessage(TypedDict):
-    """The message: its id is unique in its channel."""
+    """The message. Its id is unique in its channel."""
 
     id: str
     channel: str
@@ -89,9 +89,9 @@ class Slack(Connector):
     """Channels at Slack: `type = "slack"`.
 
     account: the workspace, for people
-    channels: names that scripts may say instead of ids of channels
-    api: another address of the API, such as a proxy of your own
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
+    channels: names that scripts may use instead of channel ids
+    api: another address of the API, such as your own proxy
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
     """
 
     name = "slack"
@@ -109,24 +109,24 @@ class Slack(Connector):
         self._client = Client(Rules.under([self._root], networks or ()))
 
     async def check(self) -> None:
-        """See that the token counts."""
+        """Check that the token is valid."""
         await self._ask("auth.test", Call(), {})
 
     @read
     async def history(self, params: ReadChannel, call: Call) -> Page[SlackMessage]:
         """Messages, oldest first: after a cursor, or without one the newest.
 
-        `lastCursor` is where to go on, `more` whether `limit` left some out that are newer.
+        `lastCursor` is where to continue; `more` says whether `limit` left out newer ones.
         """
         limit, after = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX), params.get("after")
         channel, thread = self._channel(params), _ts(params.get("thread"), "thread")
         most = PAGE * PAGES_MAX if after else limit
         messages, cut = await self._messages(channel, thread, _ts(after, "after"), most, call)
         if after and cut:
-            raise PreconditionFailed(f"More than {most:,} messages came since. Ask anew without `after`.")
+            raise PreconditionFailed(f"More than {most:,} messages came since then. Ask again without `after`.")
         passed = _moment({"ts": after}) if after else (0, 0)
         read = readable(messages, lambda message: (_moment(message), _shown(message, channel)), call, "the message")
-        # A thread's first message comes always, so it is left out here.
+        # Slack always returns the first message of a thread, so it is left out here.
         fresh = sorted((entry for entry in read if entry[0] > passed), key=lambda entry: entry[0])
         shown = [message for _, message in (fresh[:limit] if after else fresh[-limit:])]
         last = shown[-1]["id"] if shown else after or "0.0"
@@ -151,7 +151,7 @@ class Slack(Connector):
         posted = next((message for message in messages if _marks(message)[0] == mark), None)
         if posted is not None:
             return Verdict.applied({"id": posted["ts"], "channel": channel})
-        return Verdict.unknown("There are too many messages since, to look through.") if cut else Verdict.failed()
+        return Verdict.unknown("There are too many messages since then to search.") if cut else Verdict.failed()
 
     @mutation(identity=("channel", "id"), target="id", settle=SETTLE_S)
     async def update(self, params: UpdateMessage, call: Call) -> PostedMessage:
@@ -159,7 +159,7 @@ class Slack(Connector):
         channel, mark = self._channel(params), key_digest(call.idempotency_key)
         message = await self._message(channel, params, call)
         if message is None:
-            raise PreconditionFailed(f"There is no message {params['id']} any more.")
+            raise PreconditionFailed(f"The message {params['id']} no longer exists.")
         key, updates = _marks(message)
         if mark in updates:
             return {"id": params["id"], "channel": channel}
@@ -178,17 +178,17 @@ class Slack(Connector):
         if key_digest(call.idempotency_key) in updates:
             return Verdict.applied({"id": params["id"], "channel": channel})
         if len(updates) >= UPDATES_MAX:
-            return Verdict.unknown("The message has been changed too often since, to tell.")
+            return Verdict.unknown("The message was changed too often since then, so Keep cannot tell.")
         return Verdict.failed()
 
     @post.compare_payload
     def same_post(self, old: Any, new: Any) -> Comparison:
-        """Spaces make no other message."""
+        """A difference in spaces alone is minor."""
         return compare_texts(old, new)
 
     @update.compare_payload
     def same_update(self, old: Any, new: Any) -> Comparison:
-        """Spaces make no other message."""
+        """A difference in spaces alone is minor."""
         return compare_texts(old, new)
 
     @post.preview
@@ -210,7 +210,7 @@ class Slack(Connector):
         id = self._channels.get(name, name)
         if not _CHANNEL.fullmatch(id):
             raise Rejected(
-                f"{name[:60]!r} is no id of a channel, such as C0123456789, and no name in the setting `channels`.",
+                f"{name[:60]!r} is neither a channel id, such as C0123456789, nor a name in the setting `channels`.",
             )
         return id
 
@@ -225,7 +225,7 @@ class Slack(Connector):
     async def _messages(
         self, channel: str, thread: str | None, oldest: str | None, most: int, call: Call,
     ) -> tuple[list[dict[str, Any]], bool]:
-        """Messages since a moment, at most so many; and whether there are more."""
+        """Messages since a time, at most so many; and whether there are more."""
         method = "conversations.replies" if thread else "conversations.history"
         messages: list[dict[str, Any]] = []
         cursor: str | None = None
@@ -258,10 +258,10 @@ class Slack(Connector):
 
 
 def _text(params: Any) -> dict[str, Any]:
-    """The text as Slack takes it; without `markup`, nothing in it is more than text."""
+    """The text as Slack takes it. Without `markup`, every character of it is plain text."""
     text = params["text"]
     if not text.strip() or len(text) > TEXT_MAX:
-        raise Rejected(f"text must not be empty, and has at most {TEXT_MAX:,} characters.")
+        raise Rejected(f"text must not be empty and must have at most {TEXT_MAX:,} characters.")
     return {"text": text} if params.get("markup") else {"text": text.translate(_ESCAPED), "parse": "none"}
 
 
@@ -270,7 +270,7 @@ def _metadata(key: str, updates: Sequence[str]) -> dict[str, Any]:
 
 
 def _marks(message: Mapping[str, Any]) -> tuple[str, list[str]]:
-    """The key with which a message was posted, and those of its updates."""
+    """The key with which a message was posted, and the keys of its updates."""
     metadata = message.get("metadata") or {}
     payload = metadata.get("event_payload") if metadata.get("event_type") == EVENT else None
     payload = payload if isinstance(payload, dict) else {}
@@ -299,5 +299,5 @@ def _moment(message: Mapping[str, Any]) -> tuple[int, int]:
 
 def _ts(given: str | None, what: str) -> str | None:
     if given is not None and not _TS.fullmatch(given):
-        raise Rejected(f"{what} must be an id of a message, such as 1767600000.000100.")
+        raise Rejected(f"{what} must be the id of a message, such as 1767600000.000100.")
     return given

@@ -1,8 +1,8 @@
-"""What an answer of Slack's Web API proves. One table: what is not in it proves nothing.
+"""What an answer of Slack's Web API proves. One table decides: an error that is not in it proves nothing.
 
-Slack answers 200 and names the error in the body. Missing on purpose, because Slack itself says of them that some of
-the operation may have succeeded, or says nothing: `fatal_error`, `internal_error`, `service_unavailable`,
-`request_timeout`, `update_failed`. Of the statuses only 429 is documented as refused; the others prove nothing.
+Slack answers 200 and names the error in the body. Missing on purpose, because Slack says that some of the operation may
+have succeeded, or says nothing: `fatal_error`, `internal_error`, `service_unavailable`, `request_timeout`,
+`update_failed`. Of the statuses only 429 is documented as a refusal; the others prove nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _all(kind: type[ConnectorError], words: Iterable[str]) -> dict[str, type[Con
     return dict.fromkeys(words, kind)
 
 
-#: Error → what it means for a call that would have changed something. It proves that nothing happened.
+#: Error → what it means for a call that changes something. It proves that nothing happened.
 REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
     **_all(Transient, ("rate_limited", "ratelimited", "message_limit_exceeded", "team_added_to_org",
                        "external_channel_migrating", "streaming_state_conflict")),
@@ -54,31 +54,31 @@ _HINTS: Mapping[str, str] = MappingProxyType({
     "not_in_channel": "Invite the app to the channel, then try again.",
     "channel_not_found": "Check the id of the channel, and invite the app to it.",
     "missing_scope": "Add the scope to the app and install it again.",
-    "invalid_auth": "The token does not count. Store another one.",
-    "token_revoked": "The token does not count any more. Store another one.",
+    "invalid_auth": "The token is not valid. Store another one.",
+    "token_revoked": "The token is no longer valid. Store another one.",
 })
 _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
     Transient: "Not now.",
-    Rejected: "It does not take this call as it is.",
-    PermissionDenied: "Access is missing. Check the app's scopes, and its token.",
-    PreconditionFailed: "What the call is about is not there.",
+    Rejected: "Slack refuses this call as it is.",
+    PermissionDenied: "Access is missing. Check the app's scopes and its token.",
+    PreconditionFailed: "The object of the call is not there.",
 })
 
 
 def write_result(answer: Response) -> dict[str, Any]:
-    """What a call that changes something was answered with, or what is known instead."""
-    body = _said(answer)
+    """The answer to a call that changes something; raises what is known if it failed."""
+    body = _json_object(answer)
     if answer.status == 200 and body.get("ok") is True:
         return body
     raise _problem(answer, body)
 
 
 def read_result(answer: Response) -> dict[str, Any]:
-    """What a question was answered with; what is not known is worth asking again."""
+    """The answer to a read. If the result is not known, the read can be repeated."""
     try:
         return write_result(answer)
     except OutcomeUnknown:
-        raise Transient(f"Slack answered {answer.status} to a question, and not what was asked.") from None
+        raise Transient(f"Slack answered a read with status {answer.status} and without a result.") from None
 
 
 def _problem(answer: Response, body: Mapping[str, Any]) -> ConnectorError:
@@ -87,12 +87,12 @@ def _problem(answer: Response, body: Mapping[str, Any]) -> ConnectorError:
     word = body.get("error")
     kind = REFUSED.get(word) if isinstance(word, str) and answer.status == 200 and body.get("ok") is False else None
     if kind is None:
-        return OutcomeUnknown(f"Slack answered {answer.status}, which does not say whether it was carried out.")
+        return OutcomeUnknown(f"Slack answered {answer.status}, which does not say whether the call was carried out.")
     message = f"Slack refused it ({word}). {_HINTS.get(str(word), _USUAL[kind])}"
     return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
 
 
-def _said(answer: Response) -> dict[str, Any]:
+def _json_object(answer: Response) -> dict[str, Any]:
     try:
         body = answer.json()
     except (ValueError, RecursionError):

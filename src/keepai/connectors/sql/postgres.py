@@ -1,8 +1,8 @@
-"""Runs steps on a PostgreSQL server: on a connection of its own, in one transaction, with every wait bounded.
+"""Runs steps on a PostgreSQL server: on its own connection, in one transaction, with every wait limited.
 
-A transaction runs in a task that is never cancelled: who gives up on it cuts its connection, and the task then ends at
-the step where it stood. Before COMMIT was said the server undoes what it is left with, so every failure there
-is definite; after it, only the server's own refusal is. The tables `REFUSED` and `UNCLEAR` say which is which.
+A transaction runs in a task that is never cancelled: to give it up, the caller cuts its connection, and the task ends
+at its present step. Before COMMIT is sent, the server undoes everything when the connection ends, so every failure is
+definite. After it, only a refusal by the server is definite. The tables `REFUSED` and `UNCLEAR` say which is which.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECT_S_MAX = 10.0
-LATE_S = 5.0  #: how long after our own patience the server ends a transaction that nobody goes on with
-#: Never the server's default: at one moment for a whole transaction, a look after a lock would not see what it freed.
+LATE_S = 5.0  #: how long after Keep's own limit the server ends an abandoned transaction
+#: Never the server's default: with one snapshot per transaction, a read after a lock would not see what was freed.
 _CHANGE = "begin isolation level read committed read write"
 _EACH_MOMENT = "begin isolation level read committed read only"
 _ONE_MOMENT = "begin isolation level repeatable read read only"
 _NUMBERS = ("integer", "number", "decimal")
 
-#: The beginning of an SQLSTATE → our error; the longest counts. Raised before COMMIT, or by the server's refusal of it.
+#: The beginning of an SQLSTATE → our error; the longest match counts. Raised before COMMIT or on its refusal.
 REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "08": Transient, "0A": Rejected, "21": Rejected, "22": Rejected,
     "23": Rejected, "23503": PreconditionFailed, "23505": PreconditionFailed, "23P01": PreconditionFailed,
@@ -57,17 +57,17 @@ REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "42P01": PreconditionFailed, "42P07": Transient, "44": Rejected, "53": Transient, "54": Rejected, "55": Transient,
     "57": Transient, "58": Transient, "P0": Rejected, "XX": Transient,
 })
-#: Answers to COMMIT that do not say that it was undone: the connection, an end by the administrator, the machine.
+#: Answers to COMMIT that do not prove a rollback: a lost connection, a shutdown by the administrator, a system failure.
 UNCLEAR = ("08", "40003", "53", "57P", "58", "F0", "XX")
 
 
 class PostgresDialect:
-    """PostgreSQL's words. Every value goes as a text and is read by the server as the column's type."""
+    """The SQL of PostgreSQL. Every value is sent as text, and the server reads it as the column's type."""
 
     mark = "%s"
 
     def quote(self, name: str) -> str:
-        """A name as an identifier; psycopg takes a single % for a parameter."""
+        """A name as an identifier. psycopg reads a single % as a parameter."""
         return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
     def catalog(self, table: str) -> Statement:
@@ -76,16 +76,16 @@ class PostgresDialect:
         return Statement(_CATALOG, (name,))
 
     def select(self, column: Column) -> str:
-        """A column in a list of results; arrays come as JSON."""
+        """A column in a list of results. Arrays come as JSON."""
         name = self.quote(column.name)
         return f"to_jsonb({name})" if column.kind == "array" else name
 
     def compared(self, column: Column) -> str:
-        """A parameter as a value of the column's type."""
+        """A parameter, cast to the column's type."""
         return f"cast({self.mark} as {column.type.replace('%', '%%')})"
 
     def same(self, column: Column) -> str:
-        """Whether a column holds what a parameter would become in it: rounded, but never cut off."""
+        """Whether a column holds what a parameter would become in it: it may be rounded, but not cut off."""
         name, exact_type = self.quote(column.name), column.exact.replace("%", "%%")
         if column.type == "json":
             return f"cast({name} as jsonb) is not distinct from cast({self.mark} as jsonb)"
@@ -93,7 +93,7 @@ class PostgresDialect:
         return f"{name} is not distinct from cast({self.mark} as {kept})"
 
     def bind(self, column: Column, value: Json) -> object:
-        """A value of JSON as a text that the server reads."""
+        """A JSON value as a text that the server reads."""
         if value is None:
             return None
         if column.kind == "json":
@@ -106,25 +106,25 @@ class PostgresDialect:
             return encode(value)
         if isinstance(value, str) and column.kind not in ("boolean", "array"):
             return _sound(column, value)
-        raise Rejected(f"{column.name} is {column.type}: it does not take {shown(value)}.")
+        raise Rejected(f"{column.name} is {column.type}: it does not accept {shown(value)}.")
 
     def read(self, column: Column, cell: Cell) -> Json:
-        """A cell, which the server wrote as a text, as JSON."""
+        """A cell, which the server sends as text, as JSON."""
         if cell is None:
             return None
         return _READ.get(column.kind, _text)(column, str(cell))
 
     def begin_change(self, key: str) -> Statement | None:
-        """A lock that the server holds until the transaction's end, and takes back when it is visible to all."""
+        """A lock that the server holds until the transaction has ended and its result is visible to all."""
         return Statement("select pg_advisory_xact_lock(%s)", (_number_of(key),))
 
     def under_way(self, key: str) -> Statement | None:
-        """Asks whether a transaction holds that lock: its COMMIT may still be on the way."""
+        """Asks whether a transaction holds that lock: its COMMIT may still be running."""
         asked = "select case when pg_try_advisory_xact_lock_shared(%s) then 0 else 1 end"
         return Statement(asked, (_number_of(key),))
 
     def has_receipts(self) -> Statement:
-        """Asks whether the table of receipts is there."""
+        """Asks whether the table of receipts exists."""
         return Statement("select case when to_regclass(%s) is null then 0 else 1 end", (RECEIPTS,))
 
 
@@ -140,15 +140,15 @@ class PostgresDatabase:
         self._password = password
 
     async def read(self, steps: Steps[T], call: Call) -> T:
-        """Run steps that only look."""
+        """Run steps that only read."""
         return await self._in_time(lambda connected: self._look(_ONE_MOMENT, steps, call, connected), call)
 
     async def look(self, steps: Steps[T], call: Call) -> T:
-        """Run steps that only look, each at its own moment: what is under way is asked before what is there."""
+        """Run steps that only read, each with its own snapshot: first what is running, then what is there."""
         return await self._in_time(lambda connected: self._look(_EACH_MOMENT, steps, call, connected), call)
 
     async def change(self, steps: Steps[T], call: Call) -> T:
-        """Run steps and commit; whatever this raises says truly whether they took place."""
+        """Run steps and commit. Every error says correctly whether they took place."""
         return await self._in_time(lambda connected: self._change(steps, call, connected), call)
 
     async def _look(self, how: str, steps: Steps[T], call: Call, connected: Connected) -> T:
@@ -184,7 +184,7 @@ class PostgresDatabase:
         try:
             connection = await postgres_connection.connect(self.url, self._password(), seconds)
         except psycopg.OperationalError as error:
-            raise self._unreached(error) from None  # what it knows of the connection stays here
+            raise self._unreached(error) from None  # the details of the connection stay here
         connected.descriptor = connection.pgconn.socket
         return connection
 
@@ -203,14 +203,14 @@ class PostgresDatabase:
                 "another sslmode there, if others on the way may read and change everything."
             )
         if state.startswith("28") or any(phrase in message for phrase in _NO_ENTRY):
-            advice = f"Say `keep secrets set {self.name} password`."
-            return PermissionDenied(f"The database does not let Keep in: {message}. {advice}")
+            advice = f"Run `keep secrets set {self.name} password`."
+            return PermissionDenied(f"The database refused the login: {message}. {advice}")
         if state.startswith("3D") or "does not exist" in message:
-            return PreconditionFailed(f"The database is not there: {message}.")
+            return PreconditionFailed(f"The database does not exist: {message}.")
         return Transient(f"The database cannot be reached: {message}.")
 
     async def _begin(self, connection: psycopg.AsyncConnection[Any], how: str, call: Call) -> None:
-        """Begin, with words that do not depend on the server's settings, and with limits that the server keeps."""
+        """Begin, independent of the server's settings, and with limits that the server enforces."""
         await connection.execute(how)
         milliseconds = int(max(0.001, min(self.timeout_s, call.remaining_s)) * 1000)
         settings = {**_WORDS, "statement_timeout": f"{milliseconds}", "lock_timeout": f"{milliseconds}"}
@@ -219,7 +219,7 @@ class PostgresDatabase:
         await connection.execute(f"select {pairs}", [word for pair in settings.items() for word in pair])
 
     async def _in_time(self, work: Callable[[Connected], Coroutine[Any, Any, T]], call: Call) -> T:
-        """Run a transaction to its end. A cancel, or the end of its time, cuts its connection; it ends by itself."""
+        """Run a transaction to its end. A cancellation or a timeout cuts its connection; then it ends by itself."""
         connected = Connected()
         task = asyncio.ensure_future(work(connected))
         cancelled: asyncio.CancelledError | None = None
@@ -235,7 +235,7 @@ class PostgresDatabase:
                 connected.cut(task)
         if cancelled is not None:
             if not task.cancelled():
-                task.exception()  # looked at, so that nobody warns about it
+                task.exception()  # read it, or asyncio logs that nobody did
             raise cancelled
         if task.cancelled():
             raise Transient("The database did not answer in time; nothing was sent to it.")
@@ -247,13 +247,13 @@ class PostgresDatabase:
 
 
 class Connected:
-    """The connection of a transaction, as far as it can be cut from outside."""
+    """The connection of a transaction, which can be cut from outside."""
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
 
     def cut(self, task: asyncio.Task[Any]) -> None:
-        """End the connection at once. While there is none yet, nothing was sent, and the task may just end."""
+        """End the connection at once. If there is none yet, nothing was sent, and the task may just end."""
         if self.descriptor is None:
             task.cancel()
             return
@@ -262,15 +262,15 @@ class Connected:
 
 
 async def _commit(connection: psycopg.AsyncConnection[Any]) -> None:
-    """The only moment of doubt: before it nothing has happened, after it everything has."""
+    """The only uncertain moment: before it nothing has happened, after it everything has."""
     import psycopg
 
     try:
         answer = await connection.execute("commit")
     except psycopg.Error as error:
         if was_refused(error):
-            raise translated(error)(f"The database refused to commit, and undid it all: {_told(error)}.") from error
-        raise OutcomeUnknown(f"The change may have been committed, but then: {_told(error)}.") from error
+            raise translated(error)(f"The database refused to commit and undid all: {_error_text(error)}.") from error
+        raise OutcomeUnknown(f"The change may have been committed, but then: {_error_text(error)}.") from error
     if answer.statusmessage == "ROLLBACK":
         raise Transient("The database undid the change instead of committing it.")
     if answer.statusmessage != "COMMIT":
@@ -278,24 +278,24 @@ async def _commit(connection: psycopg.AsyncConnection[Any]) -> None:
 
 
 def was_refused(error: psycopg.Error) -> bool:
-    """Whether the server itself answered COMMIT with a refusal, which undoes the transaction."""
+    """Whether the server itself refused the COMMIT, which undoes the transaction."""
     state = error.sqlstate or ""
     return error.diag.severity_nonlocalized == "ERROR" and bool(state) and not state.startswith(UNCLEAR)
 
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Around everything before COMMIT: every error of the driver is a definite failure."""
+    """Use around everything before COMMIT: every error of the driver is a definite failure."""
     import psycopg
 
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error)(f"{what}: {_told(error)}.") from error
+        raise translated(error)(f"{what}: {_error_text(error)}.") from error
 
 
 def translated(error: psycopg.Error) -> type[ConnectorError]:
-    """Which of our errors one of the server's is; without an SQLSTATE the connection was lost."""
+    """Our error for an error of the server. Without an SQLSTATE the connection was lost."""
     state = error.sqlstate
     if state is None:
         return Transient
@@ -315,7 +315,7 @@ async def _driven(steps: Steps[T], connection: psycopg.AsyncConnection[Any]) -> 
 
 
 async def _driven_or_undone(steps: Steps[T], connection: psycopg.AsyncConnection[Any]) -> T:
-    """Run steps. If one of them refuses, its locks are given back at once, not when the server misses us."""
+    """Run steps. If one of them fails, release the locks at once, not when the server notices."""
     import psycopg
 
     try:
@@ -327,7 +327,7 @@ async def _driven_or_undone(steps: Steps[T], connection: psycopg.AsyncConnection
 
 
 def _rows(result: Any) -> list[Row]:
-    """The rows as the server wrote them, before psycopg makes anything of them."""
+    """The rows as the server sent them, before psycopg converts them."""
     def cell(row: int, column: int) -> str | None:
         data = result.get_value(row, column)
         return data.decode("utf-8") if data is not None else None
@@ -335,7 +335,7 @@ def _rows(result: Any) -> list[Row]:
     return [tuple(cell(row, n) for n in range(result.nfields)) for row in range(result.ntuples)]
 
 
-def _told(error: psycopg.Error) -> str:
+def _error_text(error: psycopg.Error) -> str:
     message = error.diag.message_primary or (str(error).splitlines() or [type(error).__name__])[0]
     detail = error.diag.message_detail
     return (f"{message} ({detail})" if detail else message).rstrip(".")
@@ -347,9 +347,9 @@ def _number_of(key: str) -> int:
 
 def _sound(column: Column, text: str) -> str:
     if "\0" in text or "\\u0000" in text:
-        raise Rejected(f"{column.name} must not hold a NUL character: PostgreSQL keeps none.")
+        raise Rejected(f"{column.name} must not contain a NUL character: PostgreSQL cannot store it.")
     if column.kind in _NUMBERS and text.strip().lower().lstrip("+-").startswith(("nan", "inf")):
-        raise Rejected(f"{column.name} must be a number that JSON can carry, not {text[:20]!r}.")
+        raise Rejected(f"{column.name} must be a number that JSON can hold, not {text[:20]!r}.")
     return text
 
 
@@ -359,7 +359,7 @@ def _text(column: Column, cell: str) -> Json:
 
 def _decimal(column: Column, cell: str) -> Json:
     if cell.lstrip("-") in ("NaN", "Infinity"):
-        raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot carry. Leave the column out.")
+        raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot hold. Leave the column out.")
     return cell
 
 
@@ -379,7 +379,7 @@ def _bytes(column: Column, cell: str) -> Json:
 
 
 def _moment(column: Column, cell: str) -> Json:
-    """`2026-01-02T03:04:05.6Z`, as JavaScript reads it; dates and times of day as they are."""
+    """`2026-01-02T03:04:05.6Z`, as JavaScript reads it. Dates and times of day stay as they are."""
     return cell.replace(" ", "T", 1).replace("+00", "Z") if column.type.startswith("timestamp") else cell
 
 

@@ -1,8 +1,8 @@
-"""What the operations do, as steps that run alike on every database: reads, changes, and the look afterwards.
+"""The steps of each operation, which run alike on every database: reads, changes, and the look-up afterwards.
 
-How a change is found again, best first: a receipt, written in the same transaction; a marker column, which
-holds the key of the insert; the unique key of an inserted row. Where none of these is there, nobody can
-tell: a row that holds the values of an update may hold them for any reason.
+How a change is found again, best first: by a receipt, written in the same transaction; by a marker column, which holds
+the key of the insert; by the unique key of an inserted row. Without any of these it cannot be found: a row with the
+values of an update may have them for any reason.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .statements import SortColumn, StatementWriter
 T = TypeVar("T")
 Values = Mapping[str, Json]
 
-CHUNK = 100  #: rows that are asked for at once
+CHUNK = 100  #: rows that are read at once
 NO_TRACE = (
-    "The database keeps no trace of this insert by which it could be told from somebody else's. Look at the table. "
+    "Nothing in the database shows whether Keep or somebody else made this insert. Look at the table. "
     "With `receipts = true` in keep.toml, or with a unique key among the values, Keep could tell."
 )
 
 
 @dataclass(frozen=True)
 class TableSettings:
-    """What keep.toml says about a database."""
+    """What keep.toml says about the tables of a database."""
 
     dialect: Dialect
     tables: tuple[str, ...]
@@ -59,7 +59,7 @@ class RowQuery:
 
 
 def query(rules: TableSettings, row_query: RowQuery) -> Steps[Page[dict[str, Json]]]:
-    """Rows up to a number and a size, and where the next ones begin."""
+    """Rows up to a number and a size, and the cursor of the next ones."""
     write = yield from rules.table(row_query.table)
     shown = write.table.chosen(row_query.columns if row_query.columns is not None else write.table.columns)
     order = write.order(row_query.order)
@@ -89,7 +89,7 @@ def _chunk(
     where = write.conditions(row_query.where)
     if cursor is not None:
         if not write.table.primary:
-            raise Rejected(f"{row_query.table} has no primary key, so that nothing can be asked for after a cursor.")
+            raise Rejected(f"{row_query.table} has no primary key, so `after` cannot be used with it.")
         where.append(write.after(order, cursor))
     rows = yield write.query(asked, where, order, count + 1)
     return [_shown(write, asked, row) for row in rows]
@@ -108,7 +108,7 @@ def get(rules: TableSettings, table: str, key: Values) -> Steps[dict[str, Json] 
 
 
 def once(rules: TableSettings, key: str, change: Steps[Json]) -> Steps[Json]:
-    """A change that is known by its idempotency key. With receipts, the second one finds the first one's result."""
+    """Make a change under its idempotency key. With receipts, a second one finds the result of the first."""
     first = rules.dialect.begin_change(key)
     if first is not None:
         yield first
@@ -125,7 +125,7 @@ def once(rules: TableSettings, key: str, change: Steps[Json]) -> Steps[Json]:
 
 
 def insert(rules: TableSettings, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Json]:
-    """A new row. One that is there already is refused, unless it can only be this one."""
+    """Insert a row. If it already exists, refuse, unless it can only be this one."""
     write = yield from rules.table(table)
     row = _checked(rules, write.table, key, values)
     if rules.marker:
@@ -139,7 +139,7 @@ def insert(rules: TableSettings, table: str, key: Values, values: Values, idempo
     earlier = None if rules.marker or rules.receipts else (yield from _equal(write, row))
     if isinstance(earlier, Equal):
         return _result(write, key, earlier.cells)
-    raise PreconditionFailed(f"{table} has a row already where this one would go: {_listed(key or values)}.")
+    raise PreconditionFailed(f"{table} already has a row with this key: {_listed(key or values)}.")
 
 
 def update(rules: TableSettings, table: str, key: Values, values: Values, expect: Values) -> Steps[Json]:
@@ -165,15 +165,15 @@ def upsert(rules: TableSettings, table: str, key: Values, values: Values) -> Ste
     _checked(rules, write.table, key, values)
     rows = yield write.upsert(key, values)
     if not rows:
-        raise PreconditionFailed(f"The database did not take the row into {table}: {_listed(key)}.")
+        raise PreconditionFailed(f"The database did not store the row in {table}: {_listed(key)}.")
     return _result(write, key, rows[0])
 
 
-# Looking afterwards
+# Looking up
 
 
 def find_insert(rules: TableSettings, table: str, key: Values, values: Values, idempotency_key: str) -> Steps[Verdict]:
-    """What became of an insert."""
+    """What an insert did."""
     known = yield from _known(rules, idempotency_key)
     if known is not None and known.status != "failed":
         return known
@@ -195,14 +195,14 @@ def find_insert(rules: TableSettings, table: str, key: Values, values: Values, i
 
 
 def find_change(rules: TableSettings, idempotency_key: str) -> Steps[Verdict]:
-    """What became of an update or an upsert: only a receipt can tell, and without receipts nobody asks."""
+    """What an update or an upsert did. Only a receipt can tell; without receipts it is not looked up."""
     known = yield from _known(rules, idempotency_key)
     assert known is not None
     return known
 
 
 def _known(rules: TableSettings, key: str) -> Steps[Verdict | None]:
-    """What the server and the receipts say; None if they cannot say anything."""
+    """What the server and the receipts say; None if they say nothing."""
     asked = rules.dialect.under_way(key)
     if asked is not None and int(str((yield asked)[0][0])):
         return Verdict.retry(after=1)
@@ -217,7 +217,7 @@ def _known(rules: TableSettings, key: str) -> Steps[Verdict | None]:
 
 @dataclass(frozen=True)
 class Equal:
-    """A row that is there and holds what was to be inserted: its primary key."""
+    """An existing row with the values that should be inserted: its primary key."""
 
     cells: Row
 
@@ -241,7 +241,7 @@ def _marked(rules: TableSettings, write: StatementWriter, key: str) -> Steps[Jso
 
 
 def _equal(write: StatementWriter, row: Values) -> Steps[Equal | str | None]:
-    """The row with the unique key of `row`, if it holds the same; else why nobody can tell; None if none is there."""
+    """The row with the unique key of `row` and the same values; else why Keep cannot tell; None if it is missing."""
     names = write.table.covered(row)
     if not names:
         return NO_TRACE
@@ -254,19 +254,19 @@ def _equal(write: StatementWriter, row: Values) -> Steps[Equal | str | None]:
 
 
 def _checked(rules: TableSettings, table: Table, key: Values, values: Values) -> dict[str, Json]:
-    """Key and values as one row; refuses what a script must not set."""
+    """Key and values as one row. Refuses what a script must not set."""
     if key:
         table.check_key(key)
     table.chosen(values)
     both = sorted(key.keys() & values.keys())
     if both or rules.marker in {*key, *values}:
         name = both[0] if both else rules.marker
-        raise Rejected(f"{name} stands in key and in values." if both else f"{name} is Keep's own column.")
+        raise Rejected(f"{name} is both in key and in values." if both else f"{name} is Keep's own column.")
     return {**key, **values}
 
 
 def _result(write: StatementWriter, key: Values, cells: Row) -> Json:
-    """What a change returns: the primary key of its row; without one, the key that was given."""
+    """The result of a change: the primary key of its row; without one, the key that was given."""
     if not write.table.primary:
         return {"key": dict(key)}
     return {"key": _shown(write, write.table.chosen(write.table.primary), cells)}
@@ -281,7 +281,7 @@ def _listed(values: Values) -> str:
 
 
 def run_check(rules: TableSettings) -> Steps[None]:
-    """See that every table is there, and what Keep needs in it."""
+    """Check that every table exists, and has what Keep needs."""
     for name in rules.tables:
         write = yield from rules.table(name)
         if rules.marker and (rules.marker,) not in write.table.keys:

@@ -1,7 +1,7 @@
 """The connector `sql`: tables of an SQLite file or of a PostgreSQL database, for scripts that cannot write SQL.
 
-Names are checked against keep.toml and the database's catalog, values are parameters. What an answer that was lost
-means is decided in `sqlite` and `postgres`, where COMMIT is said, and what can be found out afterwards in `changes`.
+Names are checked against keep.toml and the database's catalog; values are parameters. `sqlite` and `postgres`, which
+send COMMIT, decide what a lost answer means. `row_changes` decides what can be found out afterwards.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .statements import RECEIPTS
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000
 TIMEOUT_S_MAX = 600
-#: For how long a receipt is honoured: it is never deleted by Keep.
+#: For how long a receipt is honoured. Keep never deletes one.
 FOR_EVER_S = 10 * 365 * 86_400.0
 
 
@@ -73,7 +73,7 @@ class UpdateTableRow(TypedDict):
 
 
 class UpsertRow(TypedDict):
-    """A row with a key and values, whether or not it is there already."""
+    """A row with a key and values, whether or not it exists already."""
 
     table: str
     key: dict[str, Any]
@@ -89,14 +89,14 @@ class ChangedRow(TypedDict):
 class Sql(Connector):
     """Tables of an SQLite file or a PostgreSQL database: `type = "sql"`.
 
-    With `receipts` every mutation is of class A. Without, an insert is looked up by `marker` or by a unique key among
-    its values (B); an update or an upsert cannot be looked up (C).
+    With `receipts` every mutation has class A. Without, an insert is looked up by `marker` or by a unique key among
+    its values (class B); an update or an upsert cannot be looked up (class C).
 
     tables: the tables that scripts may use; nothing else of the database
-    path: an SQLite file, which must be there
+    path: an existing SQLite file
     url: a PostgreSQL database, such as postgresql://user@host/name; never with a password
     marker: a column with a unique index that holds the key of each insert
-    receipts: whether Keep may make and write a table keep_applied, in the transaction of each change
+    receipts: whether Keep may make a table keep_applied and write to it, in the transaction of each change
     timeout: how many seconds one call may take
     """
 
@@ -143,12 +143,12 @@ class Sql(Connector):
         return spec if spec.name == "insert" else replace(spec, reconciler=None)
 
     async def check(self) -> None:
-        """See that the database lets Keep in, and has the tables."""
+        """Check that the login works and that the tables exist."""
         await self._database.read(row_changes.run_check(self._rules), Call())
 
     @read
     async def query(self, params: QueryRows, call: Call) -> Page[dict[str, Any]]:
-        """Rows in order; `more` says whether some follow, `lastCursor` where they begin."""
+        """Rows in order; `more` says whether some follow, `lastCursor` is where they begin."""
         limit = checked_limit(params.get("limit") or None, LIMIT_DEFAULT, LIMIT_MAX)
         wish = RowQuery(
             params["table"], params.get("columns"), params.get("where") or {}, params.get("order") or [], limit,
@@ -158,7 +158,7 @@ class Sql(Connector):
 
     @read(by_id=True)
     async def get(self, params: GetTableRow, call: Call) -> dict[str, Any] | None:
-        """One row, or null if it is not there."""
+        """One row, or null if it does not exist."""
         return await self._database.read(row_changes.get(self._rules, params["table"], params["key"]), call)
 
     @mutation(identity=("table", "key"), target="table", settle=0)
@@ -220,7 +220,7 @@ class Sql(Connector):
 
     @upsert.preview
     def say_upsert(self, params: UpsertRow) -> str:
-        """What will be there."""
+        """The row that will exist."""
         return described(f"Insert or update {params['table']} where {_keyed(params['key'])}", params["values"])
 
     @upsert.compare_payload
@@ -233,7 +233,7 @@ class Sql(Connector):
         return cast(ChangedRow, await self._database.change(steps, call))
 
     async def _found(self, steps: Steps[Verdict], call: Call) -> Verdict:
-        """A verdict; a database that cannot be asked is asked again."""
+        """A verdict. If the database cannot be reached, ask again later."""
         try:
             return await self._database.look(steps, call)
         except ConnectorError as error:
@@ -241,7 +241,7 @@ class Sql(Connector):
             return Verdict.retry()
 
     def _password(self) -> str | None:
-        """The password, if there is one: a socket, or a certificate, may need none."""
+        """The password, if there is one. A socket or a certificate may need none."""
         try:
             return self.secret("password")
         except PermissionDenied:
@@ -254,7 +254,7 @@ def _checked(url: str) -> str:
     if parts.scheme not in ("postgresql", "postgres"):
         raise ConfigError("url must begin with postgresql://; an SQLite file is named by `path`.")
     if parts.password is not None or "password" in parse_qs(parts.query):
-        raise ConfigError("url must not hold a password. Take it out and say: keep secrets set NAME password")
+        raise ConfigError("url must not contain a password. Remove it, and run: keep secrets set NAME password")
     if importlib.util.find_spec("psycopg") is None:
         raise ConfigError("PostgreSQL needs one more package: pip install 'keepai[postgres]'")
     postgres_connection.checked(url)
@@ -266,7 +266,7 @@ def _keyed(values: Mapping[str, Json]) -> str:
 
 
 def _compared(old: Json, new: Json) -> Comparison:
-    """Equal if every value is; 12.5 and "12.50" are, since only a column of numbers takes both."""
+    """Equivalent if every value is. 12.5 and "12.50" are, because only a column of numbers accepts both."""
     return "equivalent" if _alike(old, new) else "significant"
 
 

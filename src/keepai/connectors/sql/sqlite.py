@@ -1,7 +1,7 @@
-"""Runs steps on an SQLite file: in a thread, on a connection of its own, in one transaction.
+"""Runs steps on an SQLite file: in a thread, on its own connection, in one transaction.
 
-Until COMMIT is said, closing the connection undoes everything, so every failure before it is definite. What
-an error is, is said by the table `REFUSED`; what it proves, by the place where it was raised.
+Until COMMIT, closing the connection undoes everything, so every failure before it is definite. The table `REFUSED`
+translates an error; the place where it was raised says what it proves.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 BUSY_S_MAX = 10.0
 LENGTH_MAX = 16 << 20  #: bytes of one value or row
-_STEPS = 2_000  #: of SQLite's machine between two looks at the clock
-_KEEP = 0x4B454550  #: the mark of a ledger of Keep, which is no outside system
+_STEPS = 2_000  #: steps of SQLite's virtual machine between two looks at the clock
+_KEEP = 0x4B454550  #: the application id of a ledger of Keep, which is not an outside system
 
-#: The name of apsw's error → ours. All of them are raised before COMMIT alone, where nothing has happened.
+#: The name of apsw's error → ours. All of them are raised only before COMMIT, when nothing has happened.
 REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "BusyError": Transient, "LockedError": Transient, "SchemaChangeError": Transient, "InterruptError": Transient,
     "NoMemError": Transient, "FullError": Transient, "IOError": Transient, "ProtocolError": Transient,
@@ -48,7 +48,7 @@ REFUSED: Mapping[str, type[ConnectorError]] = MappingProxyType({
     "FormatError": PreconditionFailed, "TooBigError": PreconditionFailed,
     "ConstraintError": Rejected, "MismatchError": Rejected, "SQLError": Rejected, "RangeError": Rejected,
 })
-#: Constraints that speak of another row, which a person may mend.
+#: Constraints that concern other rows, so that a person may be able to help.
 _OF_THE_WORLD = ("UNIQUE", "FOREIGN KEY", "PRIMARY KEY")
 
 
@@ -62,7 +62,7 @@ class SqliteDialect:
         return '"' + name.replace('"', '""') + '"'
 
     def catalog(self, table: str) -> Statement:
-        """Columns and unique keys; a name must be spelled as the database spells it."""
+        """Columns and unique keys. A name must be spelled as in the database."""
         return Statement(_CATALOG, (table, table, table, table, table))
 
     def select(self, column: Column) -> str:
@@ -70,7 +70,7 @@ class SqliteDialect:
         return self.quote(column.name)
 
     def compared(self, column: Column) -> str:
-        """A parameter: SQLite gives it the affinity of the column beside it."""
+        """A parameter. SQLite gives it the affinity of the column beside it."""
         return self.mark
 
     def same(self, column: Column) -> str:
@@ -86,11 +86,11 @@ class SqliteDialect:
         if column.kind == "bytes":
             return unpacked(column.name, value)
         if isinstance(value, list | dict):
-            raise Rejected(f"{column.name} takes no list or object; only a column of type JSON does.")
+            raise Rejected(f"{column.name} does not accept a list or an object; only a column of type JSON does.")
         return int(value) if isinstance(value, bool) else value
 
     def read(self, column: Column, cell: Cell) -> Json:
-        """A cell as JSON; SQLite lets any value stand in any column."""
+        """A cell as JSON. SQLite allows any value in any column."""
         if isinstance(cell, bytes):
             return base64.b64encode(cell).decode()
         if isinstance(cell, str):
@@ -102,15 +102,15 @@ class SqliteDialect:
         return carried(column, cell) if cell is not None else None
 
     def begin_change(self, key: str) -> Statement | None:
-        """Nothing: only one change at a time can be under way in a file."""
+        """Nothing: only one change at a time can run in a file."""
         return None
 
     def under_way(self, key: str) -> Statement | None:
-        """Nothing: whoever has the file for writing has it alone."""
+        """Nothing: only one connection at a time can write a file."""
         return None
 
     def has_receipts(self) -> Statement:
-        """Asks whether the table of receipts is there."""
+        """Asks whether the table of receipts exists."""
         return Statement("select count(*) from sqlite_schema where type = 'table' and name = ?", (RECEIPTS,))
 
 
@@ -124,15 +124,15 @@ class SqliteDatabase:
         self.timeout_s = timeout_s
 
     async def read(self, steps: Steps[T], call: Call) -> T:
-        """Run steps that only look."""
+        """Run steps that only read."""
         return await in_thread(lambda: self._look(steps, call, write=False))
 
     async def look(self, steps: Steps[T], call: Call) -> T:
-        """Run steps that only look, when nobody is writing: a process that is dying may still be."""
+        """Run steps that only read, while nobody writes: a dying process may still be writing."""
         return await in_thread(lambda: self._look(steps, call, write=True))
 
     async def change(self, steps: Steps[T], call: Call) -> T:
-        """Run steps and commit; whatever this raises says truly whether they took place."""
+        """Run steps and commit. Every error says correctly whether they took place."""
         return await in_thread(lambda: self._change(steps, call))
 
     def _look(self, steps: Steps[T], call: Call, *, write: bool) -> T:
@@ -158,7 +158,7 @@ class SqliteDatabase:
         import apsw
 
         if not self.path.is_file():
-            raise PreconditionFailed(f"There is no database {self.path}. Keep never makes one.")
+            raise PreconditionFailed(f"There is no database {self.path}. Keep never creates one.")
         flags = apsw.SQLITE_OPEN_READWRITE if write else apsw.SQLITE_OPEN_READONLY
         db = apsw.Connection(str(self.path), flags=flags)
         try:
@@ -180,16 +180,16 @@ class SqliteDatabase:
         db.execute("pragma trusted_schema = off")
         db.execute("pragma foreign_keys = on")
         if db.pragma("application_id") == _KEEP:
-            raise PermissionDenied(f"{self.path} is a ledger of Keep, which no script may touch.")
+            raise PermissionDenied(f"{self.path} is a ledger of Keep, which scripts must not use.")
 
 
 def _commit(db: apsw.Connection) -> None:
-    """The only moment of doubt: before it nothing has happened, after it everything has."""
+    """The only uncertain moment: before it nothing has happened, after it everything has."""
     import apsw
 
     try:
         db.execute("commit")
-    except apsw.BusyError as error:  # readers are in the way; the transaction is still open, and undone here
+    except apsw.BusyError as error:  # readers block it; the transaction is still open, and is undone here
         db.execute("rollback")
         raise Transient(f"Nothing was changed: {error}.") from error
     except apsw.Error as error:
@@ -198,7 +198,7 @@ def _commit(db: apsw.Connection) -> None:
 
 @contextmanager
 def refused(what: str) -> Iterator[None]:
-    """Around everything before COMMIT: every error of SQLite is a definite failure."""
+    """Use around everything before COMMIT: every error of SQLite is a definite failure."""
     import apsw
 
     try:
@@ -208,7 +208,7 @@ def refused(what: str) -> Iterator[None]:
 
 
 def translated(error: apsw.Error) -> type[ConnectorError]:
-    """Which of our errors one of SQLite's is."""
+    """Our error for an error of SQLite."""
     name = type(error).__name__
     if name == "ConstraintError" and str(error).startswith(_OF_THE_WORLD):
         return PreconditionFailed
@@ -220,7 +220,7 @@ def unpacked(name: str, value: Json) -> bytes:
     try:
         return base64.b64decode(value if isinstance(value, str) else "?", validate=True)
     except (binascii.Error, ValueError):
-        raise Rejected(f"{name} holds bytes: give them as a base64 text.") from None
+        raise Rejected(f"{name} holds bytes: give them as base64.") from None
 
 
 def _driven(steps: Steps[T], db: apsw.Connection) -> T:

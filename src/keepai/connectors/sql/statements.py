@@ -1,6 +1,6 @@
-"""Turns data into statements: every name from the catalog and quoted, every value a parameter.
+"""Turns data into statements: every name comes from the catalog and is quoted, every value is a parameter.
 
-Pure: nothing here speaks with a database. A script's text never becomes part of a statement's text.
+Nothing here talks to a database. A script's text never becomes part of a statement's text.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class StatementWriter:
     def query(
         self, columns: Sequence[Column], where: Sequence[SqlFragment], order: Sequence[SortColumn], limit: int,
     ) -> Statement:
-        """Rows that meet all conditions; those without a value come last."""
+        """Rows that meet all conditions. Rows without a value come last."""
         text = f"select {self._list(columns)} from {self.name}{self._where(where)}"
         if order:
             text += f" order by {', '.join(self._ordered(column) for column in order)}"
@@ -69,14 +69,14 @@ class StatementWriter:
         return parts
 
     def order(self, wished: Iterable[str]) -> list[SortColumn]:
-        """What rows are sorted by: the wish, then the primary key, so that no two rows are level."""
+        """What rows are sorted by: the wanted columns, then the primary key, so that the order is unique."""
         columns = {name.removeprefix("-"): name.startswith("-") for name in wished}
         for name in self.table.primary:
             columns.setdefault(name, False)
         return [SortColumn(self.table.column(name), down) for name, down in columns.items()]
 
     def after(self, order: Sequence[SortColumn], cursor: str) -> SqlFragment:
-        """Rows that come after the one that a cursor was made of."""
+        """Rows that come after the row of a cursor."""
         passed = _opened(cursor, self.table.name, self._sorted(order))
         ways: list[SqlFragment] = []
         level: list[SqlFragment] = []
@@ -93,7 +93,7 @@ class StatementWriter:
     # -- writing -----------------------------------------------------------------------------------
 
     def insert(self, values: Mapping[str, Json], more: str) -> Statement:
-        """A new row; `more` says what to do about one that is there already."""
+        """A new row; `more` says what to do if it already exists."""
         columns = self.table.chosen(values)
         names = ", ".join(self.dialect.quote(column.name) for column in columns)
         marks = ", ".join(self.dialect.mark for _ in columns)
@@ -119,7 +119,7 @@ class StatementWriter:
         return Statement(f"select {self._primary()} from {self.name}{self._where(where)} limit 2", self._values(where))
 
     def compare(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:
-        """The primary key of the row that has a key, and before it 1 if the row holds `values`."""
+        """The primary key of the row with a key, and before it 1 if the row holds `values`."""
         same = [SqlFragment(self.dialect.same(self.table.column(n)), (self._bind(n, v),)) for n, v in values.items()]
         holds, where = _all(same), self.equal(key)
         text = f"select case when {holds.text} then 1 else 0 end, {self._primary()} from {self.name}"
@@ -144,12 +144,12 @@ class StatementWriter:
         if operator == "like" and isinstance(value, str) and "\0" not in value:
             return SqlFragment(f"cast({name} as text) like {self.dialect.mark} escape '\\'", (value,))
         raise Rejected(
-            f"where.{column.name}: {operator[:20]!r} with such a value is no condition. There are "
-            f"{', '.join(OPERATORS)}; `in` takes 1 to {IN_MAX:,} values, `like` a text; null goes with = and != alone."
+            f"where.{column.name}: {operator[:20]!r} with this value is not a condition. The operators are "
+            f"{', '.join(OPERATORS)}; `in` takes 1 to {IN_MAX:,} values, `like` takes text; null goes with = and !=."
         )
 
     def _beyond(self, order: SortColumn, value: Json) -> SqlFragment:
-        """Rows after a value; those without one are the last, whatever the direction."""
+        """Rows after a value. Rows without a value are last in both directions."""
         name = self.dialect.quote(order.column.name)
         if value is None:
             return SqlFragment("1 = 0")
@@ -201,19 +201,19 @@ class StatementWriter:
 
 
 def make_receipts() -> Statement:
-    """The table of receipts: written in the transaction of each change, so that both are there or neither."""
+    """The table of receipts. A receipt is written in the transaction of its change, so both exist or neither does."""
     return Statement(
         f"create table {RECEIPTS} (idempotency_key text primary key, result text not null, at text not null)"
     )
 
 
 def receipt(dialect: Dialect, key: str) -> Statement:
-    """The result that is kept for a key."""
+    """The stored result for a key."""
     return Statement(f"select result from {RECEIPTS} where idempotency_key = {dialect.mark}", (key,))
 
 
 def keep_receipt(dialect: Dialect, key: str, result: Json) -> Statement:
-    """Keep the result of a change."""
+    """Store the result of a change."""
     mark = dialect.mark
     return Statement(
         f"insert into {RECEIPTS} (idempotency_key, result, at) "

@@ -1,1 +1,7 @@
-"""Webhooks: sending them and taking them in, both in the form of Standard Webhooks."""
+"""Webhooks in the form of Standard Webhooks. In reading order:
+
+outgoing   sends one
+inbox      takes deliveries in
+spool      deliveries on disk
+signature  signs a delivery and checks a signature
+"""

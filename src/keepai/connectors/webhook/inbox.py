@@ -1,7 +1,7 @@
-"""`ctx.<name>.list`: what others sent to this host. `accept` takes a delivery in, for the listener of the host.
+"""`ctx.<name>.list`: what others sent to this host. The host's listener hands each delivery to `accept`.
 
-A delivery is believed only with a signature over its id, its time and its body, made within the window. It is on disk
-before the sender is told that it arrived, and a second one with its id is not kept again. Nothing here opens a port.
+A delivery needs a signature over its id, its time and its body, made within the window. It is on disk before the sender
+gets its answer, and a second delivery with the same id is not stored again. Nothing here opens a port.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GetDelivery(TypedDict):
 
 
 class Delivery(TypedDict):
-    """What somebody sent: its body as JSON, or as text if it is none."""
+    """What somebody sent: its body as JSON, or as text if it is not JSON."""
 
     id: str
     cursor: str
@@ -57,7 +57,7 @@ class Delivery(TypedDict):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a sender is told."""
+    """The answer to a sender."""
 
     status: int
     told: str
@@ -67,10 +67,10 @@ class Receipt:
 class Inbox(Connector):
     """Takes in what others send: `type = "webhook.inbox"`.
 
-    Senders post to `/hooks/NAME` on the address that `[keep] hooks` says.
+    Senders post to `/hooks/NAME` on the address of `[keep] hooks`.
 
-    path: the folder in which deliveries are kept, each a file; old ones may be thrown away by hand
-    create: make the folder if it is missing
+    path: the folder of the deliveries, each one file; old ones may be deleted by hand
+    create: make the folder if it does not exist
     window_s: how many seconds old a delivery may be
     bytes_max: how large a delivery may be
     per_minute: how many deliveries are taken in a minute
@@ -95,7 +95,7 @@ class Inbox(Connector):
             self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     async def check(self) -> str:
-        """See that the secret and the folder are there; whether anybody can reach it, only a delivery shows."""
+        """Check that the secret and the folder exist. Only a delivery shows whether senders can reach the host."""
         self.secret("secret")
 
         def look() -> None:
@@ -103,14 +103,14 @@ class Inbox(Connector):
                 if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
                     raise PermissionDenied(f"{self.path} cannot be written.")
         await asyncio.to_thread(look)
-        return "its secret and folder are there, and only a delivery shows whether others can reach it"
+        return "its secret and folder exist; only a delivery shows whether senders can reach this host"
 
     @read
     async def list_(self, params: ListDeliveries, call: Call) -> Page[Delivery]:
-        """Deliveries after a cursor, oldest first; `lastCursor` is where to go on, `more` whether some follow."""
+        """Deliveries after a cursor, oldest first; `lastCursor` is where to continue; `more`: some follow."""
         after, limit = params.get("after") or "", params.get("limit") or LIMIT_DEFAULT
         if not 1 <= limit <= LIMIT_MAX or not (after == "" or (after.isascii() and after.isdecimal())):
-            raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, and after a lastCursor from before.")
+            raise Rejected(f"limit must be between 1 and {LIMIT_MAX:,}, and after must be an earlier lastCursor.")
         return await asyncio.to_thread(self._listed, after, limit, call)
 
     @read(by_id=True)
@@ -123,7 +123,7 @@ class Inbox(Connector):
         return await asyncio.to_thread(look)
 
     async def accept(self, headers: Mapping[str, str], body: bytes) -> Receipt:
-        """Take a delivery in; header names are in small letters."""
+        """Take a delivery in. Header names are in lower case."""
         id, sent, given = (headers.get(name, "") for name in (ID, TIME, SIGNATURE))
         if not (0 < len(id) <= ID_MAX and id.isprintable() and sent.isascii() and sent.isdecimal() and len(sent) < 14):
             return Receipt(400, f"{ID}, {TIME} and {SIGNATURE} are needed.")
@@ -134,9 +134,9 @@ class Inbox(Connector):
         except PermissionDenied:
             return Receipt(503, "This host has no secret to check signatures with yet.", 60)
         if not genuine:
-            return Receipt(401, "The signature does not fit.")
+            return Receipt(401, "The signature is wrong.")
         if abs(self._clock.now_ms() / 1000 - int(sent)) > self._window_s:
-            return Receipt(401, f"The delivery is not of the last {self._window_s} seconds.")
+            return Receipt(401, f"The delivery is older than {self._window_s} seconds, or from the future.")
         return await self._keep(id, int(sent), headers.get("content-type", ""), body)
 
     async def _keep(self, id: str, sent: int, kind: str, body: bytes) -> Receipt:
@@ -146,16 +146,16 @@ class Inbox(Connector):
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
-            return Receipt(415, "A delivery is text in UTF-8.")
+            return Receipt(415, "A delivery must be text in UTF-8.")
         stored = {"id": id, "received": now, "sent": sent * 1000, "type": kind[:200], "body": text}
         try:
             number = await in_thread(lambda: self._spool.add(id, stored))
         except (OSError, SpoolFull):
-            return Receipt(503, "The delivery cannot be kept now.", 60)
+            return Receipt(503, "The delivery cannot be stored now.", 60)
         return Receipt(202, "kept") if number else Receipt(200, "kept already")
 
     def _has_room(self) -> bool:
-        """Whether fewer than the allowed number came in the last minute; those with a true signature count."""
+        """Whether fewer than the allowed number came in the last minute. Only those with a right signature count."""
         now = self._clock.steady_ms()
         while self._accepted and self._accepted[0] <= now - 60_000:
             self._accepted.popleft()
@@ -171,7 +171,7 @@ class Inbox(Connector):
             cursors, more = self._spool.after(after, limit)
             while passed < len(cursors) and size < PAGE_BYTES:
                 for shown in readable(cursors[passed : passed + 1], self._shown, call, "the delivery"):
-                    if shown is not None:  # or it has gone meanwhile
+                    if shown is not None:  # otherwise it was deleted in the meantime
                         deliveries.append(shown)
                         size += size_of(shown)
                 passed += 1

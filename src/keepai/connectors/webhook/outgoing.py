@@ -1,4 +1,5 @@
-"""`ctx.<name>.send`: a POST to one URL, signed. Nobody can ask the receiver what it got: an unknown outcome stays one.
+"""`ctx.<name>.send`: a signed POST to one URL. The receiver cannot be asked what it got, so Keep cannot resolve an
+unknown outcome by itself.
 
 The header `webhook-id` carries the idempotency key, so that a receiver can drop what it gets twice.
 """
@@ -20,24 +21,24 @@ from .signature import ID, SIGNATURE, TIME, sign
 
 
 class SendEvent(TypedDict):
-    """What to tell: which kind of thing happened, and what."""
+    """The event to send: its kind, and its data."""
 
     event: str
     data: NotRequired[Any]
 
 
 class WebhookResult(TypedDict):
-    """What the receiver said."""
+    """The answer of the receiver."""
 
     status: int
 
 
 class Webhook(Connector):
-    """Tells one URL what happened: `type = "webhook"`.
+    """Sends events to one URL: `type = "webhook"`.
 
-    url: where to
-    networks: special networks that may be connected to nevertheless, such as 10.1.0.0/16
-    signed: whether it is signed with the secret
+    url: the URL of the receiver
+    networks: special networks that may be connected to as well, such as 10.1.0.0/16
+    signed: whether events are signed with the secret
     certificates: a file of authorities to trust besides those of the system
     """
 
@@ -59,10 +60,10 @@ class Webhook(Connector):
             self.secrets = {}
 
     async def check(self) -> str:
-        """See that the secret is there; the receiver is not asked, because any request to it means something."""
+        """Check that the secret exists. The receiver is not asked, because every request to it counts as an event."""
         if self._signed:
             self.secret("secret")
-        return "any request to a webhook means something to its receiver"
+        return "every request to a webhook counts as an event for its receiver"
 
     @mutation(identity=("event",), target="event")
     async def send(self, params: SendEvent, call: Call) -> WebhookResult:
@@ -79,5 +80,5 @@ class Webhook(Connector):
 
     @send.preview
     def say(self, params: SendEvent) -> str:
-        """What is told, in full."""
+        """The whole event."""
         return f"Tell {self._host}: {params['event']}\n{json.dumps(params.get('data'), ensure_ascii=False, indent=2)}"

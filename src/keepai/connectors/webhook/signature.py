@@ -1,7 +1,6 @@
 """Signs and checks webhooks: HMAC-SHA256 over id, time and body, in the form of Standard Webhooks.
 
-Signatures are compared in constant time. The time is a part of what is signed, so that nobody can send an old delivery
-again.
+Signatures are compared in constant time. The signature covers the time, so that an old delivery cannot be sent again.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ def sign(secret: str, id: str, seconds: int, body: bytes) -> str:
 
 
 def fits(secret: str, id: str, seconds: int, body: bytes, given: str) -> bool:
-    """Whether one of the signatures that were given is ours; several come while a secret is being changed."""
+    """Whether one of the given signatures is right. A sender gives several while it changes its secret."""
     wanted = sign(secret, id, seconds, body).encode()
     matches = [hmac.compare_digest(wanted, signature.encode()) for signature in given.split()[:SIGNATURES_MAX]]
     return any(matches)
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret stands for: `whsec_` and base64, or the text itself."""
+    """The key of a secret: `whsec_` and base64, or the text itself."""
     if secret.startswith(PREFIX):
         try:
             return base64.b64decode(secret.removeprefix(PREFIX), validate=True)

@@ -1,11 +1,12 @@
-"""Deliveries that came in, each a file of its own in one folder, on disk before anybody is told that it arrived.
+"""Deliveries that came in, each a file in one folder, on disk before the sender gets its answer.
 
-A folder and not the ledger: a delivery is not a fact about any run until a producer reads it, and what strangers send
-must not wait for the ledger's writer or grow its file. A folder and not a database: a file that is made under another
-name, synced and renamed is either there or not, and people can look at it and throw old ones away with what they have.
+A folder and not the ledger: a delivery is not a fact about a run until a producer reads it, and what strangers send
+must not wait for the ledger's writer or make its file grow. A folder and not a database: a file that is written under
+another name, synced and renamed exists completely or not at all, and people can read and delete old ones with any
+program.
 
-A name is a number that only grows, which is the cursor, and the digest of the delivery's id, by which a second one is
-known. Numbers are made from the clock, so that they go on growing in a folder that was emptied.
+A file name is a growing number, which is the cursor, and the digest of the delivery's id, by which a repeated delivery
+is recognised. Numbers are made from the clock, so that they keep growing in a folder that was emptied.
 """
 
 from __future__ import annotations
@@ -42,18 +43,18 @@ class Spool:
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, id: str, delivery: Stored) -> str | None:
-        """Keep a delivery; None if one of that id is kept already. When it returns, the delivery is on disk."""
+        """Store a delivery; None if one with that id is stored already. When it returns, the delivery is on disk."""
         digest = hashlib.sha256(id.encode()).hexdigest()[:40]
         with self._turn, locked(self.folder / ".keep.lock"):
             self._look()
             if digest in self._seen:
-                sync_folder(self.folder)  # perhaps the first one was told that it is not kept, because this failed
+                sync_folder(self.folder)  # the first one may have been refused because this failed
                 return None
             if len(self._names) >= self.most:
                 raise SpoolFull
             number = self._number()
             draft, final = self.folder / ".keep.tmp", self.folder / f"{number}-{digest}.json"
-            draft.unlink(missing_ok=True)  # of a process that died
+            draft.unlink(missing_ok=True)  # left by a process that died
             write_new(draft, json.dumps({**delivery, "cursor": number}, ensure_ascii=False).encode())
             os.rename(draft, final)
             sync_folder(self.folder)
@@ -67,7 +68,7 @@ class Spool:
         return later[:most], len(later) > most
 
     def one(self, cursor: str) -> Stored | None:
-        """One delivery, or None if it is gone; a ValueError if its file is damaged."""
+        """One delivery, or None if it is gone; ValueError if its file is damaged."""
         with self._turn:
             self._look()
             place = bisect_left(self._names, (cursor, ""))
@@ -76,7 +77,7 @@ class Spool:
             return None
         try:
             delivery: Stored = json.loads((self.folder / f"{number}-{digest}.json").read_bytes())
-        except FileNotFoundError:  # thrown away meanwhile
+        except FileNotFoundError:  # deleted in the meantime
             return None
         return delivery
 
@@ -85,16 +86,16 @@ class Spool:
         return f"{max(last + 1, self.clock.now_ms()):015d}"
 
     def _look(self) -> None:
-        """Know the folder as it is; it is listed again only when it has changed."""
+        """List the folder, if it has changed since the last time."""
         changed = os.stat(self.folder).st_mtime_ns
         if changed == self._as_of:
             return
         names = sorted(match.groups() for entry in os.scandir(self.folder) if (match := _FILE.fullmatch(entry.name)))
         self._names = [(number, digest) for number, digest in names]
         self._seen = {digest: number for number, digest in self._names}
-        # Another change within the same tick of the file system's clock would look the same: such a time is no mark.
+        # A second change in the same tick of the file system's clock would look the same, so such a time is not kept.
         self._as_of = changed if SystemClock().now_ms() - changed // 1_000_000 > _TICK_MS else -1
 
 
 class SpoolFull(Exception):
-    """So many deliveries are kept that one more is refused."""
+    """The folder holds as many deliveries as it may."""
