@@ -52,7 +52,8 @@ def content(path: Path) -> dict[str, int]:
             "trace": one("select count(*) from trace"),
             "run": one("select sum(length(prepare_result)) from run"),
             "event": one("select sum(length(payload)) from event where status <> 'pending'"),
-            "reservation": one("select sum(length(payload)) from reservation"),
+            "reservation": one("select sum(length(coalesce(r.payload, e.payload))) "
+                               "from reservation r join event e on e.id = r.event_id"),
         }
 
 
@@ -226,7 +227,11 @@ async def test_only_ended_content_can_be_emptied_and_nothing_else_changed(story:
         ):
             with pytest.raises(apsw.ConstraintError):
                 connection.execute(text)
-        connection.execute("update event set status = 'pending', payload = 'x', attempt = 2 where message_id = 'a'")
+        taken_up = "update event set status = 'pending', payload = 'x', attempt = 2 where message_id = 'a'"
+        with pytest.raises(apsw.ConstraintError, match="pinned"):
+            connection.execute(taken_up)
+        connection.execute("update reservation set payload = (select payload from event e where e.id = event_id)")
+        connection.execute(taken_up)
         with pytest.raises(apsw.ConstraintError):
             connection.execute("update reservation set payload = '' where message_id = 'a'")
     await story.open()

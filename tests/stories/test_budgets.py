@@ -316,7 +316,7 @@ _COUNTS = {
     "runs": """
       select (select coalesce(sum(:row + coalesce(octet_length(prepare_result), 0) + coalesce(octet_length(outcome), 0)
         ), 0) from run)
-      + (select coalesce(sum(:row + octet_length(payload) + octet_length(message_id)), 0) from reservation)
+      + (select coalesce(sum(:row + coalesce(octet_length(payload), 0) + octet_length(message_id)), 0) from reservation)
       + (select coalesce(sum(:line + coalesce(octet_length(args), 0) + coalesce(octet_length(answer), 0)
         + coalesce(octet_length(error), 0)), 0) from trace)
       + (select coalesce(sum(:row + octet_length(target) + octet_length(identity) + octet_length(payload)

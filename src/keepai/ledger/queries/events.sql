@@ -155,13 +155,18 @@ where a.workflow_id = :workflow_id and (a.act = 'skip_input' or (a.act = 'skip_e
   and a.entry > (select min(s.entry) from account_subject s where s.subject_id = :run_id) limit 1;
 
 -- name: reservation_insert
--- The event as it was when it was pinned.
-insert into reservation (workflow_id, run_id, position, event_id, topic, message_id, attempt, revision, payload)
-values (:workflow_id, :run_id, :position, :event_id, :topic, :message_id, :attempt, :revision, :payload);
+-- The event as it was when it was pinned. Its payload stays where it is: see reservation_keep.
+insert into reservation (workflow_id, run_id, position, event_id, topic, message_id, attempt, revision)
+values (:workflow_id, :run_id, :position, :event_id, :topic, :message_id, :attempt, :revision);
+
+-- name: reservation_keep
+-- An event is about to get another payload: those who had pinned it keep the one that it has.
+update reservation set payload = (select e.payload from event e where e.id = :event_id)
+where workflow_id = :workflow_id and event_id = :event_id and payload is null;
 
 -- name: reservation_of_run
 -- What a run pinned, in its own order.
-select r.event_id, r.topic, r.message_id, r.attempt, r.revision, r.payload, e.depth
+select r.event_id, r.topic, r.message_id, r.attempt, r.revision, coalesce(r.payload, e.payload) as payload, e.depth
 from reservation r join event e on e.id = r.event_id
 where r.workflow_id = :workflow_id and r.run_id = :run_id order by r.position;
 
@@ -173,7 +178,7 @@ from reservation where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: reservation_bytes
 -- How much the events that a run pinned take, as it pinned them.
-select count(*) as events, coalesce(sum(octet_length(payload) + octet_length(message_id)), 0) as bytes
+select count(*) as events, coalesce(sum(coalesce(octet_length(payload), 0) + octet_length(message_id)), 0) as bytes
 from reservation where workflow_id = :workflow_id and run_id = :run_id;
 
 -- name: event_hand_over

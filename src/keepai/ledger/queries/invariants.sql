@@ -155,7 +155,7 @@ select lineage from run where status = 'committed' group by 1 having count(*) > 
 select n.id, v.event_id from run n join run r on r.id = n.retry_of join reservation v on v.workflow_id = n.workflow_id and v.run_id = n.id
 where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor)
 and exists (select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id) and not exists (
-  select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id and o.event_id = v.event_id and o.payload = v.payload
+  select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id and o.event_id = v.event_id and o.payload is v.payload
   and o.attempt = v.attempt and o.position = v.position);
 
 -- name: never_answer_without_act

@@ -14,7 +14,7 @@ from .copies import copy_through, sync
 from .triggers import statements
 
 #: The number of `schema.sql`. A file with a lower number was made before the first release, and is refused.
-FIRST = 10
+FIRST = 11
 
 
 def migrations() -> Mapping[int, str]:

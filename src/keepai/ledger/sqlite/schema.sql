@@ -252,7 +252,7 @@ create table reservation (
   message_id text not null,
   attempt integer not null,
   revision integer not null,
-  payload text not null,
+  payload text,  -- null: as the event has it; kept here before the event gets another
   primary key (run_id, workflow_id, event_id)
 ) without rowid;
 

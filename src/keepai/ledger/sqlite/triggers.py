@@ -68,7 +68,7 @@ _REST = {
 def _only_pruned(table: str, column: str) -> str:
     """Whether an update empties one column and leaves the others as they are."""
     old, new = (", ".join(f"{row}.{name}" for name in _REST[table]) for row in ("old", "new"))
-    return f"new.{column} = '' and ({old}) is ({new})"
+    return f"new.{column} is '' and ({old}) is ({new})"
 
 
 def _frozen() -> Iterator[tuple[str, str]]:
@@ -81,9 +81,18 @@ def _frozen() -> Iterator[tuple[str, str]]:
         "begin select raise(abort, 'a committed run never changes'); end"
     )
     ended = "exists (select 1 from event e where e.id = old.event_id and e.status <> 'pending')"
+    old, new = (", ".join(f"{row}.{name}" for name in _REST["reservation"]) for row in ("old", "new"))
+    as_it_is = "new.payload is (select e.payload from event e where e.id = old.event_id)"
+    kept = f"old.payload is null and ({old}) is ({new}) and {as_it_is}"
     yield "reservation_final", (
-        f"before update on reservation when not ({_only_pruned('reservation', 'payload')} and {ended}) "
+        f"before update on reservation when not (({_only_pruned('reservation', 'payload')} and {ended}) or ({kept})) "
         "begin select raise(abort, 'reservation is never changed'); end"
+    )
+    yield "event_pinned_final", (
+        "before update of payload, revision on event "
+        "when ((old.payload <> new.payload and new.payload <> '') or old.revision <> new.revision) "
+        "and exists (select 1 from reservation v where v.workflow_id = old.workflow_id and v.event_id = old.id "
+        "and v.payload is null) begin select raise(abort, 'what a run has pinned never changes'); end"
     )
     yield "mutation_params_final", (
         "before update of params, mutation_key, idempotency_key, connector, operation, target, identity, payload, "

@@ -150,12 +150,20 @@ def _revise(tx: Tx, event: Row, entry: Publication) -> tuple[bool, bool]:
     joined = _tie(tx, workflow_id, event_id, entry.causes, event["attempt"], event["newest"] + 1)
     differs = not same(event["payload"], entry.payload)
     if joined or differs:
+        _keep_pinned(tx, event)
         tx.expect(
             "event_revise", f"event {event_id} is taken", event_id=event_id, payload=entry.payload, depth=entry.depth,
             now=tx.now,
         )
         tx.tell(workflow_id, "revision", event_id, str(event["revision"]), str(event["newest"] + 1))
     return bool(joined or differs), differs
+
+
+def _keep_pinned(tx: Tx, event: Row) -> None:
+    """Before an event gets another revision, have the runs that had pinned it keep the payload that it has."""
+    kept = tx.run("reservation_keep", workflow_id=event["workflow_id"], event_id=event["id"])
+    if kept:
+        tx.count(event["workflow_id"], 0, runs=kept * size(event["payload"]))
 
 
 def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: int) -> int:
@@ -284,6 +292,7 @@ def _adopt(tx: Tx, workflow_id: str, event: Row, latest: Row, reserved_in: int |
     revision, event_id = latest["revision"], event["id"]
     before = tx.one("event_by_id", event_id=event_id)
     assert before is not None, f"event {event_id} is being released"
+    _keep_pinned(tx, before)
     tx.run("event_adopt", event_id=event_id, payload=latest["payload"], revision=revision, now=tx.now)
     tx.tell(workflow_id, "revision", event_id, str(before["revision"]), str(revision))
     tx.count(workflow_id, 0, events=size(latest["payload"]) - size(before["payload"]))

@@ -28,8 +28,8 @@ def of_input(external_id: str, title: str) -> int:
 
 
 def of_pinned(events: Iterable[Row]) -> int:
-    """Events as a run pins them."""
-    return sum([ROW + size(event["message_id"]) + size(event["payload"]) for event in events])
+    """Events as a run pins them; their payloads stay where they are."""
+    return sum([ROW + size(event["message_id"]) for event in events])
 
 
 def of_run(run: Run) -> int:
