@@ -1,7 +1,7 @@
-"""Every act, once: what it is done to, what it takes, and the words that people read. Every door is made from this.
+"""Every act, in one table: what it is done to, its parameters, and the words that people read. All doors use it.
 
-A host is asked for an act by its name, which is a method of `Keep` with these parameters. The answers that `resolve`
-takes are acts of their own: questions offer them, and the account names them. `tests/test_acts.py` walks the doors.
+A program asks a host for an act by its name, which is a method of `Keep` with these parameters. The answers that
+`resolve` takes are acts too: questions offer them, and the account names them. `tests/test_acts.py` checks all doors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Param:
-    """What an act is given under one name."""
+    """One parameter of an act."""
 
     types: tuple[type, ...]
     required: bool = False
@@ -21,20 +21,20 @@ class Param:
 
 @dataclass(frozen=True)
 class Act:
-    """Something that a person or a program does. Without a label it has no button of its own."""
+    """Something that a person or a program does. Without a label it has no button."""
 
     on: tuple[str, ...]  # what its first parameter names: a workflow, or something with an id
     params: Mapping[str, Param]
     help: str  # one sentence
-    typed: str  # what a person types; {0} is what it is done to, {wf} its workflow
-    said: str = ""  # what the command line says then; {0} is what it was done to, {1} what it gave
+    typed: str  # the command; {0} is the subject, {wf} its workflow
+    said: str = ""  # what the command line prints afterwards; {0} is the subject, {1} the result
     label: str = ""
-    comes: str = ""  # what comes of it
-    done: str = ""  # what is said once it is done
-    risk: str | None = None  # what goes wrong if it is the wrong act; then it is asked for twice
-    answers: str | None = None  # of an answer that `resolve` takes: what it answers
+    comes: str = ""  # what it leads to
+    done: str = ""  # what is shown once it is done
+    risk: str | None = None  # what goes wrong if it is the wrong act; if given, a person must confirm
+    answers: str | None = None  # for an answer that `resolve` takes: the kind of question
     permits: bool = False  # it can change what a workflow may do
-    brings: tuple[tuple[str, str], ...] = ()  # machine and target of the moves of its subject that it brings about
+    brings: tuple[tuple[str, str], ...] = ()  # machine and target of the moves of its subject that it causes
 
     @property
     def command(self) -> str:

@@ -1,11 +1,12 @@
-"""The one JSON codec: what is stored, hashed, approved and sent goes through here.
+"""The JSON codec: everything that is stored, hashed, approved and sent goes through here.
 
-There is no white space, and a whole float is an integer. Objects keep the order of their keys, as scripts and
-connectors wrote them. Only `canonical` sorts them, for what is hashed or compared: equal values have equal texts there.
-What JSON or JavaScript cannot carry exactly is refused with a `BadValue` that says where it stands.
+Texts have no white space, and a whole float is an integer. Objects keep the order of their keys, as scripts and
+connectors wrote them. Only `canonical` sorts the keys, for what is hashed or compared, so that equal values have equal
+texts. What JSON or JavaScript cannot hold exactly is refused with a `BadValue` that names the place.
 
-There are two ways. `orjson` reads and writes what it treats exactly as these rules do (`_exact`), in a tenth of the
-time. Everything else, and all that is refused, goes the strict way below it; a test holds the two against each other.
+There are two implementations. `orjson` reads and writes the values that it treats exactly by these rules (`_exact`), in
+a tenth of the time. Everything else, and everything that is refused, uses the strict one below; a test compares the
+two.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 64
-#: Values of one depth: a list that contains itself twice would grow without end.
+#: Values at one depth: a list that contains itself twice would otherwise grow forever.
 _LEVEL_MAX = 1 << 22
-#: `orjson` writes 254 levels and no more (a test holds it to that): with so many around, it refuses what is too deep.
+#: `orjson` writes at most 254 levels (a test checks it): inside this many more levels, it refuses what is too deep.
 _LEVELS_MORE = 254 - DEPTH_MAX
 _KINDS = frozenset({str, int, float, bool, type(None), list, dict})
 _SHOWN_MAX = 60
 
 
 def encode(value: object, *, what: str = "value", bytes_max: int | None = None) -> str:
-    """The text of `value`, or `BadValue`/`LimitExceeded` naming the place."""
+    """The text of `value`; otherwise `BadValue` or `LimitExceeded`, which name the place."""
     data = _exact(value)
     text = data.decode() if data is not None else "".join(_write(_clean(value, what, 0), 0))
     if bytes_max is not None:
@@ -52,7 +53,7 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
         if _reads_back(value, text.encode() if isinstance(text, str) else text):
             return value  # type: ignore[no-any-return]
     except ValueError:
-        pass  # it is said below, with its place
+        pass  # it is reported below, with its place
     try:
         value = _read(_DECODER, text if isinstance(text, str) else text.decode("utf-8"))
     except RecursionError:
@@ -63,17 +64,17 @@ def decode(text: str | bytes, *, what: str = "value", bytes_max: int | None = No
 
 
 def clean(value: object, *, what: str = "value") -> Json:
-    """The value as it would come back from its text: itself, if that is the same, or `BadValue` naming the place."""
+    """The value as it would be read from its text: itself if that is the same; otherwise `BadValue` with the place."""
     return value if is_exact(value) else _clean(value, what, 0)  # type: ignore[return-value]
 
 
 def is_exact(value: object) -> bool:
-    """Whether a value is plain JSON already. False may also mean that this cannot be told quickly."""
+    """Whether a value is already plain JSON. False may also mean that this cannot be decided quickly."""
     return _exact(value) is not None
 
 
 def text_of(value: Json, *, what: str = "value", bytes_max: int | None = None) -> str:
-    """The text of a value that `decode`, `stored` or `clean` gave: it was checked then, and only its size is new."""
+    """The text of a value from `decode`, `stored` or `clean`, which have checked it; only its size is checked here."""
     data = orjson.dumps(value) if type(value) is str else _exact(value, checked=True)
     text = data.decode() if data is not None else "".join(_write(value, 0))
     if bytes_max is not None:
@@ -82,13 +83,13 @@ def text_of(value: Json, *, what: str = "value", bytes_max: int | None = None) -
 
 
 def canonical(value: object, *, what: str = "value") -> str:
-    """The text of `value` with sorted keys: the same for equal values. Only for what is hashed or compared."""
+    """The text of `value` with sorted keys, the same for equal values. Only for what is hashed or compared."""
     data = _exact(value, _SORTED)
     return data.decode() if data is not None else "".join(_write_sorted(_clean(value, what, 0), 0))
 
 
 def same(one: str, other: str) -> bool:
-    """Whether two texts that this codec wrote say equal values, in whatever order of keys."""
+    """Whether two texts of this codec have equal values, in any order of keys."""
     return one == other or canonical(stored(one)) == canonical(stored(other))
 
 
@@ -98,7 +99,7 @@ def stored(text: str) -> Json:
 
 
 def digest(*parts: str) -> str:
-    """A hash over several texts that keeps their borders."""
+    """A hash over several texts that distinguishes where each ends."""
     pieces = [part.encode("utf-8", "surrogatepass") for part in parts]
     return hashlib.sha256(b"".join([len(piece).to_bytes(8, "big") + piece for piece in pieces])).hexdigest()
 
@@ -118,12 +119,12 @@ def shown(value: object) -> str:
 
 
 def sound(text: str) -> str:
-    """Text without lone surrogates, which no file or database would take."""
+    """Text without lone surrogates, which files and databases refuse."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def size(text: str | None) -> int:
-    """How many bytes a text has when it is stored; nothing has none."""
+    """How many bytes a text has when it is stored; None has none."""
     if not text:
         return 0
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
@@ -139,7 +140,7 @@ def check_size(text: str | bytes, what: str, bytes_max: int) -> None:
 
 
 def check_id(value: object, what: str, *, length_max: int = 512) -> str:
-    """A name that may key a row: a non-empty string without NUL or lone surrogates."""
+    """An id that may be the key of a row: a non-empty string without NUL or lone surrogates."""
     if not isinstance(value, str) or not value:
         raise BadValue(f"{what} must be a non-empty string, not {shown(value)}.")
     if len(value) > length_max:
@@ -152,19 +153,19 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
 
 
 def _read(decoder: json.JSONDecoder, text: str) -> Json:
-    """The value of a whole text; one without white space around it, as most are, needs no search for that."""
+    """The value of a whole text. Most texts have no white space around them, so that is tried first."""
     try:
         value, end = decoder.scan_once(text, 0)  # type: ignore[attr-defined]
-    except StopIteration:  # there is white space before it, or no value at all
+    except StopIteration:  # there is white space before it, or no value
         end = -1
     return value if end == len(text) else decoder.decode(text)  # type: ignore[no-any-return]
 
 
 def _exact(value: object, option: int = 0, *, checked: bool = False) -> bytes | None:
-    """The text of a value that `orjson` writes as the strict way would; None: the strict way has to look at it.
+    """The text of a value that `orjson` writes as the strict implementation would; None: use the strict one.
 
-    `orjson` itself refuses lone surrogates, keys that are no plain strings and integers beyond ±(2^53−1). Of a value
-    that was checked before only the form of its numbers is in doubt, and its text shows that sooner.
+    `orjson` itself refuses lone surrogates, keys that are not plain strings, and integers beyond ±(2^53−1). In a value
+    that was checked before, only the form of numbers is uncertain, and its text shows that faster.
     """
     if not checked and type(value) is not str and not _is_plain(value):
         return None
@@ -176,8 +177,8 @@ def _exact(value: object, option: int = 0, *, checked: bool = False) -> bytes | 
 
 
 def _reads_back(value: object, data: bytes) -> bool:
-    """Whether the text from which `orjson` read a value is its exact text: then no key stands twice in it, and no
-    number was changed in reading. The text shows whether it may be too deep, or have a number in another form."""
+    """Whether the text from which `orjson` read a value is its exact text. Then no key is repeated in it, and no number
+    was changed. The text shows whether the value may be too deep, or have a number in another form."""
     if _has_odd_numbers(data):
         if not _is_plain(value):
             return False
@@ -199,9 +200,9 @@ def _has_odd_numbers(data: bytes) -> bool:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether there are only JSON's own types, not too deep, and no number that `orjson` would write in another way.
+    """Whether there are only JSON types, not too deep, and no number that `orjson` would write in another way.
 
-    It looks at all values of one depth together, which takes half as long as one by one."""
+    It checks all values of one depth together, which takes half as long as one by one."""
     level = [value]
     for _ in range(DEPTH_MAX + 1):
         kinds = set(map(type, level))
@@ -291,7 +292,7 @@ def _unknown(value: object) -> NoReturn:
     raise TypeError(f"{shown(value)} was not checked before it was written")
 
 
-# Made once: building them costs more than a small text does. `JSONEncoder` would make its own anew for every text.
+# Made once, because making them takes longer than writing a small text. `JSONEncoder` would make one for every text.
 _write: Callable[[object, int], Iterable[str]] = c_make_encoder(
     None, _unknown, encode_basestring, None, ":", ",", False, False, False,
 )

@@ -26,7 +26,7 @@ def check_prepare(reading: ScriptReading, handler: Declared, *, has_mutation: bo
 
 
 def returned(function: Node) -> list[Node]:
-    """The expressions that a function returns; a bare `return;` stands for itself."""
+    """The expressions that a function returns; for a bare `return;`, the statement itself."""
     body = function.get("body")
     if body is None:
         return []

@@ -101,7 +101,7 @@ class _Promises:
             self.follow(reference, hops - 1)
 
     def _check_kept(self, node: Node, what: str) -> None:
-        """Report a promise inside of a value for the host, where JSON makes an empty object of it."""
+        """Report a promise inside a value for the host, because JSON turns it into an empty object."""
         holder, parent, inside = node, node.parent, False
         while parent is not None and _is_within(holder, parent):
             inside = inside or parent.kind in ("object", "array")
@@ -114,13 +114,13 @@ class _Promises:
                               "Write `await` before it" + (", or `await Promise.all(…)`." if "list" in what else "."))
 
     def _is_returned(self, holder: Node, parent: Node) -> bool:
-        """Whether a literal is what a step returns."""
+        """Whether a step returns this literal."""
         if parent.kind in FUNCTIONS:
             return holder.field == "body" and parent in self._steps
         return parent.kind == "return_statement" and enclosing_function(parent) in self._steps
 
     def _check_dropped(self, call: Node, function: Node) -> None:
-        """Report async work that the handler may end before, with everything it would have done."""
+        """Report async work that the end of the handler may cut off."""
         if call.parent is None or call.parent.kind != "expression_statement":
             return
         if function not in self._goes_on:
@@ -143,7 +143,7 @@ def _is_condition(node: Node) -> bool:
 
 
 def _is_within(node: Node, parent: Node) -> bool:
-    """Whether `parent` is, or may be, a value with the promise in it."""
+    """Whether `parent` is, or may be, a value that contains the promise."""
     if parent.kind == "ternary_expression":
         return node.field != "condition"
     if parent.kind == "binary_expression":
@@ -152,7 +152,7 @@ def _is_within(node: Node, parent: Node) -> bool:
 
 
 def _misused(node: Node, parent: Node) -> str | None:
-    """What is done to a promise that no promise can serve."""
+    """The use of a promise that can never work, in words; None if it may work."""
     key = _method(parent) if node.field == "object" else None
     if node.field == "object" and parent.kind in ("member_expression", "subscript_expression"):
         return None if key in _SETTLE else f"which has no `{key}`" if key else "which has no elements"

@@ -1,7 +1,7 @@
-"""Where a script reads what a mutation gave: the places that get null if a person says only that it happened.
+"""Finds where a script reads the result of a mutation: there it gets null if a person only says that it happened.
 
-Names are followed from the third parameter of `next`, or from the call in a routine, as far as they can be seen. What
-is handed on whole counts as read.
+Names are followed from the third parameter of `next`, or from the call in a routine, as far as possible. A result that
+is passed on as a whole counts as read.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .tree import Node, parameters
 
 _OUTCOME_AT = 2  #: in the parameters of `next`: ctx, prepared, mutationResult
 
-#: Around a value that is only waited for, or that goes nowhere.
+#: Around a value that is only awaited, or not used.
 _WRAPPED = frozenset({"await_expression", "parenthesized_expression"})
 _UNREAD = frozenset({"expression_statement", "unary_expression", "binary_expression", "if_statement"})
 
 
 @lru_cache(maxsize=64)
 def result_reads(source: str, handler: str, operation: str) -> tuple[str, ...]:
-    """Each line in which a handler reads the result of its mutation, or of this one, as "line 7: …"."""
+    """Each line in which a handler reads the result of its mutation, or of this operation, as "line 7: …"."""
     reading = read_script(source, FindingReport())
     workflow = find_workflow(reading) if reading is not None else None
     if reading is None or workflow is None:
@@ -53,7 +53,7 @@ def _of_handler(reading: ScriptReading, handler: Declared, operation: str) -> It
 
 
 def _of_outcome(reading: ScriptReading, pattern: Node) -> Iterator[Node]:
-    """Reads of `.result` of what a pattern stands for: a name of the whole outcome, or its parts."""
+    """Reads of `.result` through a pattern: a name for the whole outcome, or for its parts."""
     for name, pattern_ in _members(pattern):
         if name == "result":
             yield from _of_names(reading, pattern_)
@@ -66,7 +66,7 @@ def _of_outcome(reading: ScriptReading, pattern: Node) -> Iterator[Node]:
 
 
 def _of_mention(reading: ScriptReading, mention: Node) -> Iterator[Node]:
-    """What one mention of the whole outcome reads of it."""
+    """What one use of the whole outcome reads of it."""
     parent = mention.parent
     assert parent is not None
     if parent.kind == "member_expression" and mention.field == "object":
@@ -82,7 +82,7 @@ def _of_mention(reading: ScriptReading, mention: Node) -> Iterator[Node]:
 
 
 def _of_value(reading: ScriptReading, node: Node) -> Iterator[Node]:
-    """Where a result that stands here is read: in the names that it is given, or in place."""
+    """Where a result is read: through the names that it gets, or in place."""
     while node.parent is not None and node.parent.kind in _WRAPPED:
         node = node.parent
     parent = node.parent
@@ -101,7 +101,7 @@ def _of_names(reading: ScriptReading, pattern: Node) -> Iterator[Node]:
 
 
 def _members(pattern: Node) -> Iterator[tuple[str, Node]]:
-    """The members that an object pattern takes apart: their names, and what stands for each."""
+    """The members of an object pattern: their names, and the pattern for each."""
     for child in pattern.children if pattern.kind == "object_pattern" else ():
         if child.kind == "pair_pattern":
             key, value = child.get("key"), child.get("value")

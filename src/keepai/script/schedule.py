@@ -1,10 +1,9 @@
 """When a producer is due: intervals, and cron expressions in a time zone. Pure functions, no clock.
 
-Cron times are local times. Where the clocks jump over one, it runs once, at the jump; where they are
-set back and one comes twice, it runs the first time only. An expression for every hour goes by elapsed
-time instead, so that "every 15 minutes" neither pauses nor doubles. Cronsim's own rule (Debian's) depends
-on whether a field begins with `*`, which people cannot be expected to know; so it computes plain local
-times here, and this module places them.
+Cron times are local times. If the clocks jump over one, it runs once, at the jump. If the clocks are set back and a
+time comes twice, it runs the first time only. An expression for every hour follows elapsed time instead, so that "every
+15 minutes" neither pauses nor doubles. Cronsim's own rule (Debian's) depends on whether a field begins with `*`, which
+people cannot be expected to know. So cronsim computes plain local times here, and this module converts them.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SECOND = timedelta(seconds=1)
 
 
 class BadSchedule(ValueError):
-    """A schedule cannot be used; the message says why and what to write."""
+    """A schedule cannot be used. The message says why, and what to write."""
 
 
 def parse_interval(text: str) -> int:
@@ -46,7 +45,7 @@ def check_time_zone(name: str) -> None:
 
 
 def check_cron(expression: str) -> None:
-    """Raise `BadSchedule` unless `expression` has five fields, can be read and comes round."""
+    """Raise `BadSchedule` unless `expression` has five fields, can be read and comes due."""
     simulation = _simulate(expression, _EPOCH)
     try:
         next(simulation)
@@ -64,7 +63,7 @@ def next_time(schedule: Schedule | None, after_ms: int, default_interval_ms: int
 
 @lru_cache(maxsize=1024)
 def _cron_after(expression: str, zone: str, second: int) -> int:
-    """The first due time after any moment of a second, for all fall on whole ones. A busy host asks again and again."""
+    """The first due time after any moment of a second; due times are whole seconds. Cached for a busy host."""
     due = _next_cron(expression, _zone(zone), _EPOCH + second * _SECOND)
     return (due - _EPOCH) // timedelta(milliseconds=1)
 

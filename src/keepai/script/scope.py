@@ -1,4 +1,4 @@
-"""Which name means which variable: every binding of the module, and every place that refers to it."""
+"""Which variable a name means: every variable of the module, and every place that refers to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFERENCES = frozenset({
 
 @dataclass(eq=False)
 class Binding:
-    """One variable: how it was declared, and what it stands for where that can be seen."""
+    """One variable: how it was declared, and its value if that can be seen."""
 
     name: str
     how: str  # "const", "let", "var", "function", "class", "parameter", "import"
@@ -104,7 +104,7 @@ def _bind(scope: _Scope, how: str, pattern: Node, value: Node | None) -> None:
 
 
 def _declare_outside(node: Node, scope: _Scope) -> None:
-    """What a declaration adds to the scope that it stands in."""
+    """Add the variables of a declaration to the scope around it."""
     name = node.get("name")
     if node.kind in ("function_declaration", "generator_function_declaration") and name is not None:
         _bind(scope, "function", name, node)
@@ -133,7 +133,7 @@ def _bind_import(scope: _Scope, clause: Node) -> None:
 
 
 def _declare_inside(node: Node, scope: _Scope) -> None:
-    """What a function, loop or catch clause adds to its own scope."""
+    """Add the variables of a function, loop or catch clause to its own scope."""
     if node.kind in FUNCTIONS:
         name = node.get("name")
         if node.kind in ("function_expression", "generator_function") and name is not None:

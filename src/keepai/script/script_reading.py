@@ -1,4 +1,4 @@
-"""One script while it is read: its tree, its names, its literals and what was found so far."""
+"""One script while it is analysed: its tree, its variables, its literals and the findings so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_FIXES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class ScriptReading:
-    """What every rule works on."""
+    """What every rule gets."""
 
     root: Node
     scopes: Scopes
@@ -30,7 +30,7 @@ class ScriptReading:
         self.report.add(code, at, message, fix)
 
     def expect(self, node: Node, wanted: str, what: str, fix: str) -> Node | None:
-        """What `node` stands for if its type is `wanted` ("an object"); else a finding."""
+        """The value of `node` if its type is `wanted` ("an object"); otherwise reports it."""
         resolved = self.literals.resolve(node)
         kind = self.literals.type_of(resolved)
         if kind == wanted:
@@ -42,12 +42,12 @@ class ScriptReading:
         return None
 
     def not_literal(self, node: Node, what: str) -> None:
-        """Say that a part of the declaration cannot be read."""
+        """Report a part of the declaration that cannot be read."""
         self.add("not-literal", node, f"{what} cannot be read without running the script.",
                  "Write it out, or as a module-level `const` that is written out.")
 
     def string(self, node: Node, what: str, fix: str) -> str | None:
-        """The string that `node` is; else a finding."""
+        """The string value of `node`; otherwise reports it."""
         text = self.literals.text(node)
         if text is not None:
             return text
@@ -56,7 +56,7 @@ class ScriptReading:
         return None
 
     def name(self, text: str, at: Node, what: str) -> bool:
-        """Whether `text` can be a name; else a finding."""
+        """Whether `text` can be a name; otherwise reports it."""
         plain = bool(text.strip()) and len(text) <= NAME_MAX and text != "__proto__"
         if plain and all(c.isprintable() for c in text):
             return True
@@ -65,7 +65,7 @@ class ScriptReading:
         return False
 
     def members(self, node: Node, what: str) -> list[ObjectMember]:
-        """The readable members of an object, the last of each key; findings for the others."""
+        """The readable members of an object, the last of each key. Reports the others."""
         last: dict[str, ObjectMember] = {}
         for entry in self.literals.entries(node):
             if entry.key is None:
@@ -81,7 +81,7 @@ class ScriptReading:
     def keyed(
         self, node: Node, what: str, known: Collection[str], fixes: Mapping[str, str] = _NO_FIXES,
     ) -> dict[str, ObjectMember]:
-        """The members of an object whose keys are fixed; a finding for every other, with its fix in `fixes`."""
+        """The members of an object with fixed keys. Reports every other key, with its fix in `fixes`."""
         members: dict[str, ObjectMember] = {}
         for entry in self.members(node, what):
             assert entry.key is not None
@@ -94,7 +94,7 @@ class ScriptReading:
         return members
 
     def strings(self, node: Node, what: str, example: str) -> list[tuple[str, Node]] | None:
-        """The elements of an array of strings, without repetition; None if it cannot be read."""
+        """The elements of an array of strings, without repeats; None if it cannot be read."""
         array = self.expect(node, "an array", what, f"Write {example}.")
         if array is None:
             return None
@@ -110,7 +110,7 @@ class ScriptReading:
 
 
 def call_of(reading: ScriptReading, node: Node, member: str) -> Sequence[Node] | None:
-    """The arguments if `node` is a call of `Keep.<member>`; else None."""
+    """The arguments if `node` is a call of `Keep.<member>`; otherwise None."""
     function = node.get("function") if node.kind == "call_expression" else None
     if function is None or function.kind != "member_expression":
         return None

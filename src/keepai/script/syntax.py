@@ -1,7 +1,7 @@
 """Errors of syntax: one finding for each mistake, at the place where it can be seen.
 
-A bracket that does not close makes the parser stumble everywhere, so brackets are matched first, and a
-mismatch is told alone.
+A bracket that is not closed confuses the parser everywhere. So brackets are matched first, and a mismatch is reported
+alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FOREIGN = {
 
 
 def check_syntax(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -> None:
-    """Report what the parser could not read."""
+    """Report what the parser could not parse."""
     if not tree.root_node.has_error:
         return
     if _unbalanced(tree, source, report):
@@ -41,15 +41,15 @@ def check_syntax(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -
         if node is not None and (node.is_error or node.is_missing):
             skip_below = depth
             # Not `node.start_point.row`: in tree-sitter 0.26 that frees an integer which is still in use, and a script
-            # with an error behind its line 256 crashes the process.
+            # with an error after its line 256 crashes the process.
             line = bisect(line_ends, node.start_byte)
-            if line not in lines:  # a second error in the line is nearly always the first one's echo
+            if line not in lines:  # a second error in the line nearly always follows from the first
                 lines.add(line)
                 _unexpected(node, source, report)
 
 
 def check_dialect(root: Node, report: FindingReport) -> None:
-    """Report what the parser takes for JavaScript and the sandbox does not."""
+    """Report what the parser accepts as JavaScript and the sandbox does not."""
     for node in walk(root):
         if node.kind in _FOREIGN:
             report.add("syntax", node, f"{_FOREIGN[node.kind]} is not part of the language.",
@@ -66,7 +66,7 @@ def _check_await(node: Node, report: FindingReport) -> None:
 
 
 def _unbalanced(tree: tree_sitter.Tree, source: bytes, report: FindingReport) -> bool:
-    """Report the first bracket that does not fit, or the innermost one that stays open."""
+    """Report the first bracket that does not match, or the innermost one that is never closed."""
     open_brackets: list[tuple[str, tree_sitter.Node]] = []
     for cursor, _ in raw_nodes(tree):
         node = cursor.node

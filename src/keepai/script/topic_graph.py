@@ -1,4 +1,4 @@
-"""The graph of a workflow's topics: who publishes what to whom, and where events could go in circles."""
+"""The graph of a workflow's topics: which handler publishes to which, and where events could go in circles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .manifest import Handler, Manifest
 
-#: Kind of vertex → what Mermaid writes around its name.
+#: Kind of vertex → the brackets of Mermaid around its name.
 _SHAPES = {"topic": ("([", "])"), "producer": ("[/", "/]"), "consumer": ("[", "]"), "routine": ("[[", "]]")}
 
 
@@ -49,7 +49,7 @@ def graph(manifest: Manifest) -> Graph:
 
 
 def find_cycles(handlers: Sequence[Handler]) -> tuple[tuple[str, ...], ...]:
-    """The shortest circle through each consumer that lies on one, as handler, topic, handler, topic, …"""
+    """The shortest circle through each consumer that is on one, as handler, topic, handler, topic, …"""
     follows = _without_dead_ends(_followers(handlers))
     circles: list[tuple[str, ...]] = []
     covered: set[str] = set()
@@ -62,7 +62,7 @@ def find_cycles(handlers: Sequence[Handler]) -> tuple[tuple[str, ...], ...]:
 
 
 def _followers(handlers: Sequence[Handler]) -> dict[str, dict[str, str]]:
-    """Handler → the consumers that take its events, each with the topic between them."""
+    """Handler → the consumers of its events, each with the topic between them."""
     takers: dict[str, list[str]] = {}
     for handler in handlers:
         for topic in handler.subscribe:
@@ -74,14 +74,14 @@ def _followers(handlers: Sequence[Handler]) -> dict[str, dict[str, str]]:
 
 
 def _without_dead_ends(follows: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
-    """The graph without the handlers that lead to no circle; a long chain is gone in one sweep."""
+    """The graph without the handlers that lead to no circle, in linear time."""
     before: dict[str, list[str]] = {}
     for name, takers in follows.items():
         for taker in takers:
             before.setdefault(taker, []).append(name)
     left = {name: len(takers) for name, takers in follows.items()}
     dead = [name for name, count in left.items() if count == 0]
-    for name in dead:  # grows while it is walked
+    for name in dead:  # the list grows during the loop
         for earlier in before.get(name, ()):
             left[earlier] -= 1
             if left[earlier] == 0:
@@ -92,10 +92,10 @@ def _without_dead_ends(follows: Mapping[str, Mapping[str, str]]) -> dict[str, di
 
 
 def _circle(start: str, follows: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
-    """The shortest way from `start` back to it."""
+    """The shortest path from `start` back to it."""
     came_from: dict[str, tuple[str, str]] = {}
     queue = [start]
-    for name in queue:  # grows while it is walked
+    for name in queue:  # the list grows during the loop
         for taker, topic in follows[name].items():
             if taker == start:
                 return _way(start, name, topic, came_from)

@@ -1,4 +1,4 @@
-"""Rules between handlers and topics: declared, one publisher, one subscriber, no circles."""
+"""Rules for handlers and topics: topics are declared, have one publisher and one subscriber, and form no circles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tree import Node
 
 
 def check_topics(reading: ScriptReading, declaration: Declaration) -> None:
-    """Report what the declarations of the handlers say wrong about topics."""
+    """Report mistakes about topics in the declarations of the handlers."""
     for handler in declaration.handlers:
         for topics in (handler.subscribe, handler.publishes):
             for name, node in (topics or {}).items():
@@ -25,7 +25,7 @@ def check_topics(reading: ScriptReading, declaration: Declaration) -> None:
 
 
 def undeclared(reading: ScriptReading, topics: Topics | None, name: str, node: Node) -> bool:
-    """Whether a topic is not declared, with a finding if so."""
+    """Whether a topic is not declared; reports it if so."""
     if topics is None or name in topics:
         return False
     fix = suggest(name, topics, f"Add {quote(name)} to `topics`.")
@@ -53,7 +53,7 @@ def _one_each(reading: ScriptReading, code: str, verb: str, uses: Iterable[tuple
 
 
 def check_cycles(reading: ScriptReading, declaration: Declaration, calls: Iterable[CallSite]) -> None:
-    """Report circles of topics. A handler that does not say what it publishes is judged by its calls."""
+    """Report circles of topics. A handler that does not declare what it publishes is judged by its calls."""
     called: dict[str, dict[str, Node]] = {}
     for call in calls:
         if call.name == "publish" and call.args:

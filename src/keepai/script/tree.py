@@ -1,7 +1,7 @@
-"""A thin, plain tree over what tree-sitter parsed; the rest of the analysis sees only this.
+"""A small, plain tree made from tree-sitter's tree; the rest of the analysis uses only this.
 
-All walks are iterative, so that no input can exhaust Python's stack. Comments and punctuation are
-left out. Tree-sitter is imported when the first script is parsed, not before.
+All walks are iterative, so that no input can exhaust Python's stack. Comments and punctuation are left out. Tree-sitter
+is imported when the first script is parsed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PUNCTUATION = frozenset("(){}[],;.:\"'`") | {"=>", "${", "...", "?.", "function
 
 
 class Node:
-    """One named node: what it is, where it stands, what it holds."""
+    """One named node: its kind, its position, its children."""
 
     __slots__ = ("_source", "children", "end", "field", "kind", "parent", "start", "tokens")
 
@@ -77,10 +77,10 @@ def _parser() -> tree_sitter.Parser:
 
 
 def parse(source: bytes) -> tuple[tree_sitter.Tree, int | None]:
-    """Tree-sitter's own tree, errors included, and where reading was given up if it took too long.
+    """Tree-sitter's own tree, including errors, and where parsing stopped if it took too long.
 
-    The parser's recovery from errors can take time in the square of the text. It offers no deadline that
-    works, so the text is handed over in pieces and simply ends when the time is up.
+    The parser's recovery from errors can take quadratic time, and it has no working deadline. So the text is passed in
+    pieces and simply ends when the time is up.
     """
     deadline = time.monotonic() + PARSE_SECONDS_MAX
     given_up: int | None = None
@@ -95,7 +95,7 @@ def parse(source: bytes) -> tuple[tree_sitter.Tree, int | None]:
 
 
 def raw_nodes(tree: tree_sitter.Tree) -> Iterator[tuple[tree_sitter.TreeCursor, int]]:
-    """A cursor at every node in source order, with its depth; the cursor must not be moved."""
+    """A cursor at every node in source order, with its depth. The caller must not move the cursor."""
     cursor, depth = tree.walk(), 0
     while True:
         yield cursor, depth
@@ -126,12 +126,12 @@ def build(tree: tree_sitter.Tree, source: bytes) -> Node | None:
         elif parent is not None:
             if raw.type not in _PUNCTUATION:
                 parent.tokens.append(raw.type)
-            path.append(parent)  # a token has no children of its own; this only keeps the depth
+            path.append(parent)  # a token has no children; this only keeps the depth
     return path[0]
 
 
 def walk(node: Node, *, into_functions: bool = True) -> Iterator[Node]:
-    """`node` and everything in it, in source order; optionally not the functions nested in it."""
+    """`node` and everything in it, in source order; optionally without nested functions."""
     stack = [node]
     while stack:
         current = stack.pop()
@@ -141,7 +141,7 @@ def walk(node: Node, *, into_functions: bool = True) -> Iterator[Node]:
 
 
 def from_below(node: Node) -> list[Node]:
-    """`node` and everything in it, children before parents; nested functions are leaves."""
+    """`node` and everything in it, children before parents. Nested functions are leaves."""
     return list(reversed(list(_parents_first(node))))
 
 
