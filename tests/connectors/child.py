@@ -1,4 +1,4 @@
-"""A process that makes one call and may be told to die in the middle of it."""
+"""A process that makes one call and can be made to die in the middle of it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A real IMAP server and an SMTP server that can be told to misbehave, both on loopback.
+"""A real IMAP server and an SMTP server that misbehave on demand, both on the loopback.
 
 Dovecot runs as an ordinary process with a folder of its own. The SMTP server is aiosmtpd: it takes down every message
 that it really took, and may lose the answer, refuse at any step, or be slow. Where there is no dovecot, tests are

@@ -1,4 +1,4 @@
-"""One bad thing is one bad thing: it is skipped, counted and named, and what comes after it is read."""
+"""An item that cannot be read is skipped, counted and named, and the items after it are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every mutation of every connector is held against one contract, and so are connectors that are wrong on purpose."""
+"""Every mutation of every connector is tested against one contract, and so are connectors that are wrong on purpose."""
 
 from __future__ import annotations
 

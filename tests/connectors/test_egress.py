@@ -1,4 +1,4 @@
-"""The one HTTP client: where it goes, what it never does, and what it says is known."""
+"""The HTTP client: where it connects to, what it never does, and what its errors say is known."""
 
 from __future__ import annotations
 

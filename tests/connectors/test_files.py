@@ -1,4 +1,4 @@
-"""The connector `files` beyond the contract of all: no way out of the folder, conditions, torn writes, bad disks."""
+"""The connector `files` beyond the common contract: no way out of the folder, conditions, torn writes, bad disks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gmail: searching without gaps, reading, and what letters may not carry."""
+"""Gmail: searching without gaps, reading, and what a message must not contain."""
 
 from __future__ import annotations
 

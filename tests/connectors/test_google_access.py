@@ -1,4 +1,4 @@
-"""The access to Google: renewed once for all who wait, repeated only where nothing was done, never told to anybody."""
+"""The access to Google: renewed once for all waiting calls, repeated only if nothing was done, never shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Google Sheets: rows that can be found again, cells that are no formulas, and what people do meanwhile."""
+"""Google Sheets: rows that can be found again, cells that never become formulas, and changes by people in between."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in at Google: what is asked for, what the code is worth, and that nothing of it is told to anybody."""
+"""Signing in at Google: what is asked for, what the code gives, and that none of it is shown."""
 
 from __future__ import annotations
 

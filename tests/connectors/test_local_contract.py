@@ -1,4 +1,4 @@
-"""What the local connectors do beyond the contract of all: named points, threads, and a disk that fails."""
+"""The local connectors beyond the common contract: crash points, threads, and a disk that fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The local mailbox: cursors that lose nothing, messages that cannot break it, queries."""
+"""The local mailbox: cursors that miss nothing, messages that cannot break it, queries."""
 
 from __future__ import annotations
 

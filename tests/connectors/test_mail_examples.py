@@ -1,4 +1,4 @@
-"""The examples on a real mailbox: what they say is what arrives, each once, also when answers are lost."""
+"""The examples on a real mailbox: every message arrives as written and once, even if answers are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading and filing by IMAP: cursors that lose nothing, ids that outlive the server's numbers, marks and moves."""
+"""Reading and filing by IMAP: cursors that miss nothing, ids that do not depend on UIDs, labels and moves."""
 
 from __future__ import annotations
 

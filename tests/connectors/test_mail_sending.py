@@ -1,4 +1,4 @@
-"""Sending by SMTP: what is sent is what was meant, and what is said about it is true (R215-R221)."""
+"""Sending by SMTP: the message is as it was meant, and the reported outcome is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers wrote is read in a process of its own, and one that takes too much takes nothing from the others."""
+"""Untrusted text is parsed in its own process, and a text that takes too much does not affect the others."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""How the connector `sql` comes to its PostgreSQL server: by keep.toml and the vault alone, and to no server that could
-be another one."""
+"""The connector `sql` connects to PostgreSQL with keep.toml and the vault alone, and only to a proven server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Feeds: what is new is shown once, a feed that did not change costs nothing, and what it says leads nowhere."""
+"""Feeds: new entries are returned once, an unchanged feed costs nothing, and no link in a feed is opened."""
 
 from __future__ import annotations
 

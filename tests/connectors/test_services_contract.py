@@ -1,4 +1,4 @@
-"""The contract, held against every mutation of the connectors for outside services."""
+"""The contract, for every mutation of the connectors for outside services."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Domains that look like others: whatever people are shown of a URL or an address has the spelling of the wire."""
+"""Domains that look alike: people see a URL or an address in the spelling in which it is sent."""
 
 from __future__ import annotations
 

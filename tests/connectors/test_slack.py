@@ -1,4 +1,4 @@
-"""Slack: reading without gaps, texts that call nobody, and looking far enough back before saying no."""
+"""Slack: reading without gaps, texts that mention nobody, and a look-up that goes back far enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The connector `sql` beyond the contract of all: names, values, pages, conditions, and what an error proves."""
+"""The connector `sql` beyond the common contract: names, values, pages, conditions, and what an error proves."""
 
 from __future__ import annotations
 

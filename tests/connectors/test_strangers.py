@@ -1,4 +1,4 @@
-"""What strangers write must not become a header, hold the host up, or stop a search."""
+"""Text of strangers must not become a header, block the host, or stop a search."""
 
 from __future__ import annotations
 

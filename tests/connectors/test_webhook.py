@@ -1,4 +1,4 @@
-"""Webhooks: signed on the way out; on the way in, checked, kept on disk before the answer, and read with a cursor."""
+"""Webhooks: outgoing ones are signed; incoming ones are checked, stored before the answer, and read with a cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools for tests: the clock moves, the world fails on demand, crashes come where they should."""
+"""The tools for tests: the clock moves, outside systems fail on demand, crashes happen where they should."""
 
 from __future__ import annotations
 

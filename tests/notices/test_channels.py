@@ -1,4 +1,4 @@
-"""Each way to tell people, against the real thing on loopback: SMTP, HTTP, programs, Apprise."""
+"""Each channel against a real server on the loopback: SMTP, HTTP, programs, Apprise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Being told: every question once per channel, over restarts and crashes; failures, bursts, reminders, digests."""
+"""Notices: every question once per channel, also over restarts and crashes; failures, bursts, reminders, digests."""
 
 from __future__ import annotations
 

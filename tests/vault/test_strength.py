@@ -1,4 +1,4 @@
-"""Which secrets can be guessed: what people make up is, what machines make is not."""
+"""Which secrets can be guessed: those that people invent, not those that programs make."""
 
 from __future__ import annotations
 

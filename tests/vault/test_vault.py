@@ -1,4 +1,4 @@
-"""Secrets rest encrypted, each where it belongs, under a key that stands elsewhere; whatever is changed closes them."""
+"""Secrets are encrypted, bound to their place, with a key that is elsewhere; any change closes the vault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that others wrote becomes what a script and the ledger can hold, or is refused."""
+"""JSON of other programs is changed so that scripts and the ledger can hold it, or is refused."""
 
 from __future__ import annotations
 

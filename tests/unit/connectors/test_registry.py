@@ -1,4 +1,4 @@
-"""Connectors from keep.toml: wrong settings are told all at once, with the fix."""
+"""Connectors from keep.toml: all wrong settings are reported at once, with the fix."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a status proves: written out here once more, so that one that slips into a table is noticed."""
+"""What a status proves: repeated here, so that a status added to the table by mistake is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connectors of the owner's own, named in keep.toml and found beside it."""
+"""Connectors that the owner wrote, named in keep.toml and loaded from the folder beside it."""
 
 from __future__ import annotations
 

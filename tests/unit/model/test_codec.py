@@ -1,5 +1,4 @@
-"""The codec: keys keep their order, equal values have equal canonical texts, and what cannot be carried exactly is
-refused in words."""
+"""The codec: keys keep their order, equal values have equal canonical texts, and inexact values are refused."""
 
 from __future__ import annotations
 

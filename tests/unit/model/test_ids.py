@@ -1,4 +1,4 @@
-"""Ids: one number and one text for each, in the same order, and nothing else is one."""
+"""Ids: one number and one text for each, in the same order, and no other text is an id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A light record is like the frozen one in all but its guard."""
+"""A light record behaves like a frozen one, except that it can be changed."""
 
 from __future__ import annotations
 

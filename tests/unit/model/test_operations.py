@@ -1,4 +1,4 @@
-"""Which step may ask for what: the matrix of the design, cell by cell."""
+"""Which step allows which operation: the whole matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules judge what a call means, whatever it is spelled like."""
+"""Rules judge the meaning of a call, not its spelling."""
 
 from __future__ import annotations
 

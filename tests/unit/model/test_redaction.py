@@ -1,4 +1,4 @@
-"""The values of secrets are found in whatever they were turned into, and errors still mean what they meant."""
+"""Secrets are found in every encoding, and an error without its secret still means the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing in a text can hide from the person who reads it."""
+"""No character of a text can hide from its reader."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Each finding: a script that earns it, at the marked place and with nothing else, and the mended script."""
+"""Each finding: a script that has only it, at the marked place, and the corrected script."""
 
 from __future__ import annotations
 

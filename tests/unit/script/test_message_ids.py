@@ -1,4 +1,4 @@
-"""A repair keeps the names of events: every name of a place counts, not one of them."""
+"""A repair must keep the names of events: every name at a place counts."""
 
 from __future__ import annotations
 
