@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from keepai.engine.outcome import SKIPPED, applied
+from keepai.engine.outcome import SKIPPED
 from keepai.ledger import conversion
 from keepai.model.states import MUTATION, PHASE, STATUS
 from tests.explore.machine import UNIT_S, WF, Machine
@@ -168,7 +168,7 @@ def i7(s: Look) -> str | None:
         return None
     if len(done) > 1:
         return "applied twice"
-    if s.runs[-1]["outcome"] != applied(done[0]["result"]):
+    if s.runs[-1]["outcome"] != f'{{"result":{done[0]["result"]},"status":"applied"}}':
         return f"the outcome is {s.runs[-1]['outcome']}, the result {done[0]['result']}"
     return None
 
