@@ -13,7 +13,7 @@ from random import Random
 from unittest.mock import patch
 
 from keepai import Policy
-from keepai.engine import gate, room
+from keepai.engine import gate, runner
 from keepai.model.errors import ScriptInvalid
 from tests.attack.base import Area, Attack, Planted, must
 from tests.harness import Story, producer, workflow
@@ -98,7 +98,7 @@ def drawn(folder: Path, chance: Random) -> Attack:
 AREA = Area(
     "disk", "the disk, by scripts without a grant", place, attacks, drawn,
     (
-        Planted("a workflow has room without end", lambda: patch.object(room, "check", lambda *_: None), "run by run with payloads"),
+        Planted("a workflow has room without end", lambda: patch.object(runner, "_check_room", lambda *_: None), "run by run with payloads"),
         Planted("a run may keep what it likes", lambda: patch.object(gate.Gate, "_spend", lambda *_: None), "a run that floods"),
     ),
 )
