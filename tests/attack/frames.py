@@ -15,7 +15,7 @@ from unittest.mock import patch
 from keepai.model.errors import LimitExceeded, PhaseViolation, ScriptError
 from keepai.model.operations import ALLOWED, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Job
-from keepai.runtime.javascript import session
+from keepai.runtime.javascript import step_session
 from tests.attack.base import Area, Attack, Broken, Planted, must
 from tests.runtime.forger import FORGED, Forger, call, forged, raw
 from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, Stalling, job
@@ -119,18 +119,18 @@ _NAMES = ("gmail.get", "gmail.search", "gmail.send", "peek", "publish", "registe
 _TEXTS = ("1", "null", "{}", '{"a":1}', "", "{", "NaN", '"\\ud800"', "[" * 600, "1" * 400, '{"a":1,"a":2}', '"x"', "\u2028", "ü")
 
 
-def _any_step(self: session.Session, name: Any, place: Any, args: Any, step: Step, allowed: Any) -> Any:
+def _any_step(self: step_session.StepSession, name: Any, place: Any, args: Any, step: Step, allowed: Any) -> Any:
     return _operation(self, name, place, args, step, allowed | ALLOWED[Step.MUTATE])
 
 
-_operation = session.Session._operation
+_operation = step_session.StepSession._operation
 
 
 AREA = Area(
     "frames", "the host, by a sandbox worker that was taken over", place, attacks, drawn,
     (
-        Planted("every step may send", lambda: patch.object(session.Session, "_operation", _any_step), "sends mail in"),
+        Planted("every step may send", lambda: patch.object(step_session.StepSession, "_operation", _any_step), "sends mail in"),
         Planted("every step may send, seen by drawn frames",
-                lambda: patch.object(session.Session, "_operation", _any_step), rounds=200),
+                lambda: patch.object(step_session.StepSession, "_operation", _any_step), rounds=200),
     ),
 )

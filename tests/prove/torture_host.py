@@ -33,11 +33,11 @@ from keepai.ledger.transitions import mutations, runs
 from keepai.model import crash_points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
-from keepai.runtime.javascript import forks, linux, server
-from keepai.runtime.javascript.cell import Image
+from keepai.runtime.javascript import fork_server, forks, linux
 from keepai.runtime.javascript.engine import Engine
 from keepai.runtime.javascript.harden import prepare
 from keepai.runtime.javascript.image import build_image
+from keepai.runtime.javascript.instance import Image
 from tests.prove.torture_service import SETTLE_S
 
 REFUSED, UNDONE, BROKE = 3, 4, 5  #: how a host ends that was not killed; 0 is in order
@@ -381,11 +381,11 @@ def from_nursery(nursery: Path, control: int, say: Callable[[str], None]) -> War
 
 def nurse(sock: socket.socket) -> NoReturn:
     """Load the script runtime once, then fork a server for everyone who asks."""
-    before = server._open_descriptors()
-    server._compile_apart()
+    before = fork_server._open_descriptors()
+    fork_server._compile_apart()
     engine = Engine()
     image = build_image(engine)
-    keep = frozenset(server._open_descriptors() - before)
+    keep = frozenset(fork_server._open_descriptors() - before)
     prepare()
     gc.collect()
     gc.freeze()
@@ -419,7 +419,7 @@ def _hand_over(sock: socket.socket, engine: Engine, image: Image, keep: frozense
 def _be_server(control: int, engine: Engine, image: Image, keep: frozenset[int]) -> NoReturn:
     try:
         with contextlib.suppress(BaseException):
-            server.Server(socket.socket(fileno=control), engine, image, keep).run()
+            fork_server.Server(socket.socket(fileno=control), engine, image, keep).run()
     finally:
         os._exit(1)
 

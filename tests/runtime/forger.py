@@ -13,8 +13,8 @@ from keepai.runtime.base import Ended, Job
 from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.forks import Worker
 from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, frame_bytes
-from keepai.runtime.javascript.link import Link
-from keepai.runtime.javascript.session import Session
+from keepai.runtime.javascript.link import WorkerLink
+from keepai.runtime.javascript.step_session import StepSession
 from tests.runtime.script_world import FakeHost
 
 
@@ -27,7 +27,7 @@ class Forger:
 
     async def run(self, frames: bytes, made: Job, host: FakeHost, *, reads: bool = True, later: bytes = b"") -> Ended:
         ours, theirs = socket.socketpair()
-        link = await Link.over(ours)
+        link = await WorkerLink.over(ours)
         worker = Worker(0, link, asyncio.get_running_loop().create_future())
         theirs.setblocking(False)
 
@@ -39,7 +39,7 @@ class Forger:
         try:
             planned, predicted = self.predictor.plan(made, host)
             link.send(worker.message(planned, 7, predicted and predicted.answer))
-            session = Session(planned, host, worker, 7, kill, self.predictor, predicted)
+            session = StepSession(planned, host, worker, 7, kill, self.predictor, predicted)
             return await asyncio.wait_for(session.run(), 5)
         finally:
             speaking.cancel()

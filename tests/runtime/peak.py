@@ -18,9 +18,9 @@ from keepai.model.operations import Step
 from keepai.runtime.base import Operation, Reply
 from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, HEADER, Call, call_frame
-from keepai.runtime.javascript.link import Link
-from keepai.runtime.javascript.session import Session
+from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, HEADER, ScriptCall, call_frame
+from keepai.runtime.javascript.link import WorkerLink
+from keepai.runtime.javascript.step_session import StepSession
 from tests.runtime.script_world import LIMITS, FakeHost, job
 
 MOST = LIMITS.message_bytes_max + HEAD_BYTES_MAX
@@ -37,7 +37,7 @@ def brackets(size: int) -> bytes:
 
 def calls(count: int) -> Iterator[bytes]:
     for number in range(count):
-        yield call_frame(7, number, Call("gmail.get", [TEXT], None))
+        yield call_frame(7, number, ScriptCall("gmail.get", [TEXT], None))
 
 
 #: What the worker says → piece by piece.
@@ -60,8 +60,8 @@ class Waiting(FakeHost):
 
 async def run(sock: socket.socket, calls_max: int) -> str:
     """What came of the step, or that it made so many calls."""
-    host, worker = Waiting(), Worker(0, await Link.over(sock), asyncio.get_running_loop().create_future())
-    session = Session(job("", Step.PRODUCER), host, worker, 7, worker.link.abort, CallPredictor())
+    host, worker = Waiting(), Worker(0, await WorkerLink.over(sock), asyncio.get_running_loop().create_future())
+    session = StepSession(job("", Step.PRODUCER), host, worker, 7, worker.link.abort, CallPredictor())
     running = asyncio.create_task(session.run())
     while not running.done() and len(host.operations) < calls_max:
         await asyncio.wait([running], timeout=0.05)

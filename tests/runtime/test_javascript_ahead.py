@@ -27,7 +27,7 @@ from keepai.model.errors import (
 )
 from keepai.model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from keepai.runtime.base import Ahead, Ended, Fixed, Job, LogLine, Operation, Reply
-from keepai.runtime.events import listed, shown, with_events
+from keepai.runtime.event_texts import listed, shown, with_events
 from keepai.runtime.javascript import call_predictor
 from keepai.runtime.javascript.call_predictor import CallPredictor
 from keepai.runtime.javascript.runtime import JavaScriptRuntime

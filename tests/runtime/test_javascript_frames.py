@@ -12,9 +12,9 @@ from keepai.model.operations import ALLOWED, Kind, Step, Surface
 from keepai.runtime.base import Ahead, Fixed, Job, Limits, Reply
 from keepai.runtime.javascript.frames import (
     HEADER,
-    Call,
     Garbled,
     PredictedAnswer,
+    ScriptCall,
     call_frame,
     end_frame,
     fail_frame,
@@ -27,7 +27,7 @@ from keepai.runtime.javascript.frames import (
     predicted_of,
     reply_frame,
 )
-from keepai.runtime.javascript.scripts import Script
+from keepai.runtime.javascript.loaded_scripts import LoadedScript
 
 SURFACE = Surface({"gmail": {"get": Kind.READ_BY_ID}}, {})
 CUTS = (((0, 'a"b'), 1, 2), (("events",), 3, 9))
@@ -45,7 +45,7 @@ def test_a_job_comes_out_of_its_frame_as_it_went_in(text: str | None, fixed: Fix
     )
     frame = parse_frame(job_frame(job, 3, 4)[HEADER.size :])
     assert (frame["t"], frame["n"], frame["script"]) == ("job", 3, 4)
-    assert as_given(job_of(frame, Script("x", SURFACE, Limits()))) == job
+    assert as_given(job_of(frame, LoadedScript("x", SURFACE, Limits()))) == job
 
 
 def as_given(job: Job) -> Job:
@@ -59,7 +59,7 @@ def test_a_predicted_answer_comes_out_of_the_frame_of_its_job_as_it_went_in(pred
     frame = parse_frame(job_frame(job, 3, 4, predicted)[HEADER.size :])
     found = predicted_of(frame)
     assert (found and replace(found, cuts=tuple(found.cuts))) == predicted
-    assert as_given(job_of(frame, Script("x", SURFACE, Limits()))) == job
+    assert as_given(job_of(frame, LoadedScript("x", SURFACE, Limits()))) == job
 
 
 def test_a_reply_carries_its_text_unchanged() -> None:
@@ -81,7 +81,7 @@ def test_anything_but_one_object_with_a_type_is_garbled(data: bytes) -> None:
 
 @pytest.mark.parametrize("args", [[], [ODD], ["", "\n", "\ud800", ODD * 100]])
 def test_a_call_comes_out_of_its_frame_as_it_went_in(args: list[str]) -> None:
-    made = Call('a"b', args, Location(3, 4))
+    made = ScriptCall('a"b', args, Location(3, 4))
     frame = {"t": "call", "n": 7, "id": 2, "name": 'a"b', "at": [3, 4], "texts": args}
     assert parse_frame(call_frame(7, 2, made)[HEADER.size :]) == frame
     used = call_frame(7, 2, replace(made, at=None), used=True)
@@ -91,7 +91,7 @@ def test_a_call_comes_out_of_its_frame_as_it_went_in(args: list[str]) -> None:
 
 
 def test_an_end_says_all_of_it_in_one_frame() -> None:
-    call = Call('a"b', [ODD, "1"], Location(3, 4))
+    call = ScriptCall('a"b', [ODD, "1"], Location(3, 4))
     frame = parse_frame(end_frame(7, ODD, used=True, mutate=call)[HEADER.size :])
     assert frame == {"t": "end", "n": 7, "used": True, "mutate": ['a"b', [3, 4]], "texts": [ODD, ODD, "1"]}
     missed = parse_frame(end_frame(7, "1", tried=True)[HEADER.size :])

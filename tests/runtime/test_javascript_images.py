@@ -13,14 +13,14 @@ import pytest_asyncio
 from keepai.model.errors import LimitExceeded, ScriptError, ScriptThrew
 from keepai.model.operations import Kind, Step, Surface
 from keepai.runtime.base import Job, LogLine, Operation, Reply
-from keepai.runtime.javascript import forks, scripts
-from keepai.runtime.javascript.cell import Cell, Size
+from keepai.runtime.javascript import forks, loaded_scripts
 from keepai.runtime.javascript.deadline import Deadline
 from keepai.runtime.javascript.engine import Engine
 from keepai.runtime.javascript.frames import Frame, parse_frame
 from keepai.runtime.javascript.image import build_image
+from keepai.runtime.javascript.instance import Instance, VmLimits
+from keepai.runtime.javascript.loaded_scripts import LoadedScript, LoadedScripts
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from keepai.runtime.javascript.scripts import Script, Scripts
 from keepai.runtime.javascript.step import StepRun
 from keepai.runtime.javascript.vm import Vms
 from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, fixed, job, value
@@ -212,15 +212,15 @@ class InProcess:
     def __init__(self) -> None:
         self.engine = Engine()
         self.base = build_image(self.engine)
-        self.vms, self.scripts = Vms(self.engine), Scripts(self.base)
+        self.vms, self.scripts = Vms(self.engine), LoadedScripts(self.base)
         self.deadline = Deadline(self.engine.interrupt)
 
-    def learn(self, number: int, made: Job) -> Script:
-        script = Script(made.source, made.surface, made.limits)
+    def learn(self, number: int, made: Job) -> LoadedScript:
+        script = LoadedScript(made.source, made.surface, made.limits)
         self.scripts.learn(number, script)
         return script
 
-    def run(self, script: Script, made: Job) -> Frame:
+    def run(self, script: LoadedScript, made: Job) -> Frame:
         channel = Recorded()
         step = StepRun(self.vms, self.scripts, channel, self.deadline, script, made, 1)  # type: ignore[arg-type]
         step.run(made.limits.compute_s)
@@ -268,26 +268,26 @@ def test_an_image_holds_nothing_of_the_step_that_made_it(inside) -> None:
 
 
 def test_the_images_of_a_worker_are_bounded_and_the_longest_unused_goes_first(inside, monkeypatch) -> None:
-    inside.scripts = Scripts(inside.base)
+    inside.scripts = LoadedScripts(inside.base)
     jobs = [job(f"return {number};") for number in range(4)]
     known = [inside.learn(number, made) for number, made in enumerate(jobs)]
     inside.run(known[0], jobs[0])
-    monkeypatch.setattr(scripts, "IMAGES_BYTES_MAX", known[0].image.changed_bytes * 2)
+    monkeypatch.setattr(loaded_scripts, "IMAGES_BYTES_MAX", known[0].image.changed_bytes * 2)
     inside.run(known[1], jobs[1])
     inside.scripts.use(0)
     inside.run(known[2], jobs[2])
     assert [script.image is not None for script in known] == [True, False, True, False]
-    assert inside.scripts.images_bytes <= scripts.IMAGES_BYTES_MAX
+    assert inside.scripts.images_bytes <= loaded_scripts.IMAGES_BYTES_MAX
     assert inside.run(known[1], jobs[1])["texts"] == ["1"]
 
 
 def test_a_reset_leaves_no_byte_of_what_was_in_the_memory(inside) -> None:
-    cell = Cell(inside.engine, Size())
-    cell.reset(inside.base, Size())
-    clean = cell.guest.read(0, inside.base.size)
-    cell.guest.write(0, b"\xaa" * inside.base.size)
-    cell.reset(inside.base, Size())
-    assert cell.guest.read(0, inside.base.size) == clean
+    instance = Instance(inside.engine, VmLimits())
+    instance.reset(inside.base, VmLimits())
+    clean = instance.guest.read(0, inside.base.size)
+    instance.guest.write(0, b"\xaa" * inside.base.size)
+    instance.reset(inside.base, VmLimits())
+    assert instance.guest.read(0, inside.base.size) == clean
     assert clean.count(0) < len(clean)
     assert not any(clean[: inside.base.stack_pointer])
 

@@ -15,7 +15,7 @@ import wasmtime
 
 from keepai.model.errors import ConfigError, Location
 from keepai.runtime.javascript import cache, linux, wasm
-from keepai.runtime.javascript.places import Places
+from keepai.runtime.javascript.loaded_scripts import SourcePlaces
 
 
 def test_a_missing_interpreter_says_what_to_do(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ TRACES = {
 
 @pytest.mark.parametrize(("trace", "place"), TRACES.values(), ids=TRACES.keys())
 def test_a_place_is_read_from_a_trace(trace: str, place: Location | None) -> None:
-    assert Places("ctx.gmail.get({\nx: other(1)})").find(trace) == place
+    assert SourcePlaces("ctx.gmail.get({\nx: other(1)})").find(trace) == place
 
 
 READS = {
@@ -129,5 +129,5 @@ READS = {
 
 @pytest.mark.parametrize(("read", "place"), READS.values(), ids=READS.keys())
 def test_the_place_of_a_call_is_found_by_where_its_member_was_read(read: str, place: Location | None) -> None:
-    places = Places("ctx.gmail.get({\nx: other(1)})")
+    places = SourcePlaces("ctx.gmail.get({\nx: other(1)})")
     assert [places.find_call(read), places.find_call(read)] == [place, place]

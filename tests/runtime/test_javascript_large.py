@@ -15,8 +15,8 @@ from keepai.model.codec import decode, encode
 from keepai.model.errors import BadValue, LimitExceeded
 from keepai.model.operations import Kind, Step
 from keepai.runtime.base import LARGE, Operation, Reply
-from keepai.runtime.events import listed, shown, with_events
-from keepai.runtime.javascript.large import MARK, NotHere, Values
+from keepai.runtime.event_texts import listed, shown, with_events
+from keepai.runtime.javascript.large_values import MARK, LargeValues, NotHere
 from tests.runtime.script_world import LIMITS, job, value
 
 asynchronous = pytest.mark.asyncio(loop_scope="session")
@@ -206,7 +206,7 @@ VALUES = st.recursive(
 
 @given(VALUES)
 def test_what_is_left_out_belongs_where_it_says(made: object) -> None:
-    values = Values()
+    values = LargeValues()
 
     def filled(text: str) -> object:
         places = []
@@ -231,7 +231,7 @@ def test_what_is_left_out_belongs_where_it_says(made: object) -> None:
 
 
 def test_a_value_that_is_not_here_is_no_value() -> None:
-    values = Values()
+    values = LargeValues()
     number = values._keep("")
     for act in (lambda: values.fetch(number), lambda: values.whole(f"{MARK}{number}{MARK}")):
         with pytest.raises(NotHere):

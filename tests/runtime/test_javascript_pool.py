@@ -16,9 +16,9 @@ import pytest_asyncio
 from keepai.model.errors import HostFault, LimitExceeded, ScriptError, ScriptThrew, WorkerDied
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
-from keepai.runtime.javascript import pool, session
+from keepai.runtime.javascript import pool, step_session
 from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.link import Link
+from keepai.runtime.javascript.link import WorkerLink
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import call, end
 from tests.runtime.script_world import LIMITS, FakeHost, Stalling, children, job
@@ -32,7 +32,7 @@ LONG_S = 60.0
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether a step counts as quick, and when one is overtaken, does not depend on the machine."""
-    monkeypatch.setattr(session, "_QUICK_S", LONG_S)
+    monkeypatch.setattr(step_session, "_QUICK_S", LONG_S)
     monkeypatch.setattr(pool, "_SLOW_S", LONG_S)
 
 
@@ -55,14 +55,14 @@ async def two() -> AsyncIterator[JavaScriptRuntime]:
 @pytest.fixture
 def messages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many jobs there are in each message to a worker."""
-    sent, send = list[int](), Link.send
+    sent, send = list[int](), WorkerLink.send
 
-    def listen(link: Link, data: bytes) -> None:
+    def listen(link: WorkerLink, data: bytes) -> None:
         if count := data.count(b'{"t":"job"'):
             sent.append(count)
         send(link, data)
 
-    monkeypatch.setattr(Link, "send", listen)
+    monkeypatch.setattr(WorkerLink, "send", listen)
     return sent
 
 
@@ -162,7 +162,7 @@ async def test_a_step_that_is_not_known_to_be_quick_has_a_worker_for_itself(one,
 
 async def test_a_step_that_took_long_has_a_worker_for_itself_the_next_time(one, messages, monkeypatch) -> None:
     made = await practised(one, "return one;")
-    monkeypatch.setattr(session, "_QUICK_S", 0.0)
+    monkeypatch.setattr(step_session, "_QUICK_S", 0.0)
     await one.run(made, FakeHost())
     messages.clear()
     await asyncio.gather(*started(one, made, *[FakeHost() for _ in range(3)]))
@@ -291,7 +291,7 @@ class Liar:
         """A worker that knows the script, and speaks when it has this many jobs."""
         ours, self._sock = socket.socketpair()
         self._sock.setblocking(False)
-        worker = Worker(2**22 + 1, await Link.over(ours), asyncio.get_running_loop().create_future())
+        worker = Worker(2**22 + 1, await WorkerLink.over(ours), asyncio.get_running_loop().create_future())
         worker.message(made, 0, None)
         self._speaking = asyncio.create_task(self._speak(jobs))
         return worker

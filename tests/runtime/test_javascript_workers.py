@@ -27,7 +27,7 @@ from keepai.model.errors import (
 )
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, LogLine, Operation, Reply
-from keepai.runtime.javascript import forks, session
+from keepai.runtime.javascript import forks, step_session
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call, forged
 from tests.runtime.script_world import LIMITS, FakeHost, Stalling, children, job
@@ -75,14 +75,14 @@ async def test_a_script_that_did_not_get_the_processor_is_not_blamed_for_the_tim
 
 
 async def test_a_worker_that_says_nothing_and_computes_nothing_is_killed_in_the_end(own_runtime, monkeypatch) -> None:
-    monkeypatch.setattr(session, "_PATIENCE", 2)
+    monkeypatch.setattr(step_session, "_PATIENCE", 2)
     _, running = await stopped(own_runtime, 0.2)
     with pytest.raises(LimitExceeded):
         await running
 
 
 async def test_the_time_that_its_host_takes_over_a_publication_is_not_the_scripts(own_runtime, monkeypatch) -> None:
-    monkeypatch.setattr(session, "_PATIENCE", 1)
+    monkeypatch.setattr(step_session, "_PATIENCE", 1)
     slow, limits = Stalling(), replace(LIMITS, compute_s=0.1)
     publishing = job("ctx.publish('t', 1); return 2;", Step.NEXT, limits=limits)
     running = asyncio.create_task(own_runtime.run(publishing, slow))
@@ -244,9 +244,10 @@ async def test_an_answer_that_the_host_cuts_off_itself_is_its_fault(own_runtime,
     assert await own_runtime.run(job("return 1;"), FakeHost()) == Ended("1")
 
 
-async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host) -> None:
-    host.answers["peek"] = lambda operation: Reply.of("x" * (1 << 20))
-    forger, said = Forger(), b"".join(call(id=i, name="peek") for i in range(50))
+@pytest.mark.parametrize(("name", "calls"), [("peek", 50), ("gmail.get", 4)])
+async def test_a_worker_that_reads_no_answer_is_killed_after_its_time(host, name, calls) -> None:
+    host.answers[name] = lambda operation: Reply.of("x" * (1 << 20))
+    forger, said = Forger(), b"".join(call(id=i, name=name) for i in range(calls))
     with pytest.raises(LimitExceeded, match=r"0\.1 s"):
         await forger.run(said, job("", Step.PREPARE, limits=replace(LIMITS, compute_s=0.1)), host, reads=False)
     assert forger.killed

@@ -20,7 +20,7 @@ from keepai import Call, Connector, Verdict, mutation
 from keepai.model.codec import Json, encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Kind
-from keepai.runtime.base import Ended, Fixed, Host, Job, LogLine, Operation
+from keepai.runtime.base import Ended, Fixed, Job, LogLine, Operation, StepHost
 from keepai.testing import World
 
 CALLS = ("add", "tell", "ring")  #: the mutations of an item, in order
@@ -68,7 +68,7 @@ _AT = Location(1, 1)
 class Stub:
     """A runtime that runs the routine above without a sandbox."""
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: StepHost) -> Ended:
         """One step."""
         plan = Plan(**json.loads(job.source.partition("\n")[0].removeprefix("const PLAN = ").rstrip(";")))
         for item in _objects((await host.answer(_read("feed.list"))).value):
@@ -83,7 +83,7 @@ class Stub:
         """There is nothing to end."""
 
 
-async def _item(host: Host, plan: Plan, name: str) -> None:
+async def _item(host: StepHost, plan: Plan, name: str) -> None:
     reply = await host.answer(_border(name, "begin"))
     opened: Any = reply.value
     if not opened["isDone"]:

@@ -14,7 +14,7 @@ from keepai.ledger.transitions.runs import Stop
 from keepai.model.errors import Conflict, OutcomeUnknown, WorkerDied
 from keepai.model.operations import Kind
 from keepai.model.states import Reason, Status
-from keepai.runtime.base import Ended, Host, Job, Operation
+from keepai.runtime.base import Ended, Job, Operation, StepHost
 from tests.harness import Story
 from tests.ledger import rows
 from tests.routines import items, routine
@@ -26,7 +26,7 @@ class Dies:
     def __init__(self, rounds: int) -> None:
         self._rounds, self.died = rounds, False
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: StepHost) -> Ended:
         begun = await host.answer(Operation("withItem", Kind.WITH_ITEM, ("a", "Item a", "begin"), None))
         if not begun.value["isDone"]:  # type: ignore[index, call-overload]
             send = Operation("gmail.send", Kind.MUTATION, ({"to": "a@example.com"},), None)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from keepai.model.errors import WorkerDied
-from keepai.runtime.base import Ended, Host, Job, LogLine, Operation, Reply
+from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply, StepHost
 from keepai.runtime.javascript import forks
 from tests.harness import POLL, Story, consumer, producer, take_all, workflow
 from tests.routines import each, items, routine, sent
@@ -35,7 +35,7 @@ class Deadly:
     def __init__(self, real: Any, word: str, times: int, kill: Callable[[Any], None]) -> None:
         self.real, self.word, self.left, self._kill = real, word, times, kill
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: StepHost) -> Ended:
         left = self.left
         ended = await self.real.run(job, _Listening(host, self))
         if self.left < left:  # the step was quicker than its end
@@ -55,7 +55,7 @@ class Deadly:
 
 
 class _Listening:
-    def __init__(self, host: Host, deadly: Deadly) -> None:
+    def __init__(self, host: StepHost, deadly: Deadly) -> None:
         self._host, self._deadly = host, deadly
 
     async def answer(self, operation: Operation) -> Reply:

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from keepai.model.codec import encode, stored
 from keepai.runtime.base import LARGE
-from keepai.runtime.events import listed, shown, with_events
-from keepai.runtime.pieces import in_pieces
+from keepai.runtime.event_texts import in_pieces, listed, shown, with_events
 
 VALUES = st.recursive(
     st.none() | st.integers(-9, 9) | st.text(max_size=5) | st.sampled_from(["x" * 3000, "é" * 2500, '"\\' * 1500]),

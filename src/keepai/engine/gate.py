@@ -21,9 +21,9 @@ from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.policy import Policy
 from ..model.records import Run
 from ..runtime.base import LogLine, Operation, Reply
-from ..runtime.events import Shown
-from ..runtime.events import listed as listed_events
-from ..runtime.events import shown as shown_event
+from ..runtime.event_texts import Shown
+from ..runtime.event_texts import listed as listed_events
+from ..runtime.event_texts import shown as shown_event
 from ..script.manifest import Handler, Manifest
 from . import outside
 from .parts import Parts

@@ -31,7 +31,7 @@ from ..model.errors import (
 from ..model.light import light
 from ..model.records import Run
 from ..runtime.base import Reply
-from ..runtime.pieces import in_pieces
+from ..runtime.event_texts import in_pieces
 from .failure import as_fault
 
 

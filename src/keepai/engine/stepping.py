@@ -16,7 +16,7 @@ from ..model.permissions import Grant
 from ..model.records import Mutation, Run
 from ..model.states import Phase
 from ..runtime.base import Ahead, Cut, Ended, Fixed, Job, Operation
-from ..runtime.events import shown, with_events
+from ..runtime.event_texts import shown, with_events
 from ..script.manifest import Handler
 from .gate import Gate, Work
 from .parts import TRIES_MAX, Loaded, Parts

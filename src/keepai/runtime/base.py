@@ -1,7 +1,7 @@
 """The contract of a script runtime: run one step of one handler in a fresh, limited, isolated context.
 
 A runtime never sees a database or a connector. It turns what the script calls on `ctx` into
-`Operation`s, hands them to its `Host` and gives the script the answers. Whatever the script does
+`Operation`s, hands them to its `StepHost` and gives the script the answers. Whatever the script does
 (loops, bombs, garbage), `run` ends within the limits, and the next `run` is not affected.
 """
 
@@ -42,14 +42,14 @@ class Fixed:
 
     @classmethod
     def by(cls, text: str, now_ms: int) -> Fixed:
-        """The same for the same text (a PrepareResult, say) and time."""
+        """Made from a text, such as a PrepareResult, and a time: the same for the same two."""
         return cls(now_ms, hashlib.sha256(text.encode()).digest())
 
 
 @light
 @dataclass(frozen=True)
 class Ahead:
-    """What `mutate` would see and may call, if it followed at once on a `prepare` that reserved something."""
+    """What a `mutate` that is tried right after `prepare` may call, and the time that it sees."""
 
     allowed: frozenset[Kind]
     now_ms: int
@@ -77,7 +77,7 @@ class Job:
     allowed: frozenset[Kind]
     limits: Limits
     fixed: Fixed | None = None
-    begun_ms: int | None = None  # what the host's clock shows as the step begins; None: as the machine's
+    begun_ms: int | None = None  # the host's clock as the step begins; None: the machine's clock
     ahead: Ahead | None = None  # for `prepare`: try `mutate` right after it
     only_load: bool = False  # run the script's top level and no handler
     cuts: tuple[Cut, ...] = ()  # in the first of `args`
@@ -111,7 +111,7 @@ class Reply:
 
     @property
     def value(self) -> Json:
-        """What the text says."""
+        """The text, parsed."""
         return stored(self.text)
 
     @property
@@ -135,28 +135,28 @@ class Ended:
 
     value: str | None = None  # what it returned, as JSON; None is undefined
     mutation: Operation | None = None
-    ahead: Operation | None = None  # the call with which `mutate` answers this value; None: it has to be run
-    said: Json = field(default=None, compare=False, repr=False)  # what the text of `value` says, if it was read already
+    ahead: Operation | None = None  # the call that `mutate` makes, given this value; None: run it to know
+    said: Json = field(default=None, compare=False, repr=False)  # `value`, parsed, if it was parsed already
 
     def read(self) -> Json:
-        """What it returned; ask when it returned something."""
+        """What it returned, parsed; only for a step that returned something."""
         assert self.value is not None, self
         return stored(self.value) if self.said is None else self.said
 
 
-class Host(Protocol):
+class StepHost(Protocol):
     """What a running step may reach: the engine's gate."""
 
     async def answer(self, operation: Operation) -> Reply:
-        """Check and carry out an operation; whatever it raises ends the script at once, uncatchably."""
+        """Check and carry out an operation. An exception ends the script at once, and the script cannot catch it."""
         ...
 
     def foresee(self, operation: Operation) -> Reply | None:
-        """The answer to a call that the step may make, if it can be had now; it counts only when it was `used`."""
+        """The answer to a call that the step will probably make, if it is known now. It counts only when `used`."""
         ...
 
     def used(self, operation: Operation, reply: Reply) -> None:
-        """The step has made the call, and was given what was foreseen."""
+        """The step made the call, and was given the answer that `foresee` returned."""
         ...
 
     def log(self, line: LogLine) -> None:
@@ -167,7 +167,7 @@ class Host(Protocol):
 class Runtime(Protocol):
     """A script language."""
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: StepHost) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`.
 
         After `WorkerDied` the step may be run again, with a host that knows nothing of the first try."""

@@ -14,7 +14,7 @@ from typing import Any
 from keepai.model.codec import encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
-from keepai.runtime.base import Ahead, Ended, Host, Job, Operation, Reply
+from keepai.runtime.base import Ahead, Ended, Job, Operation, Reply, StepHost
 
 _HEAD = """
 // variant VARIANT
@@ -149,7 +149,7 @@ class Stub:
 
 
 class _Step:
-    def __init__(self, job: Job, host: Host, variant: int) -> None:
+    def __init__(self, job: Job, host: StepHost, variant: int) -> None:
         self._job, self._host = job, host
         self.limit, self.broken, self.shared = variant % 3 + 1, 100 <= variant < 200, variant >= 200
 

@@ -192,7 +192,7 @@
   // They stay with the worker until they are touched (large.py). An object or array from which members are left out is
   // given as a proxy, which fetches such a member when its value is asked for: nothing shows that it was not there.
   // What was not touched is written as a reference, and so is a long string that was fetched and comes back. Raw control
-  // characters stand in no JSON text, so nothing that a script writes can be taken for a reference.
+  // characters stand in no JSON text, so nothing that a script writes can pass as a reference.
   const MARK = "\x01";
   const LARGE = 2048;
   const owners = new WeakMap(); // proxy → what it stands for
@@ -540,14 +540,14 @@
   // values that are left out. What is written here are own members that the lists have, so that no setter on a
   // prototype is met.
   const start = (text) => {
-    const told = parse(text);
-    if (told[2]) fixed(ctx, "state", members.state = told[2] === 2 ? deepFreeze(told[3]) : undefined);
+    const job = parse(text);
+    if (job[2]) fixed(ctx, "state", members.state = job[2] === 2 ? deepFreeze(job[3]) : undefined);
     preventExtensions(ctx); // its members are fixed, so it is frozen now
-    const args = filled(told[4], told[6]);
-    const absent = told[5];
+    const args = filled(job[4], job[6]);
+    const absent = job[5];
     args[0] = given;
     for (let i = 0; i < absent.length; i++) args[absent[i]] = undefined;
-    begin(told[0], told[1], args);
+    begin(job[0], job[1], args);
   };
 
   return { ready, start, settle, describe, trace: here };

@@ -1,7 +1,7 @@
 """The compiled interpreter on disk: compiling takes seconds, loading it again a millisecond.
 
-A compiled module is machine code, so a file that somebody else could have written is never loaded. Without
-a usable cache directory the interpreter is compiled anew each time; that is slow, not wrong.
+A compiled module is machine code, so a file that another user could have written is never loaded. Without a usable
+cache directory the interpreter is compiled each time; that is slow, but safe.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def load(engine: wasmtime.Engine, path: Path, compile_: Callable[[], wasmtime.Mo
 
 
 def trusted(path: Path) -> bool:
-    """Whether file and directory are ours and nobody else can write to them."""
+    """Whether file and directory are ours, and no other user can write to them."""
     try:
         return _ours(path.parent.lstat(), stat.S_ISDIR) and _ours(path.lstat(), stat.S_ISREG)
     except OSError:
@@ -49,7 +49,7 @@ def trusted(path: Path) -> bool:
 
 
 def store(path: Path, data: bytes) -> None:
-    """Write the file in one move, readable by nobody else."""
+    """Write the file in one move, readable only by us."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not _ours(path.parent.lstat(), stat.S_ISDIR):
         raise PermissionError(f"{path.parent} belongs to somebody else or can be written by others")

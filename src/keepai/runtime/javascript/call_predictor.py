@@ -2,7 +2,7 @@
 
 A `prepare` mostly begins with the same `peek`. The predictor has the host answer that call before the step begins, and
 the answer goes along with the job. A handler whose first call changes is not predicted again. A `mutate` that did more
-than its one call when it was tried right after `prepare` (ahead.py) is not tried again.
+than its one call when it was tried right after `prepare` (speculative_mutate.py) is not tried again.
 
 The predictor also knows which steps are quick: the last one ended soon and needed nothing but the host. Quick steps may
 share a worker and a message (pool.py).
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from ...model.light import light
 from ...model.operations import Kind, Step
-from ..base import Host, Job, Operation, Reply
+from ..base import Job, Operation, Reply, StepHost
 from .frames import PredictedAnswer, call_text
 
 _HANDLERS_MAX = 1000  # that are remembered
@@ -43,7 +43,7 @@ class CallPredictor:
         self._mutate_alone: set[tuple[str, str]] = set()  # handlers whose `mutate` is not tried after `prepare`
         self._quick: set[tuple[str, str, Step]] = set()
 
-    def plan(self, job: Job, host: Host) -> tuple[Job, PredictedCall | None]:
+    def plan(self, job: Job, host: StepHost) -> tuple[Job, PredictedCall | None]:
         """The job, without a try of `mutate` if that is useless, and what is to go along with it."""
         if job.step is not Step.PREPARE:
             return job, None

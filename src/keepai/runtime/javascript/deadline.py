@@ -1,8 +1,8 @@
 """The clock of a step's compute limit: the processor time of the guest, not of its waiting for host or processor.
 
-A thread looks at it now and then and interrupts the guest when the time is used up. While one step follows
-another it goes on looking by itself, because waking it for each would cost more than most steps' own watching; when
-nothing computes any more it sleeps without waking, so an idle worker costs nothing.
+A thread looks at it now and then and interrupts the guest when the time is used up. While steps follow each other the
+thread keeps looking by itself, because to wake it for each step would cost more. When nothing computes any more it
+sleeps until the next step, so an idle worker costs nothing.
 """
 
 from __future__ import annotations

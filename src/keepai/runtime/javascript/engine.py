@@ -21,8 +21,8 @@ _ADDRESSES_BYTES = 4 << 30  # all that a guest can name; addresses, not memory
 _BAD_FILE = 8  # WASI's errno for a bad descriptor
 
 
-class Answers(Protocol):
-    """What a running VM answers to its guest."""
+class GuestImports(Protocol):
+    """What a running VM does for its guest."""
 
     def host_call(self, argc: int, argv: int) -> int: ...
 
@@ -41,7 +41,7 @@ class Engine:
         self.module = cache.load(self.wasm, compiled_path(), self._compile)
         self._linker = wasmtime.Linker(self.wasm)
         self.callbacks = Callbacks(self._linker)
-        self.running: Answers | None = None
+        self.running: GuestImports | None = None
         self._define_host()
         self._define_wasi()
         self._pre = self._linker.instantiate_pre(self.module)
@@ -83,7 +83,7 @@ class Engine:
     def _rejection(self, promise: int, reason: int, handled: int) -> None:
         self._vm().rejected(promise, reason, handled != 0)
 
-    def _vm(self) -> Answers:
+    def _vm(self) -> GuestImports:
         assert self.running is not None
         return self.running
 

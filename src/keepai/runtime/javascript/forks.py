@@ -1,4 +1,4 @@
-"""The runtime's side of the fork server: start it, ask it for workers, have it kill them, hear how they ended."""
+"""The runtime's side of the fork server: start it, ask it for workers, have it kill them, learn how they ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ...model.operations import Surface
 from ..base import Job, Limits
 from .frames import Frame, Garbled, PredictedAnswer, job_frame, script_frame
 from .harden import Protection
-from .link import Link, Lost
+from .link import ProcessLost, WorkerLink
 
 _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
@@ -62,7 +62,7 @@ class Worker:
     """A worker process and our end of its socket."""
 
     pid: int
-    link: Link
+    link: WorkerLink
     ended: asyncio.Future[int]  # its exit code, negative for a signal
     protections: tuple[Protection, ...] = ()
     jobs: int = 0
@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def usable(self) -> bool:
-        """Whether it is there, as far as anybody knows."""
+        """Whether it is there, as far as the host knows."""
         return self.alive and not self.link.lost and not self.ended.done()
 
     def knows(self, job: Job) -> bool:
@@ -116,7 +116,7 @@ class ForkServer:
     control: socket.socket
     _ready: asyncio.Future[None]
     _listener: asyncio.Task[None] | None = None
-    _deaf: bool = False  # it took a message no longer, and its end is not noticed yet
+    _deaf: bool = False  # a message to it failed, and its end is not noticed yet
     _requests: dict[int, asyncio.Future[tuple[int, asyncio.Future[int]]]] = field(default_factory=dict)
     _ended: dict[int, asyncio.Future[int]] = field(default_factory=dict)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
@@ -136,7 +136,7 @@ class ForkServer:
         except TimeoutError:
             await server.close()
             raise HostFault("The script runtime's fork server did not start: no answer.") from None
-        except Lost:
+        except ProcessLost:
             await server.close()
             raise WorkerDied("The script runtime's fork server died as it started.") from None
         except BaseException:
@@ -150,16 +150,16 @@ class ForkServer:
         return self._listener is not None and not self._listener.done() and not self._deaf
 
     async def fork(self) -> Worker:
-        """A new worker, locked in and ready. Raises `Lost`."""
+        """A new worker, locked in and ready. Raises `ProcessLost`."""
         ours, theirs = socket.socketpair()
         try:
             async with asyncio.timeout(_FORK_S_MAX):
                 with theirs:
                     pid, ended = await self._request(theirs)
-                return await self._welcome(Worker(pid, await Link.over(ours), ended))
+                return await self._welcome(Worker(pid, await WorkerLink.over(ours), ended))
         except (TimeoutError, Garbled, OSError):
             ours.close()
-            raise Lost("a new worker did not answer") from None
+            raise ProcessLost("a new worker did not answer") from None
         except BaseException:
             ours.close()
             raise
@@ -194,7 +194,7 @@ class ForkServer:
 
     async def _request(self, theirs: socket.socket) -> tuple[int, asyncio.Future[int]]:
         if not self.alive:
-            raise Lost("the fork server is gone")
+            raise ProcessLost("the fork server is gone")
         number = next(self._numbers)
         request: asyncio.Future[tuple[int, asyncio.Future[int]]] = asyncio.get_running_loop().create_future()
         self._requests[number] = request
@@ -237,14 +237,14 @@ class ForkServer:
         request = self._requests.get(number)
         if request is not None and not request.done():
             request.set_result((pid, ended))
-        # Else whoever asked was cancelled; its end of the socket is closed, and the worker ends by itself.
+        # Else the request was cancelled; its end of the socket is closed, and the worker ends by itself.
 
     def _hear_no_more(self) -> None:
         futures: list[asyncio.Future[Any]] = [self._ready, *self._requests.values(), *self._ended.values()]
         for future in futures:
             if not future.done():
-                future.set_exception(Lost("the fork server is gone"))
-                future.exception()  # nobody may be waiting for it
+                future.set_exception(ProcessLost("the fork server is gone"))
+                future.exception()  # perhaps nothing waits for it
 
 
 def _spawn(descriptor: int) -> subprocess.Popen[bytes]:
@@ -252,7 +252,7 @@ def _spawn(descriptor: int) -> subprocess.Popen[bytes]:
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     # -P: the current directory, where scripts may lie, is no place to import from.
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "keepai.runtime.javascript.server", str(descriptor)],
+        [sys.executable, "-P", "-m", "keepai.runtime.javascript.fork_server", str(descriptor)],
         pass_fds=(descriptor,), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         env={**environment, "PYTHONPATH": path},
     )

@@ -1,8 +1,8 @@
-"""What host and worker say to each other: length-prefixed frames over one socket.
+"""The messages between host and worker: length-prefixed frames over one socket.
 
 A frame is a JSON object. What a script made (arguments, a result, a line of the log), and what it is given, stands
-behind the object as plain texts, whose sizes it names: the host reads a few kilobytes of JSON at most, and no text is
-escaped.
+behind the object as plain texts. The object has their sizes. So the host parses a few kilobytes of JSON at most, and
+no text is escaped.
 
 Host → worker:  script (what several jobs share), job (one step), reply (the answer to a call)
 Worker → host:  ready, call, log, then exactly one of end (the step returned), mutation (it made its terminal call) and
@@ -11,7 +11,7 @@ Worker → host:  ready, call, log, then exactly one of end (the step returned),
 Every frame from `job` on carries the number of its job. The first frame that a step sends after it made the call whose
 answer came with the job has the member `used`. The end of a job with `ahead` has the member `mutate` if `mutate` was
 tried: the name and place of its call, whose arguments stand behind the result, or null if it did anything else. Both
-sides check sizes before they read; the host trusts nothing that a worker says.
+sides check sizes before they read; the host trusts nothing that a worker sends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...model.errors import Location, ScriptError
 from ...model.light import light
 from ...model.operations import Kind, Step, Surface
 from ..base import Ahead, Cut, Fixed, Job, Limits, Reply
-from .scripts import Script
+from .loaded_scripts import LoadedScript
 
 HEADER = struct.Struct("<I")
 #: The largest frame that a worker takes from its host.
@@ -108,7 +108,7 @@ def parse_frame(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Fram
 
 @light
 @dataclass(frozen=True)
-class Call:
+class ScriptCall:
     """A call that a script makes, as it goes into a frame."""
 
     name: str
@@ -121,7 +121,7 @@ class Call:
         return "null" if self.at is None else f"[{self.at.line},{self.at.column}]"
 
 
-def call_frame(number: int, call_number: int, call: Call, *, used: bool = False) -> bytes:
+def call_frame(number: int, call_number: int, call: ScriptCall, *, used: bool = False) -> bytes:
     """The frame of a call that the host answers, or carries out without an answer."""
     head = f'"t":"call","n":{number},"id":{call_number},"name":{quote(call.name)},"at":{call.place}{_USED * used}'
     return frame_bytes(head, call.args)
@@ -133,7 +133,7 @@ def log_frame(number: int, level: str, text: str, *, used: bool = False) -> byte
 
 
 def end_frame(
-    number: int, result: str, *, used: bool = False, tried: bool = False, mutate: Call | None = None,
+    number: int, result: str, *, used: bool = False, tried: bool = False, mutate: ScriptCall | None = None,
 ) -> bytes:
     """The frame of a step that returned; an empty result is undefined. If `mutate` was tried, its call goes along."""
     head = f'"t":"end","n":{number}{_USED * used}'
@@ -142,7 +142,7 @@ def end_frame(
     return frame_bytes(f'{head},"mutate":null' if tried else head, [result] if result else [])
 
 
-def mutation_frame(number: int, call: Call) -> bytes:
+def mutation_frame(number: int, call: ScriptCall) -> bytes:
     """The frame of a `mutate` that ended with its mutation call."""
     return frame_bytes(f'"t":"mutation","n":{number},"name":{quote(call.name)},"at":{call.place}', call.args)
 
@@ -159,8 +159,8 @@ def reply_frame(number: int, call: int, reply: Reply) -> bytes:
     return frame_bytes(f'"t":"reply","n":{number},"id":{call},{_given_text(reply.cuts, reply.fixed)}', reply.texts)
 
 
-class Channel:
-    """The worker's end: blocking, and deaf to the host's death only until the next read or write."""
+class HostChannel:
+    """The worker's end: blocking. It notices at the next read or write that the host is gone."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -176,8 +176,8 @@ class Channel:
         return self._later.popleft() if self._later else self._next()
 
     def reply(self, number: int) -> Frame:
-        """The next answer to the job with this number; further jobs that come meanwhile wait, and answers to an
-        earlier one, which were on their way when that ended, are dropped."""
+        """The next answer to the job with this number. Jobs that come meanwhile wait; answers to an earlier job, which
+        were on their way when it ended, are dropped."""
         while True:
             frame = self._next()
             if frame["t"] != "reply":
@@ -197,7 +197,7 @@ class Channel:
         return parse_frame(data, head_max=length)
 
     def _read(self, length: int) -> None:
-        """Have at least so many unread bytes."""
+        """Read until there are at least so many unread bytes."""
         while (missing := length - len(self._unread)) > 0:
             if missing <= _READ_BYTES:
                 more = self._socket.recv(_READ_BYTES)
@@ -209,7 +209,7 @@ class Channel:
 
 
 def script_frame(number: int, job: Job, forget: list[int]) -> bytes:
-    """The frame that tells a worker of a script, and which ones to forget for it."""
+    """The frame that gives a worker a script, and the numbers of those to forget for it."""
     return pack({
         "t": "script", "script": number, "forget": forget, "source": job.source,
         "operations": {name: dict(operations) for name, operations in job.surface.operations.items()},
@@ -217,13 +217,13 @@ def script_frame(number: int, job: Job, forget: list[int]) -> bytes:
     })
 
 
-def script_of(frame: Frame) -> Script:
+def script_of(frame: Frame) -> LoadedScript:
     """The script that a frame describes; the worker trusts its host."""
     operations = {
         name: {operation: Kind(kind) for operation, kind in offered.items()}
         for name, offered in frame["operations"].items()
     }
-    return Script(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
+    return LoadedScript(frame["source"], Surface(operations, {}), Limits(**frame["limits"]))
 
 
 def job_frame(job: Job, number: int, script: int, predicted: PredictedAnswer | None = None) -> bytes:
@@ -262,7 +262,7 @@ def predicted_of(frame: Frame) -> PredictedAnswer | None:
     return PredictedAnswer(call, texts, frame["predicted"])
 
 
-def job_of(frame: Frame, script: Script) -> Job:
+def job_of(frame: Frame, script: LoadedScript) -> Job:
     """The step that a frame describes."""
     ahead, texts = frame["ahead"], iter(frame["texts"])
     *args, state = [next(texts) if given else None for given in frame["given"]]

@@ -1,7 +1,7 @@
-"""A worker locks itself in before its first job, and says which locks held.
+"""A worker locks itself in before its first job, and reports which locks hold.
 
-The wasm sandbox is the first wall; this is the second, for the day when the first has a hole. A lock that the
-system does not have is reported, never fatal: the report is shown to people, who decide.
+The wasm sandbox is the first protection; this is the second, in case the first has a hole. A lock that the system does
+not have is reported, not fatal: people see the report and decide.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .cell import Cell, Image, Size
 from .engine import Engine
 from .guest import Guest, GuestCrashed
+from .instance import Image, Instance, VmLimits
 from .vm import SCRATCH_BYTES, Vm
 
 _ENTRY_POINTS = ("ready", "start", "settle", "describe", "trace")
@@ -16,9 +16,9 @@ _ROOM_BYTES = 1 << 20  # that a small step may use before its memory has to grow
 
 def build_image(engine: Engine) -> Image:
     """Start QuickJS, run our own scripts in it and keep its memory."""
-    cell = Cell(engine, Size())
-    guest = cell.guest
-    vm = Vm(cell)
+    instance = Instance(engine, VmLimits())
+    guest = instance.guest
+    vm = Vm(instance)
     engine.running = vm
     guest.call("_initialize")
     if guest.call("qjs_init"):
@@ -34,7 +34,7 @@ def build_image(engine: Engine) -> Image:
     )
     guest.call("wasm_free", guest.call("wasm_malloc", _ROOM_BYTES))
     image = Image.of(guest, entries, scratch, undefined, spare)
-    cell.store.close()
+    instance.store.close()
     return image
 
 

@@ -1,8 +1,8 @@
-"""The host's end of the socket to one worker: bytes in, frames out, and no more in memory than is asked for.
+"""The host's end of the socket to one worker: bytes in, frames out, and a limit on what waits in memory.
 
 asyncio's streams do the same with several objects and switches per frame; here a frame costs one wake-up. A read goes
 into memory of our own: asyncio would ask for 256 KB anew each time, which costs five times as much as the read.
-Nothing is believed: a frame is cut off at the length that it may have, and what comes too early waits unread.
+The worker is not trusted: a frame that is too long is refused, and what comes too early waits unread.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .frames import HEADER, Frame, Garbled, parse_frame
 _UNREAD_MAX = 256 << 10
 
 
-class Lost(Exception):
+class ProcessLost(Exception):
     """A worker, or the server, is gone."""
 
 
-class Link(asyncio.BufferedProtocol):
+class WorkerLink(asyncio.BufferedProtocol):
     """Frames from and to a worker."""
 
     def __init__(self) -> None:
@@ -35,13 +35,13 @@ class Link(asyncio.BufferedProtocol):
         self._drained: list[asyncio.Future[None]] = []
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> Link:
+    async def over(cls, sock: socket.socket) -> WorkerLink:
         """A link over a connected socket."""
         _, link = await asyncio.get_running_loop().create_connection(cls, sock=sock)
         return link
 
     async def receive(self, bytes_max: int) -> Frame:
-        """The next frame; `Garbled` if it is none, `Lost` if the worker is gone."""
+        """The next frame; `Garbled` if it is none, `ProcessLost` if the worker is gone."""
         unread = self._unread
         while True:
             if len(unread) >= HEADER.size:
@@ -53,7 +53,7 @@ class Link(asyncio.BufferedProtocol):
                     break
                 self._read_up_to(end)
             if self.lost:
-                raise Lost
+                raise ProcessLost
             woken = self._woken = asyncio.get_running_loop().create_future()
             await woken
         data = unread[HEADER.size : end]

@@ -27,7 +27,7 @@ def prepare() -> None:
 
 
 def die_with_parent() -> None:
-    """Be killed when whoever started this process ends."""
+    """Be killed when the process that started this one ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...model.errors import HostFault, KeepError
-from ..base import Host, Job
+from ..base import Job, StepHost
 from .call_predictor import CallPredictor
 from .forks import StepTimer, Worker
 from .harden import Protection
-from .session import Session
+from .step_session import StepSession
 
 _TOGETHER_MAX = 8  # steps in one message
 _SLOW_S = 0.02  # that a step may hold up others
@@ -39,10 +39,10 @@ class QueuedStep:
     """One step, from when the engine asks for it until it has ended."""
 
     job: Job
-    host: Host
+    host: StepHost
     quick: bool
     queue: WorkerQueue | None = None  # once it has a worker
-    session: Session | None = None  # once it was sent to the worker
+    session: StepSession | None = None  # once it was sent to the worker
     at_front: asyncio.Future[None] | None = None  # done when it is at the front, if the engine waits for that
     error: BaseException | None = None  # with which it was refused
     abandoned: bool = False  # whether the engine wants it no more
@@ -101,7 +101,7 @@ class Pool:
 
     # -- a step ------------------------------------------------------------------------------------
 
-    async def start(self, step: QueuedStep) -> Session:
+    async def start(self, step: QueuedStep) -> StepSession:
         """Give a step to a worker; its session, when it is at the front there."""
         self._line.append(step)
         self._serve()
@@ -250,7 +250,7 @@ class Pool:
             except Exception as error:  # of its own host; the others have nothing to do with it
                 step.refuse(error)
                 continue
-            step.session = Session(
+            step.session = StepSession(
                 job, step.host, worker, number, queue.discard, self._predictor, predicted, queue.reserve,
             )
             queue.behind.append(step)

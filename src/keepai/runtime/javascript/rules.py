@@ -1,4 +1,4 @@
-"""The sentences with which a step is refused, written once for the worker's refusal and the host's own check."""
+"""Which calls block, count or have no answer, and the errors that end a step: the same for worker and host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLOCKING = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.REGISTER_INPUT, Kind.WITH
 COUNTED = frozenset({Kind.PEEK, Kind.GET_BY_IDS, Kind.READ, Kind.READ_BY_ID})
 #: What each beginning and each end of an item adds to the time limit of its step, in seconds.
 ITEM_S = 0.003
-#: Calls that nothing answers: they go out with what is sent next. If one is refused, what follows it is never heard.
+#: Calls that have no answer: they go out with the next frame. If one is refused, the frames after it are dropped.
 UNANSWERED = frozenset({Kind.PUBLISH})
 #: How much of them may wait to be sent.
 UNANSWERED_BYTES_MAX = 64 << 10

@@ -13,12 +13,12 @@ import signal
 
 from ...model.errors import HostFault, KeepError, WorkerDied
 from ...model.operations import Step, Surface
-from ..base import Ended, Host, Job, Limits, LogLine, Operation, Reply
+from ..base import Ended, Job, Limits, LogLine, Operation, Reply, StepHost
 from . import rules
 from .call_predictor import CallPredictor
 from .forks import ForkServer, Worker
 from .harden import Protection
-from .link import Lost
+from .link import ProcessLost
 from .pool import Pool, QueuedStep
 from .worker import EXIT_OUT_OF_MEMORY
 
@@ -53,14 +53,14 @@ class JavaScriptRuntime:
         self._predictor = CallPredictor(speculate=speculate)
         self._closed = False
 
-    async def run(self, job: Job, host: Host) -> Ended:
+    async def run(self, job: Job, host: StepHost) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
         pool = self._pool or self._opened()
         step = QueuedStep(job, host, self._predictor.is_quick(job))
         session = await pool.start(step)
         try:
             return await session.run()
-        except Lost:
+        except ProcessLost:
             pool.end(step, clean=False)
             raise await self._cause_of_death(session.worker, job) from None
         finally:
@@ -97,7 +97,7 @@ class JavaScriptRuntime:
         try:
             async with asyncio.timeout(_EXIT_S_MAX):
                 code = await asyncio.shield(worker.ended)
-        except (TimeoutError, Lost):
+        except (TimeoutError, ProcessLost):
             return WorkerDied("The script's worker process died in the middle of a step, and its fork server with it.")
         if code == -signal.SIGXCPU:
             return rules.out_of_time(job.limits)
@@ -112,7 +112,7 @@ class JavaScriptRuntime:
         for _ in range(2):
             try:
                 return await (await self._running_server()).fork()
-            except Lost:
+            except ProcessLost:
                 continue
         raise WorkerDied("The script runtime cannot start a worker process.")
 

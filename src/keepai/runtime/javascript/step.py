@@ -21,14 +21,14 @@ from ...model.clock import SystemClock
 from ...model.errors import BadValue, LimitExceeded, Location, ScriptError, ScriptThrew
 from ...model.operations import Kind, Step
 from ..base import Cut, Job
-from ..events import Shown, shown
+from ..event_texts import Shown, shown
 from . import rules
 from .deadline import Deadline
 from .frames import (
     HEAD_BYTES_MAX,
-    Call,
     Frame,
     PredictedAnswer,
+    ScriptCall,
     call_frame,
     end_frame,
     fail_frame,
@@ -37,8 +37,8 @@ from .frames import (
     mutation_frame,
 )
 from .guest import GuestCrashed, OutOfMemory, OutOfStack, OutOfTime
-from .large import Values, left_out, reply_text
-from .scripts import Script, Scripts
+from .large_values import LargeValues, left_out, reply_text
+from .loaded_scripts import LoadedScript, LoadedScripts
 from .vm import Thrown, Vms
 
 _CLOCK = SystemClock()
@@ -52,9 +52,9 @@ _ANSWERED_WITH_EVENTS = (Kind.PEEK, Kind.GET_BY_IDS)
 
 
 class TerminalCall(Exception):
-    """The script made its mutation call; it is over."""
+    """The script made its mutation call, which ends it."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ScriptCall) -> None:
         super().__init__()
         self.call = call
 
@@ -71,10 +71,10 @@ class StepRun:
     """Runs one job; calls, log and end go to the host over `channel`."""
 
     def __init__(
-        self, vms: Vms, scripts: Scripts, channel: FrameChannel, deadline: Deadline, script: Script, job: Job,
-        number: int, predicted: PredictedAnswer | None = None,
+        self, vms: Vms, scripts: LoadedScripts, channel: FrameChannel, deadline: Deadline, script: LoadedScript,
+        job: Job, number: int, predicted: PredictedAnswer | None = None,
     ) -> None:
-        self._predicted, self._values = predicted, Values()
+        self._predicted, self._values = predicted, LargeValues()
         self._job, self._limits, self._number = job, job.limits, number
         self._script, self._scripts, self._vms = script, scripts, vms
         self._channel, self._deadline = channel, deadline
@@ -93,10 +93,10 @@ class StepRun:
         self._used = False  # whether the next frame has to say that the predicted answer was used
         self._result: str | None = None
         # How it ended: by its mutation call, with a result (empty if it is undefined), or by an error.
-        self.called: Call | None = None
+        self.called: ScriptCall | None = None
         self.returned: str | None = None
         self.error: ScriptError | None = None
-        self._vm = vms.begin(script.image or scripts.base, script.size, self)
+        self._vm = vms.begin(script.image or scripts.base, script.vm_limits, self)
 
     def run(self, compute_s: float) -> None:
         """Run the step, until it has `returned`, `called` or an `error`."""
@@ -208,7 +208,7 @@ class StepRun:
             return rules.out_of_memory(self._limits)
         return ScriptError(f"The script made the interpreter stop ({error}).")
 
-    # What bootstrap asks for (vm.StepHost).
+    # What bootstrap asks for (vm.GuestHost).
 
     def host(self, what: str, *args: str) -> str | None:
         """Do what bootstrap asks for; a call and the end, which come most often, are one text alone."""
@@ -249,7 +249,7 @@ class StepRun:
                 raise rules.too_many_calls(limits, at)
         args = [self._values.whole(arg) for arg in args_text.split("\n")] if args_text else []
         self._check_size(f"What ctx.{name} was given", args, at)
-        call = Call(name, args, at)
+        call = ScriptCall(name, args, at)
         if kind is Kind.MUTATION and job.step is Step.MUTATE:
             raise TerminalCall(call)
         frame = call_frame(self._number, number, call, used=self._used)

@@ -1,8 +1,8 @@
 """One JavaScript VM: an instance of the interpreter with its limits, a clock, and strings in and out.
 
 A step begins as a copy of a memory image in which `bootstrap.js`, and if possible the script's own top level, has
-already run (see `cell.py`, `image.py` and `scripts.py`). What the script asks for goes to the step, its `StepHost`,
-as strings; an exception there ends the script as a trap.
+already run (see `instance.py`, `image.py` and `loaded_scripts.py`). What the script asks for goes to the step, its
+`GuestHost`, as strings; an exception there ends the script as a trap.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from .cell import Cell, Image, Size
 from .engine import Engine
 from .guest import GuestCrashed, OutOfMemory
-from .places import SCRIPT_NAME
+from .instance import Image, Instance, VmLimits
 
+#: The file name of the script in stack traces.
+SCRIPT_NAME = "script.js"
 _MODULE = 1  # JS_EVAL_TYPE_MODULE
 _PENDING, _FULFILLED = 0, 1
 _REJECTIONS_MAX = 1000
@@ -32,7 +33,7 @@ class Thrown(Exception):
         self.handle = handle
 
 
-class StepHost(Protocol):
+class GuestHost(Protocol):
     """What answers a running script: its step."""
 
     def host(self, what: str, *args: str) -> str | None: ...
@@ -54,31 +55,32 @@ _NO_STEP = NoStep()
 
 
 class Vm:
-    """A script's whole world; after a step another one may begin in it."""
+    """The interpreter that one step runs in; the next step may use it after a reset."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.cell, self.guest = cell, cell.guest
-        self._step: StepHost = _NO_STEP
+    def __init__(self, instance: Instance) -> None:
+        self.instance, self.guest = instance, instance.guest
+        self._step: GuestHost = _NO_STEP
         self._image: Image | None = None
-        self._size = Size()
+        self._limits = VmLimits()
         self._unhandled: dict[int, int] = {}
         self._scratch = self._spare = 0
         #: Whether the script has met anything of this one step since it began: time, chance, its host.
         self.consulted = False
-        function = cell.guest.function
+        function = instance.guest.function
         self._qjs_call, self._qjs_new_string = function("qjs_call"), function("qjs_new_string")
         self._qjs_get_string_len, self._qjs_free_cstring = function("qjs_get_string_len"), function("qjs_free_cstring")
         self._qjs_free_value, self._qjs_get_undefined = function("qjs_free_value"), function("qjs_get_undefined")
         self._qjs_execute_pending_job = function("qjs_execute_pending_job")
-        self._call = cell.guest.call
+        self._call = instance.guest.call
 
-    def begin(self, image: Image, size: Size, step: StepHost) -> None:
-        """Be as the image says, for one step."""
-        self.cell.reset(image, size)
-        self._image, self._size, self._step, self._scratch, self._spare = image, size, step, image.scratch, image.spare
+    def begin(self, image: Image, limits: VmLimits, step: GuestHost) -> None:
+        """Reset to the image, for one step."""
+        self.instance.reset(image, limits)
+        self._image, self._limits, self._step = image, limits, step
+        self._scratch, self._spare = image.scratch, image.spare
         self._unhandled.clear()
         self.consulted = False
-        self.cell.engine.running = self
+        self.instance.engine.running = self
 
     def end(self) -> None:
         """The step is over."""
@@ -86,14 +88,14 @@ class Vm:
 
     def memory_full(self) -> bool:
         """Whether the guest has grown to its limit, as far as can be seen from outside."""
-        return self.guest.memory_size() >= self._size.memory_bytes * 9 // 10
+        return self.guest.memory_size() >= self._limits.memory_bytes * 9 // 10
 
-    # What the script's owner does with the VM.
+    # What a step does with the VM.
 
     def limit(self) -> None:
         """Let the interpreter itself keep the limits; an image remembers them."""
-        self._call("qjs_set_memory_limit", self._size.memory_bytes)
-        self._call("qjs_set_max_stack_size", self._size.stack_bytes)
+        self._call("qjs_set_memory_limit", self._limits.memory_bytes)
+        self._call("qjs_set_max_stack_size", self._limits.stack_bytes)
 
     def load(self, source: str) -> int:
         """Evaluate the script as a module; a handle of its namespace. Raises `Thrown`."""
@@ -137,7 +139,7 @@ class Vm:
         """A handle of the first rejection that nothing has handled."""
         return next(iter(self._unhandled.values()), None)
 
-    # What the guest asks of its VM (engine.Answers).
+    # What the guest calls (engine.GuestImports).
 
     def host_call(self, argc: int, argv: int) -> int:
         self.consulted = True
@@ -238,15 +240,15 @@ class Vms:
         self._engine = engine
         self._vm: Vm | None = None
 
-    def begin(self, image: Image, size: Size, step: StepHost) -> Vm:
+    def begin(self, image: Image, limits: VmLimits, step: GuestHost) -> Vm:
         """A VM that holds the image and nothing else."""
         if self._vm is None:
-            self._vm = Vm(Cell(self._engine, size))
-        self._vm.begin(image, size, step)
+            self._vm = Vm(Instance(self._engine, limits))
+        self._vm.begin(image, limits, step)
         return self._vm
 
     def end(self, image: Image) -> None:
-        """After a step: an instance cannot shrink, so one that has grown is given up."""
+        """After a step. An instance cannot shrink, so one that has grown is dropped."""
         if self._vm is None:
             return
         self._vm.end()
@@ -256,5 +258,5 @@ class Vms:
     def drop(self) -> None:
         """Have the next step begin in a new instance."""
         if self._vm is not None:
-            self._vm.cell.store.close()
+            self._vm.instance.store.close()
             self._vm = None

@@ -1,4 +1,4 @@
-"""The interpreter's file: where it lies and which one it must be.
+"""The interpreter's file: its path and its pinned hash.
 
 `quickjs.wasm` is put beside this module when Keep is installed and is never committed. This module must be
 importable without wasmtime, because the build reads the pinned hash from it.

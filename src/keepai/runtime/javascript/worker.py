@@ -1,8 +1,8 @@
 """The worker process: takes one job after another from its socket and runs each in a fresh VM.
 
 It holds no secret, no database and no network, and it locks itself in before the first job. It ends when its
-host is gone or kills it, or when something unforeseen happens. After a limit it takes no further job: its state is
-not worth keeping.
+host is gone or kills it, or after an unexpected error. After a limit it takes no further job, because its state may
+be damaged.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import socket
 from typing import NoReturn
 
-from .ahead import try_mutate
-from .cell import Image
 from .deadline import Deadline
 from .engine import Engine
-from .frames import Channel, job_of, pack, predicted_of, script_of
+from .frames import HostChannel, job_of, pack, predicted_of, script_of
 from .harden import protect
-from .scripts import Scripts
+from .instance import Image
+from .loaded_scripts import LoadedScripts
+from .speculative_mutate import try_mutate
 from .step import StepRun
 from .vm import Vms
 
@@ -32,12 +32,12 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
         _give_way()
         deadline = Deadline(engine.interrupt)
         report = protect(keep | {sock.fileno()}, before_seal=deadline.watch)
-        channel, vms, scripts = Channel(sock), Vms(engine), Scripts(image)
+        channel, vms, scripts = HostChannel(sock), Vms(engine), LoadedScripts(image)
         channel.send(pack({"t": "ready", "protections": [[p.name, p.active, p.why] for p in report]}))
         gc.freeze()  # what is there now stays: no collection has to look at it
         while _one_job(channel, vms, scripts, deadline):
             pass
-        while True:  # it met a limit: its host throws it away, and must be able to read its last word until then
+        while True:  # it met a limit: the host kills it, after it has read the last frame
             channel.receive()
     except (EOFError, OSError):
         code = 0
@@ -48,13 +48,13 @@ def serve(sock: socket.socket, engine: Engine, image: Image, keep: frozenset[int
 
 
 def _give_way() -> None:
-    """Have as much of a processor as others, but do not interrupt who has it: that is mostly the host, which has just
-    woken this worker by a message and is about to go on."""
+    """Take a fair share of the processor, but do not interrupt the process that has it: mostly that is the host, which
+    just sent this worker a message and is about to go on."""
     if hasattr(os, "SCHED_BATCH"):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _one_job(channel: Channel, vms: Vms, scripts: Scripts, deadline: Deadline) -> bool:
+def _one_job(channel: HostChannel, vms: Vms, scripts: LoadedScripts, deadline: Deadline) -> bool:
     frame = channel.receive()
     while frame["t"] != "job":  # else it is an answer that was on its way when the step before ended
         if frame["t"] == "script":

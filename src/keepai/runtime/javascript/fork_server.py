@@ -1,8 +1,8 @@
 """The fork server: loads Python, wasmtime and the interpreter once, then forks a worker for each request.
 
-Started by the runtime as `python -m keepai.runtime.javascript.server <fd>`. It stays single-threaded, because
-only then is forking safe, and it keeps its dead children until it has told about them, so that a process id
-is never reused under the runtime's hands. It ends when the runtime's end of the socket closes.
+Started by the runtime as `python -m keepai.runtime.javascript.fork_server <fd>`. It stays single-threaded, because
+only then is forking safe. It reaps its dead children itself and reports them, so that a process id is never reused
+while the runtime may still have that worker killed. It ends when the runtime's end of the socket closes.
 
 Runtime → server:  F <number> (with a socket: fork a worker for it) · K <pid> (kill)
 Server → runtime:  R (ready) · E <why> (cannot start) · P <number> <pid> (forked) · X <pid> <status> (ended)
@@ -21,10 +21,10 @@ from typing import NoReturn
 
 from ...model.errors import KeepError
 from . import cache
-from .cell import Image
 from .engine import Engine, compiled_path
 from .harden import prepare
 from .image import build_image
+from .instance import Image
 from .worker import serve
 
 
@@ -58,7 +58,7 @@ class Server:
     def _listen(self) -> None:
         try:
             data, sockets, _, _ = socket.recv_fds(self._control, 4096, 8)
-        except ConnectionResetError:  # the host ended without reading what it was told last
+        except ConnectionResetError:  # the host ended without reading the last message
             self._end()
         if not data:
             self._end()

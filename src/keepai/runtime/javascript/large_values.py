@@ -1,4 +1,4 @@
-"""Large values of one step, which stay outside of its VM until the script touches them.
+"""Large values of one step, which stay outside of its VM until the script reads them.
 
 What a script is given is a text in which each large value is left out (`null` stands there), and a list of the places.
 bootstrap.js makes objects of it that fetch such a value when it is first read. What the script passes on untouched is
@@ -22,7 +22,7 @@ _REFERENCE = re.compile(f"{MARK}([0-9]+){MARK}")
 
 
 @dataclass(eq=False)
-class Place:
+class PartialValue:
     """An object or array from which values are left out: where it is, and the key and number of each value."""
 
     path: list[str | int]
@@ -37,16 +37,16 @@ class NotHere(Exception):
     """The script wants a value that the worker does not have."""
 
 
-class Values:
+class LargeValues:
     """Numbers the large values of one step."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._read: dict[int, object] = {}  # what a text says, if it was read to find it
+        self._read: dict[int, object] = {}  # the value of a text, if it was parsed to find it
 
-    def shown(self, text: str, cuts: Sequence[Cut] = ()) -> tuple[str, list[Place]]:
+    def shown(self, text: str, cuts: Sequence[Cut] = ()) -> tuple[str, list[PartialValue]]:
         """The text without its large values, and where they belong; `cuts` says where some of them are in the text."""
-        places: list[Place] = []
+        places: list[PartialValue] = []
         if cuts:
             text, places = self._cut(text, cuts)
         return self._split(text, orjson.loads(text), places) if len(text) > LARGE else (text, places)
@@ -72,11 +72,11 @@ class Values:
         self._texts.append(text)
         return len(self._texts) - 1
 
-    def _cut(self, text: str, cuts: Sequence[Cut]) -> tuple[str, list[Place]]:
-        places = [Place(list(path[:-1]), [path[-1], self._keep(text[start:end])]) for path, start, end in cuts]
+    def _cut(self, text: str, cuts: Sequence[Cut]) -> tuple[str, list[PartialValue]]:
+        places = [PartialValue(list(path[:-1]), [path[-1], self._keep(text[start:end])]) for path, start, end in cuts]
         return left_out(text, cuts), places
 
-    def _split(self, text: str, value: object, places: list[Place]) -> tuple[str, list[Place]]:
+    def _split(self, text: str, value: object, places: list[PartialValue]) -> tuple[str, list[PartialValue]]:
         """Leave out the large members of an object or array too, but for those in which something is left out."""
         if type(value) is dict:
             names = [orjson.dumps(key).decode() + ":" for key in value]
@@ -86,11 +86,11 @@ class Values:
             return "[" + ",".join(self._without(range(len(value)), value, places)) + "]", places
         return text, places
 
-    def _without(self, keys: Iterable[str | int], values: Iterable[object], places: list[Place]) -> list[str]:
+    def _without(self, keys: Iterable[str | int], values: Iterable[object], places: list[PartialValue]) -> list[str]:
         """The texts of an object's or array's members, of which large ones are kept here."""
         parts = list[str]()
         inner = {place.path[0] for place in places if place.path}
-        here = next((place for place in places if not place.path), None) or Place([], [])
+        here = next((place for place in places if not place.path), None) or PartialValue([], [])
         for key, value in zip(keys, values, strict=True):
             part = orjson.dumps(value).decode()
             if len(part) > LARGE and key not in inner:
@@ -109,6 +109,6 @@ def left_out(text: str, cuts: Sequence[Cut]) -> str:
     return "null".join([text[end:start] for end, start in zip([0, *ends], [*starts, len(text)], strict=True)])
 
 
-def reply_text(text: str, places: list[Place]) -> str:
+def reply_text(text: str, places: list[PartialValue]) -> str:
     """A value as bootstrap.js reads it: before it, on a line of its own, the places of what is left out."""
     return f"{MARK}{orjson.dumps([place.within() for place in places]).decode()}\n{text}" if places else text

@@ -1,7 +1,8 @@
-"""Events as a script sees them, in the answers to `peek` and `getByIds` and as `prepared.events`.
+"""The texts that a script is given, and where their large values are: events, and the answers of connectors.
 
-A payload stands there as it is kept: nothing reads or writes it anew. Of a large one the place is given too, so that it
-need not be handed to the script before that reads it.
+Events are in the answers to `peek` and `getByIds`, and in `prepared.events`. A payload stands there as the ledger has
+it: nothing parses or writes it again. The places of large values go along, so that a value can stay outside of the VM
+until the script reads it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..model.codec import text_of
+from ..model.codec import Json, text_of
 from ..model.light import light
 from .base import LARGE, Cut
 
@@ -56,3 +57,25 @@ def without_events(prepare_result: str) -> tuple[str, tuple[Cut, ...]]:
     """The same where the events are not known: an empty text stands for them."""
     before = f'{prepare_result[:-1]},"events":'
     return f"{before}}}", ((("events",), len(before), len(before)),)
+
+
+def in_pieces(value: Json, depth: int = 2) -> tuple[str, tuple[Cut, ...]]:
+    """The text of a checked value, and the places of its large members, and of those of its members."""
+    members: list[tuple[str, str | int, Json]]
+    if depth and type(value) is list:
+        opening, closing, members = "[", "]", [("", number, member) for number, member in enumerate(value)]
+    elif depth and type(value) is dict:
+        opening, closing, members = "{", "}", [(text_of(name) + ":", name, member) for name, member in value.items()]
+    else:
+        return text_of(value), ()
+    parts, cuts, at = list[str](), list[Cut](), len(opening)
+    for name, key, member in members:
+        text, inner = (text_of(member), ()) if type(member) is str else in_pieces(member, depth - 1)
+        start = at + len(name)
+        if inner:
+            cuts += [((key, *path), start + first, start + last) for path, first, last in inner]
+        elif len(text) > LARGE:
+            cuts.append(((key,), start, start + len(text)))
+        parts.append(name + text)
+        at = start + len(text) + len(",")
+    return f"{opening}{','.join(parts)}{closing}", tuple(cuts)

@@ -1,7 +1,7 @@
-"""`mutate`, tried in the worker right after its `prepare`, so that its one call arrives with that result.
+"""Runs `mutate` in the worker right after its `prepare`, so that its one call arrives with that result.
 
-Only that call counts. Whatever else the script does there (a line for the log, a read, an error, a limit) ends the try
-without a word, and the host has the step run by itself, as if it had never been tried.
+Only that call counts. If the script does anything else there (it logs, reads, throws, breaks a limit), the try ends and
+its effects are dropped. The host then runs the step by itself, as if it had never been tried.
 """
 
 from __future__ import annotations
@@ -13,39 +13,40 @@ from ...model.codec import decode, text_of
 from ...model.errors import BadValue
 from ...model.operations import Step
 from ..base import Fixed, Job
-from ..events import with_events, without_events
+from ..event_texts import with_events, without_events
 from .deadline import Deadline
-from .large import NotHere
-from .scripts import Script, Scripts
+from .large_values import NotHere
+from .loaded_scripts import LoadedScript, LoadedScripts
 from .step import StepRun
 from .vm import Vms
 
 _COMPUTE_S = 0.05  # a step that takes longer gains nothing by it
 
 
-class _Unforeseen(Exception):
+class _MoreThanOneCall(Exception):
     """The script wants more than its one call."""
 
 
-class _Nobody:
-    """The other end of a step that nobody is to hear of."""
+class _NoChannel:
+    """The channel of a try: nothing may be sent, and nothing is answered."""
 
     def send(self, _data: bytes) -> NoReturn:
-        raise _Unforeseen
+        raise _MoreThanOneCall
 
     def reply(self, _number: int) -> NoReturn:
-        raise _Unforeseen
+        raise _MoreThanOneCall
 
 
 def try_mutate(
-    vms: Vms, scripts: Scripts, deadline: Deadline, script: Script, prepare: Job, step: StepRun, number: int,
+    vms: Vms, scripts: LoadedScripts, deadline: Deadline, script: LoadedScript, prepare: Job, step: StepRun,
+    number: int,
 ) -> StepRun | None:
     """Run `mutate` on what `prepare` returned; None if the host would not run it."""
     job = _mutate(prepare, step)
     if job is None:
         return None
-    tried = StepRun(vms, scripts, _Nobody(), deadline, script, job, number)
-    with contextlib.suppress(_Unforeseen, NotHere, MemoryError):
+    tried = StepRun(vms, scripts, _NoChannel(), deadline, script, job, number)
+    with contextlib.suppress(_MoreThanOneCall, NotHere, MemoryError):
         tried.run(min(_COMPUTE_S, job.limits.compute_s))
     if not tried.clean:
         vms.drop()
@@ -53,7 +54,7 @@ def try_mutate(
 
 
 def _mutate(prepare: Job, step: StepRun) -> Job | None:
-    """The step as the host would ask for it, if it would."""
+    """The job of `mutate` as the host would give it; None if it would not."""
     assert prepare.ahead is not None
     assert step.returned is not None
     try:
@@ -64,9 +65,9 @@ def _mutate(prepare: Job, step: StepRun) -> Job | None:
         return None
     try:
         wanted: Any = value["reservations"]
-        events = step.events([(entry["topic"], each) for entry in wanted for each in entry["ids"]])
+        events = step.events([(entry["topic"], message_id) for entry in wanted for message_id in entry["ids"]])
     except (KeyError, TypeError):
-        events = None  # what is wrong with it is said when it is pinned
+        events = None  # the host refuses the result when it pins it
     text = text_of(value)
     given, cuts = with_events(text, events) if events is not None else without_events(text)
     return Job(

@@ -21,13 +21,13 @@ _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
 _STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
 _BLOCK_BYTES = 512  # of memory, by which the image of a script is compared with the base
-_JOINED_BYTES = 1024  # between two blocks: it is quicker to write them as well than to begin anew
+_JOINED_BYTES = 1024  # between two blocks: to write them as well is quicker than another write
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
 
 @dataclass(frozen=True)
 class Image:
-    """The memory of a VM at rest, and where in it our own things are."""
+    """The memory of a VM at rest, and the addresses in it that we need."""
 
     pieces: tuple[Piece, ...]  # the rest is zero
     gaps: tuple[tuple[int, int], ...]  # the rest: from, to
@@ -60,30 +60,30 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Size:
-    """What a VM may take."""
+class VmLimits:
+    """How much memory a VM may take."""
 
     memory_bytes: int = 64 << 20
     stack_bytes: int = 256 << 10
     message_bytes: int = 4 << 20
 
 
-class Cell:
+class Instance:
     """One instance of the interpreter."""
 
-    def __init__(self, engine: Engine, size: Size) -> None:
+    def __init__(self, engine: Engine, limits: VmLimits) -> None:
         self.engine = engine
         self.store = wasmtime.Store(engine.wasm)
-        self._limited_to: Size | None = None
-        self._limit(size)
+        self._limited_to: VmLimits | None = None
+        self._limit(limits)
         self.guest: Guest = engine.instantiate(self.store)
         self.guest.allow_epoch()
 
-    def reset(self, image: Image, size: Size) -> None:
+    def reset(self, image: Image, limits: VmLimits) -> None:
         """Make it what the image says."""
         guest = self.guest
-        if size is not self._limited_to and size != self._limited_to:
-            self._limit(size)
+        if limits is not self._limited_to and limits != self._limited_to:
+            self._limit(limits)
         guest.allow_epoch()
         guest.grow_to(image.size)
         for start, end in image.gaps:
@@ -92,10 +92,10 @@ class Cell:
         guest.restore(image.changes)
         guest.set_stack_pointer(image.stack_pointer)
 
-    def _limit(self, size: Size) -> None:
-        most = size.memory_bytes + size.message_bytes + _SLACK_BYTES
+    def _limit(self, limits: VmLimits) -> None:
+        most = limits.memory_bytes + limits.message_bytes + _SLACK_BYTES
         self.store.set_limits(memory_size=most, instances=1, tables=2, memories=1)
-        self._limited_to = size
+        self._limited_to = limits
 
 
 def _memory(guest: Guest, stack_pointer: int) -> bytes:

@@ -24,12 +24,12 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Ended, Host, Job, LogLine, Operation, Reply
+from ..base import Ended, Job, LogLine, Operation, Reply, StepHost
 from . import rules
 from .call_predictor import CallPredictor, PredictedCall
 from .forks import Worker
 from .frames import HEAD_BYTES_MAX, Frame, Garbled, reply_frame
-from .link import Lost
+from .link import ProcessLost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it
@@ -46,11 +46,11 @@ _ERRORS = {
 }
 
 
-class Session:
+class StepSession:
     """Runs one job, which was sent to the worker as `number`; `kill` ends the worker from outside."""
 
     def __init__(
-        self, job: Job, host: Host, worker: Worker, number: int, kill: Callable[[], None], predictor: CallPredictor,
+        self, job: Job, host: StepHost, worker: Worker, number: int, kill: Callable[[], None], predictor: CallPredictor,
         predicted: PredictedCall | None = None, on_wait: Callable[[], None] | None = None,
     ) -> None:
         self.worker = worker
@@ -64,6 +64,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._answers: dict[int, asyncio.Task[None]] = {}  # of the reads under way, by number
         self._asked_chars = 0  # of their arguments
+        self._unanswered = 0  # those whose answer was not sent to the worker yet
         self._calls = self._counted = self._borders = 0  # all; those that count; beginnings and ends of items
         self._log_left = job.limits.log_bytes_max
         self._error: BaseException | None = None  # with which the host ends it
@@ -85,8 +86,8 @@ class Session:
         return self.worker.used_s() - self._used_before_s
 
     async def run(self) -> Ended:
-        """How the job ended, from when it is at the front of its worker. Raises its error, or `Lost` if the worker went
-        away by itself. Unless it ended cleanly, the worker is killed."""
+        """How the job ended; call it when the job is at the front of its worker. Raises its error, or `ProcessLost` if
+        the worker died. Unless the job ended cleanly, the worker is killed."""
         self._used_before_s, begun = self.worker.used_s(), self._loop.time()
         link, bytes_max = self.worker.link, self._limits.message_bytes_max + HEAD_BYTES_MAX
         try:
@@ -106,7 +107,7 @@ class Session:
                     self._log(frame)
                 else:
                     return self._end(frame)
-        except Lost:
+        except ProcessLost:
             if self._error is not None:
                 raise self._error from self._error.__cause__
             raise
@@ -178,6 +179,7 @@ class Session:
                 await self.worker.link.drain()
             return
         self._asked_chars += size
+        self._unanswered += 1
         task = self._answers[number] = asyncio.create_task(self._answer_read(number, operation, size))
         name = operation.name
         task.add_done_callback(lambda done: self._read_answered(number, name, done))
@@ -226,6 +228,9 @@ class Session:
         reply, link = await self._answer(operation), self.worker.link
         link.send(reply_frame(self._number, number, reply))
         self._asked_chars -= size
+        self._unanswered -= 1
+        if not self._unanswered:  # a worker that does not read its answers uses its own time
+            self._start_clock()
         del operation, reply  # a worker that does not read its answers must not fill the memory with them
         if not link.writing:
             await link.drain()
@@ -236,10 +241,8 @@ class Session:
             return
         if error is not None:
             self._abort(error)
-            return
-        del self._answers[number]
-        if not self._answers:
-            self._start_clock()
+        else:
+            del self._answers[number]
 
     def _abort(self, error: BaseException) -> None:
         """The first error counts; killing the worker makes the reader notice it."""
@@ -298,7 +301,7 @@ class Session:
         self._predictor.learn_useless_try(self._job)
         return None
 
-    # Time: it runs while nothing is under way, because then the worker can only be computing. The worker's timer is
+    # Time: it runs while every call has its answer: then the worker can only be computing. The worker's timer is
     # not touched when the clock stops: `_check_time` looks at the clock.
 
     def _start_clock(self) -> None:
