@@ -11,7 +11,7 @@ from .connectors import redacted_logs
 from .connectors.base import Connector, surface
 from .connectors.redacted import redacted, redactor_of
 from .engine import reconcile, retention
-from .engine.closures import Closures
+from .engine.call_ends import CallEnds
 from .engine.commands import Commands
 from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
@@ -62,7 +62,7 @@ class Keep:
             runtime=JavaScriptRuntime(workers_max=self._policy.workers_max, speculate=self._policy.speculate),
             connectors={c.name: redacted(c, redactor) for c in self._connectors}, surface=self._surface,
             policy=self._policy, clock=self._clock, ids=ledger.ids, repair=self._repair, redactor=redactor,
-            closures=Closures(self._clock.steady_ms()),
+            call_ends=CallEnds(self._clock.steady_ms()),
         )
         if redactor is not None:
             redacted_logs.cover(redactor)

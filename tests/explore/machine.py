@@ -29,9 +29,9 @@ from keepai import (
     mutation,
 )
 from keepai.connectors.base import surface
+from keepai.engine import late_evidence, outside, runner
 from keepai.engine import mutation as sending
-from keepai.engine import outside, runner, signs
-from keepai.engine.closures import Closures
+from keepai.engine.call_ends import CallEnds
 from keepai.engine.host import Host
 from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
@@ -316,7 +316,7 @@ class Machine:
         self.parts = Parts(
             ledger=self.ledger, runtime=self.script, connectors={"out": self.connector},  # type: ignore[arg-type]
             surface=surface([self.connector]), policy=POLICY, clock=self.clock, ids=ids,
-            closures=Closures(self.clock.steady_ms()),
+            call_ends=CallEnds(self.clock.steady_ms()),
         )
         self.host = Host(self.parts, Teller(self.parts, (), None))  # nobody is told
         self.keep = Keep(":memory:", connectors=[self.connector], policy=POLICY, clock=self.clock)
@@ -349,7 +349,7 @@ class Machine:
         rows = tuple(tuple(execute(f"select * from {table}").fetchall()) for table in TABLES)
         return Moment(
             rows, self.clock.now_ms(), self.clock.steady_ms(), self.ledger.host, self.ledger.epoch, self.alive, self.at,
-            self.live, self.parts.closures.started_ms, tuple(sorted(self.parts.closures.seen_ms.items())),
+            self.live, self.parts.call_ends.started_ms, tuple(sorted(self.parts.call_ends.seen_ms.items())),
         )
 
     def load(self, moment: Moment) -> None:
@@ -363,7 +363,7 @@ class Machine:
         self.alive, self.at, self.live = moment.alive, moment.at, moment.live
         self._be(moment.host, moment.epoch)
         self._set_clock(moment.now_ms, moment.steady_ms)
-        self.parts.closures = Closures(moment.started_ms, dict(moment.seen))
+        self.parts.call_ends = CallEnds(moment.started_ms, dict(moment.seen))
 
     @contextmanager
     def attempt(self, moment: Moment) -> Iterator[None]:
@@ -376,7 +376,7 @@ class Machine:
             self.alive, self.at, self.live = moment.alive, moment.at, moment.live
             self._be(moment.host, moment.epoch)
             self._set_clock(moment.now_ms, moment.steady_ms)
-            self.parts.closures = Closures(moment.started_ms, dict(moment.seen))
+            self.parts.call_ends = CallEnds(moment.started_ms, dict(moment.seen))
             self.ledger.overtake = None
 
     def _set_clock(self, now_ms: int, steady_ms: int) -> None:
@@ -392,7 +392,7 @@ class Machine:
         row = self.tx.one("host_insert", id=host, machine="m", pid=1, now=self.clock.now_ms())
         assert row is not None
         self._be(host, int(row["epoch"]))
-        self.parts.closures = Closures(self.clock.steady_ms())
+        self.parts.call_ends = CallEnds(self.clock.steady_ms())
 
     def _pass_time(self) -> None:
         self.clock.advance(seconds=UNIT_S)
@@ -459,7 +459,7 @@ class Machine:
         stepper = Stepper(self.parts, run, loaded, _handler("act"), lambda leaves, published: None)
         answer = answer_of(kind)
         if answer.closed:
-            self.parts.closures.seen(found.id, self.clock.steady_ms())
+            self.parts.call_ends.seen(found.id, self.clock.steady_ms())
         verb = await self._committing(sending._record(stepper, found, answer))
         self._arrive(verb)
         if kind == "hangs":
@@ -469,8 +469,8 @@ class Machine:
         """A call that was given up ends."""
         for mutation_id in sorted(self.live):
             before = self._mutation(mutation_id)
-            self.parts.closures.seen(mutation_id, self.clock.steady_ms())
-            sign = signs.of_call(self.parts, before, LATE[kind])  # type: ignore[arg-type]
+            self.parts.call_ends.seen(mutation_id, self.clock.steady_ms())
+            sign = late_evidence.of_call(self.parts, before, LATE[kind])  # type: ignore[arg-type]
             await self.ledger.write(mutations.close, mutation_id, sign)
             self._check_heard(kind, before, self._mutation(mutation_id))
         self.live = frozenset()
@@ -491,7 +491,7 @@ class Machine:
     async def crash(self) -> None:
         """The process dies, with its calls."""
         self.alive, self.at, self.live = False, "idle", frozenset()
-        self.parts.closures.seen_ms.clear()
+        self.parts.call_ends.seen_ms.clear()
 
     async def start(self, commits: int = 0) -> None:
         """A new host starts; with `commits`, it dies after so many."""

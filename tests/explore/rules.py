@@ -105,7 +105,7 @@ def _mutation(machine: Machine, latest: Row | None, run: Row | None) -> Any:
     mine = (latest["run_id"] == run["id"], latest["lineage"] == run["lineage"], latest["id"] in machine.live)
     if latest["status"] not in DOUBT:
         return latest["status"], latest["resolution"] is None, latest["doubted_at"] is None, *mine
-    known = machine.parts.closures
+    known = machine.parts.call_ends
     ended = known.seen_ms.get(latest["id"], known.started_ms)
     settle = max(0, ended + UNIT_S * 1000 - machine.clock.steady_ms())
     asked = latest["reconcile_attempts"] if latest["status"] != "indeterminate" else 0

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from keepai.engine import closures, commands, next_step, reconcile, recovery, relaunch
+from keepai.engine import call_ends, commands, next_step, reconcile, recovery, relaunch
 from keepai.engine import mutation as sending
 from keepai.engine.stepping import Stepper
 from keepai.ledger.sqlite.connection import Transaction
@@ -65,12 +65,12 @@ Patch = pytest.MonkeyPatch
 
 
 def no_closure_check(patch: Patch) -> None:
-    real = closures.Closures.settled
+    real = call_ends.CallEnds.settled
 
     def settled(self: Any, mutation: Mutation, settle_s: float, now_ms: int) -> int | None:
         return real(self, replace(mutation, closed_at=mutation.closed_at or 1), settle_s, now_ms)
 
-    patch.setattr(closures.Closures, "settled", settled)
+    patch.setattr(call_ends.CallEnds, "settled", settled)
 
 
 def no_settle(patch: Patch) -> None:
@@ -78,7 +78,7 @@ def no_settle(patch: Patch) -> None:
 
 
 def not_found_means_failed(patch: Patch) -> None:
-    patch.setattr(closures.Closures, "settled", lambda self, mutation, settle_s, now_ms: 0)
+    patch.setattr(call_ends.CallEnds, "settled", lambda self, mutation, settle_s, now_ms: 0)
 
 
 def recovery_guesses(patch: Patch) -> None:

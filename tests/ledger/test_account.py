@@ -20,7 +20,7 @@ from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.sqlite.writer import Work
 from keepai.ledger.transitions import mutations, workflows
-from keepai.ledger.transitions.mutations import Sign
+from keepai.ledger.transitions.mutations import LateEvidence
 from keepai.model.errors import Refused
 from keepai.model.states import WorkflowStatus
 from keepai.testing.crash import CrashAt, Crashed
@@ -165,7 +165,7 @@ async def test_a_long_sign_stands_in_it_as_its_hash_and_a_short_one_as_it_is(led
     mutation = await ledger.write(rows.send, run)
     long = json.dumps({"found": "x" * 5_000})
     for said in ('{"found":"a row"}', long):
-        await ledger.write(mutations.hear, mutation.id, Sign(said))
+        await ledger.write(mutations.hear, mutation.id, LateEvidence(said))
     short, hashed = [row["why"] for row in account(ledger) if row["machine"] == "sign"]
     assert (short, hashed) == ('{"found":"a row"}', f"sha256:{hashlib.sha256(long.encode()).hexdigest()}")
     assert long in str(ledger.read().one("mutation_by_id", mutation_id=mutation.id)), "the row has it"

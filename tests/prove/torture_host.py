@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 from keepai import Call, Connector, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.app import Keep
 from keepai.engine import failure, recovery, runner
-from keepai.engine.closures import Closures
+from keepai.engine.call_ends import CallEnds
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.transitions import mutations, runs
 from keepai.model import crash_points
@@ -451,7 +451,7 @@ def _resend() -> None:
 
 def _hurry() -> None:
     """"Not found" counts at once, although the request may still arrive."""
-    Closures.settled = lambda *_: 0  # type: ignore[method-assign]
+    CallEnds.settled = lambda *_: 0  # type: ignore[method-assign]
 
 
 def _share() -> None:

@@ -294,7 +294,7 @@ async def test_a_second_sign_asks_again(tmp_path: Path) -> None:
         await story.keep.resolve(row.id, "skip")
         await story.ended()
         await story.keep.resolve(row.id, "seen")
-        again = mutations.Sign('{"found_late":"it is there"}', happened=True)
+        again = mutations.LateEvidence('{"found_late":"it is there"}', happened=True)
         await story.keep.parts.ledger.write(mutations.hear, row.id, again)
         assert len((await story.sign()).facts["late_evidence"]) == 2  # type: ignore[arg-type]
 

@@ -229,7 +229,7 @@ async def test_a_sign_that_came_after_the_card_was_shown_is_not_taken_for_seen(t
         story.wf = await story.deploy(SOURCE)
         await story.run()
         [row] = await story.keep.mutations(story.wf)
-        sign = mutations.Sign('{"found_late":"it is not there"}', happened=False)
+        sign = mutations.LateEvidence('{"found_late":"it is not there"}', happened=False)
         await story.keep.parts.ledger.write(mutations.hear, row.id, sign)
         card = await story.question()
         await story.keep.parts.ledger.write(mutations.hear, row.id, sign)

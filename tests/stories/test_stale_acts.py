@@ -113,7 +113,8 @@ async def contradicted_failure(scene: Scene) -> None:
     scene.world.on("gmail.send").fail(Transient("busy"))
     scene.wf = await questions.asked(scene, questions.acting("again"))
     [row] = await scene.keep.mutations(scene.wf)
-    await scene.keep.parts.ledger.write(mutations.hear, row.id, mutations.Sign('{"found":"late"}', happened=True))
+    late = mutations.LateEvidence('{"found":"late"}', happened=True)
+    await scene.keep.parts.ledger.write(mutations.hear, row.id, late)
     [asked] = await scene.keep.needs_you()
     scene.subject, scene.shown = row.id, asked.version
 
@@ -183,7 +184,8 @@ async def expired(scene: Scene) -> None:
 async def signed(scene: Scene) -> None:
     """The outside system said something more about the mutation."""
     row = (await scene.keep.mutations(scene.wf))[-1]
-    await scene.keep.parts.ledger.write(mutations.hear, row.id, mutations.Sign('{"seen":"late"}', happened=True))
+    late = mutations.LateEvidence('{"seen":"late"}', happened=True)
+    await scene.keep.parts.ledger.write(mutations.hear, row.id, late)
 
 
 async def looked_up_again(scene: Scene) -> None:

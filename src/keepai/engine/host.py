@@ -177,7 +177,7 @@ class Host:
         """How long a request may still arrive; None while its call has not ended."""
         spec = reconcile.spec_of(self._parts, mutation)
         settle_s = reconcile.settle_s(self._parts, spec) if spec else self._parts.policy.settle_s
-        return self._parts.closures.settled(mutation, settle_s, self._parts.clock.steady_ms())
+        return self._parts.call_ends.settled(mutation, settle_s, self._parts.clock.steady_ms())
 
     def check_settled(self, mutation: Mutation) -> None:
         """Refuse "it did not happen" while the request may still arrive."""

@@ -23,7 +23,7 @@ from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
-from . import approval, failure, outside, put_back, reconcile, signs
+from . import approval, failure, late_evidence, outside, put_back, reconcile
 from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
@@ -220,11 +220,11 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
         return Answer(refused=Transient(f"{name} was not sent: the host stood still for too long before it could."))
     parts.ledger.check()  # another host may have declared this one dead
     answer = await outside.mutate(
-        spec, name, mutation.params, call, seconds, lambda pending: signs.watch_call(parts, mutation, pending),
+        spec, name, mutation.params, call, seconds, lambda pending: late_evidence.watch_call(parts, mutation, pending),
     )
     crash_points.reach("after:call")
     if answer.closed:
-        parts.closures.seen(mutation.id, parts.clock.steady_ms())
+        parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
     stepper.trace.call(
         step, name, text_of(mutation.params), answer.result, error.message if error else None,
@@ -238,11 +238,11 @@ async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str |
     if answer.result is not None:
         outcome = outcome_of(run, answer.result)
         stepper.run = await ledger.write(mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
-        stepper.parts.closures.forget(mutation.id)
+        stepper.parts.call_ends.forget(mutation.id)
         return answer.result
     if answer.refused is not None:
         await ledger.write(mutations.refuse, run, mutation, _stop(stepper, answer.refused), trace, barrier=True)
-        stepper.parts.closures.forget(mutation.id)
+        stepper.parts.call_ends.forget(mutation.id)
         return None
     assert answer.unknown is not None
     doubt = reconcile.doubt(stepper.parts, run, mutation, answer.unknown, closed=answer.closed)

@@ -17,7 +17,7 @@ from ..model.policy import Policy
 from ..model.redaction import Redactor
 from ..runtime.base import Limits, Runtime
 from ..script.manifest import Manifest, from_text
-from .closures import Closures
+from .call_ends import CallEnds
 
 TRIES_MAX = 20  # of a step, or of loading a script, whose worker process dies each time
 
@@ -45,7 +45,7 @@ class Parts:
     policy: Policy
     clock: Clock
     ids: Ids
-    closures: Closures
+    call_ends: CallEnds
     repair: Callable[[Any], Awaitable[Any]] | None = None  # see engine/repair.py
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet

@@ -30,7 +30,7 @@ async def look_up(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutatio
     put_back = f"The ledger was put back on {iso(back['accepted_at'])}, and may have sent “{mutation.preview}” before"
     if not spec.can_reconcile:
         return _unknown(f"{put_back}; {name} cannot be asked. Nothing was sent now.")
-    settles = parts.closures.started_ms + int(reconcile.settle_s(parts, spec) * 1000)  # nothing of it was sent later
+    settles = parts.call_ends.started_ms + int(reconcile.settle_s(parts, spec) * 1000)  # nothing of it was sent later
     proves = parts.clock.steady_ms() >= settles
     verdict = await reconcile.ask(parts, run, spec, mutation, proves=proves)
     if verdict.status == "failed" and proves:

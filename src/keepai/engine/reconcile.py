@@ -19,7 +19,7 @@ from ..model.errors import Conflict, KeepError, NoLookUp, OutcomeUnknown, Transi
 from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
-from . import failure, outside, signs
+from . import failure, late_evidence, outside
 from .outcome import outcome_of
 from .parts import Parts
 from .trace import Trace
@@ -57,12 +57,12 @@ async def attempt(parts: Parts, run: Run, mutation: Mutation) -> None:
     """Ask the outside system once, and record what it says; the next look at the workflow goes on from there."""
     spec = spec_of(parts, mutation)
     # Measured before asking: "it is not there" proves absence only if the question came after the settle time.
-    left = parts.closures.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
+    left = parts.call_ends.settled(mutation, settle_s(parts, spec), parts.clock.steady_ms()) if spec else None
     verdict = await ask(parts, run, spec, mutation, proves=left == 0) if spec else Verdict.unknown(_NO_CONNECTOR)
     try:
         await _believe(parts, run, mutation, verdict, left)
     except Conflict:  # somebody was quicker: what was found out must not be lost
-        await signs.hear(parts, mutation, verdict, proves=left == 0)
+        await late_evidence.hear(parts, mutation, verdict, proves=left == 0)
         raise
 
 
@@ -70,7 +70,7 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     """Record what a verdict means; `left` are the milliseconds for which the request might still have arrived."""
     if verdict.status == "applied":
         await _found(parts, run, mutation, verdict.result)
-    elif verdict.status == "failed" and signs.was_found(mutation):
+    elif verdict.status == "failed" and late_evidence.was_found(mutation):
         await _ask_person(parts, run, mutation, "the outside system found it before, and does not find it now")
     elif verdict.status == "failed" and left == 0:
         await _absent(parts, run, mutation)
@@ -81,7 +81,7 @@ async def _believe(parts: Parts, run: Run, mutation: Mutation, verdict: Verdict,
     else:
         after = None if verdict.after is None else int(min(verdict.after, parts.policy.reconcile_total_s) * 1000)
         why = verdict.why or "The outside system could not tell yet"
-        await _again(parts, run, mutation, after, why, signs.of_found(verdict) if verdict.found else None)
+        await _again(parts, run, mutation, after, why, late_evidence.of_found(verdict) if verdict.found else None)
 
 
 async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *, proves: bool) -> Verdict:
@@ -93,21 +93,21 @@ async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *
     )
     return await outside.reconcile(
         spec, f"{mutation.connector}.{mutation.operation}", mutation.params, call, seconds,
-        lambda question: signs.watch_question(parts, mutation, question, proves=proves),
+        lambda question: late_evidence.watch_question(parts, mutation, question, proves=proves),
     )
 
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> None:
     text = encode(result, what="the reconciled result")
     await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
-    parts.closures.forget(mutation.id)
+    parts.call_ends.forget(mutation.id)
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
     proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it.")
     why = failure.stop(proven, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
     await parts.ledger.write(mutations.absent, run, mutation, why, barrier=True)
-    parts.closures.forget(mutation.id)
+    parts.call_ends.forget(mutation.id)
 
 
 async def _again(

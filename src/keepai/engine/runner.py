@@ -87,7 +87,7 @@ async def _stop(parts: Parts, run: Run, stepper: Stepper | None, error: KeepErro
     step, trace = (stepper.at, stepper.trace.take()) if stepper else (None, [])
     open_mutation = in_flight(parts, run)
     if open_mutation is not None:  # whatever broke, the request may have left
-        closed = open_mutation.id in parts.closures.seen_ms
+        closed = open_mutation.id in parts.call_ends.seen_ms
         doubt = reconcile.doubt(parts, run, open_mutation, error, closed=closed)
         await parts.ledger.write(mutations.doubt, run, open_mutation, doubt, trace, barrier=True)
         return

@@ -30,7 +30,7 @@ from keepai.engine import (
     runner,
     scheduler,
 )
-from keepai.engine.closures import Closures
+from keepai.engine.call_ends import CallEnds
 from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
@@ -58,7 +58,7 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 _mutate = outside.mutate
 _answer = outside._answer
 _reconcile = outside.reconcile
-_settled = Closures.settled
+_settled = CallEnds.settled
 _believe = reconcile._believe
 _doubt = reconcile.doubt
 
@@ -75,7 +75,7 @@ def _odd_is_failure(task: Any, name: str) -> Any:
     return _answer(task, name)
 
 
-def _unclosed_counts(self: Closures, mutation_: Any, settle_s: float, steady_ms: int) -> int | None:
+def _unclosed_counts(self: CallEnds, mutation_: Any, settle_s: float, steady_ms: int) -> int | None:
     return _settled(self, replace(mutation_, closed_at=mutation_.closed_at or 1), settle_s, steady_ms)
 
 
@@ -93,7 +93,7 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
     """Judge by the moment of the answer, not of the question."""
     spec = reconcile.spec_of(parts, mutation_)
     if spec is not None:
-        left = parts.closures.settled(mutation_, reconcile.settle_s(parts, spec), parts.clock.steady_ms())
+        left = parts.call_ends.settled(mutation_, reconcile.settle_s(parts, spec), parts.clock.steady_ms())
     return await _believe(parts, run, mutation_, verdict, left)
 
 
@@ -315,15 +315,15 @@ def _statement(name: str, old: str, new: str) -> Patch:
 #: Name → what to replace by what. `load` is cached by whoever opens a file, so statements change with the next host.
 BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     # An unknown outcome taken for a failure.
-    "seeds_literally": lambda: [(Closures, "settled", _is(0))],
+    "seeds_literally": lambda: [(CallEnds, "settled", _is(0))],
     "timeout_is_failure": lambda: [(outside, "mutate", _timeout_is_failure)],
     "odd_error_is_failure": lambda: [(outside, "_answer", _odd_is_failure)],
     "no_settle": lambda: [(reconcile, "settle_s", _is(0.0))],
-    "no_closure": lambda: [(Closures, "settled", _unclosed_counts)],
+    "no_closure": lambda: [(CallEnds, "settled", _unclosed_counts)],
     "stale_answer_counts": lambda: [(reconcile, "_believe", _stale_answer)],
     "unknown_is_failure": lambda: [
-        (outside, "reconcile", lambda *a: _says("unknown", *a)), (Closures, "settled", _is(0))],
-    "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (Closures, "settled", _is(0))],
+        (outside, "reconcile", lambda *a: _says("unknown", *a)), (CallEnds, "settled", _is(0))],
+    "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (CallEnds, "settled", _is(0))],
     "crash_is_failure": lambda: [(runner, "in_flight", _is(None)), (recovery, "in_flight", _is(None))],
     # People.
     "did_not_happen_too_early": lambda: [

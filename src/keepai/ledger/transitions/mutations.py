@@ -54,15 +54,15 @@ class Doubt:
     evidence: str | None = None  # what it said that cannot be used as a result, as JSON
 
 
-#: Characters of a sign that the account tells; of a longer one it has the hash, and the mutation's row has the sign.
-SIGN_MAX = 1_000
+#: Characters of late evidence that the account tells. Of a longer text it has the hash; the mutation has the text.
+EVIDENCE_MAX = 1_000
 
-#: Outcome on record → what a sign must say of `happened` to contradict it.
+#: Outcome on record → what late evidence must say of `happened` to contradict it.
 CONTRADICTED = {MutationStatus.FAILED: True, MutationStatus.SKIPPED: True, MutationStatus.APPLIED: False}
 
 
 @dataclass(frozen=True)
-class Sign:
+class LateEvidence:
     """Something that became known of a mutation out of turn."""
 
     said: str  # in words, as JSON
@@ -154,7 +154,7 @@ def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Seque
     """The outside system was asked and could not tell."""
     _doubt(tx, mutation, doubt)
     if doubt.evidence is not None:
-        _keep_sign(tx, mutation, doubt.evidence, contradicts=False)
+        _keep_evidence(tx, mutation, doubt.evidence, contradicts=False)
     runs.rest(tx, run, doubt.why)
     tx.count(run.workflow_id, 0, runs=sizes.of_trace(trace) + size(doubt.evidence))
     runs.keep_trace(tx, run.workflow_id, trace)
@@ -184,30 +184,30 @@ def absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | No
     runs.rest(tx, run, why)
 
 
-def close(tx: Tx, mutation_id: str, sign: Sign) -> bool:
+def close(tx: Tx, mutation_id: str, evidence: LateEvidence) -> bool:
     """A call that was given up has ended after all: it is closed, and what it said is heard."""
     tx.run("mutation_close", mutation_id=mutation_id, now=tx.now)
-    return hear(tx, mutation_id, sign)
+    return hear(tx, mutation_id, evidence)
 
 
-def hear(tx: Tx, mutation_id: str, sign: Sign) -> bool:
-    """Keep a sign. True if it ended a doubt, so that the run goes on; no outcome that is on record changes by it."""
+def hear(tx: Tx, mutation_id: str, evidence: LateEvidence) -> bool:
+    """Keep late evidence. True if it ended a doubt, so that the run goes on; it changes no outcome on record."""
     mutation = _get(tx, mutation_id)
-    contradicts = sign.happened is not None and CONTRADICTED.get(mutation.status) is sign.happened
-    _keep_sign(tx, mutation, sign.said, contradicts)
-    if mutation.status in DOUBTFUL and sign.result is not None:
+    contradicts = evidence.happened is not None and CONTRADICTED.get(mutation.status) is evidence.happened
+    _keep_evidence(tx, mutation, evidence.said, contradicts)
+    if mutation.status in DOUBTFUL and evidence.result is not None:
         run = runs.get(tx, mutation.run_id)
         if mutation.status is MutationStatus.IN_FLIGHT:
-            apply(tx, run, mutation, sign.result, sign.outcome, ())
+            apply(tx, run, mutation, evidence.result, evidence.outcome, ())
         else:
-            found(tx, run, mutation, sign.result, sign.outcome)
+            found(tx, run, mutation, evidence.result, evidence.outcome)
         return True
     return False
 
 
-def _keep_sign(tx: Tx, mutation: Mutation, said: str, contradicts: bool) -> None:
+def _keep_evidence(tx: Tx, mutation: Mutation, said: str, contradicts: bool) -> None:
     tx.run("mutation_evidence", mutation_id=mutation.id, evidence=said, contradicts=int(contradicts), now=tx.now)
-    about, is_short = (mutation.workflow_id, "sign", mutation.id), len(said) <= SIGN_MAX
+    about, is_short = (mutation.workflow_id, "sign", mutation.id), len(said) <= EVIDENCE_MAX
     tx.tell(*about, None, "contradicts" if contradicts else "heard", said if is_short else None,
             facts=None if is_short else brief(said))
 

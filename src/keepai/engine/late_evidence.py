@@ -1,7 +1,7 @@
 """What becomes known of a mutation out of turn: a call that ends after it was given up, a question answered too late.
 
-A sign that it happened ends the doubt, if there still is one. Whatever else comes late is kept beside the outcome that
-is on record and never changes it; where it contradicts that outcome, a person is told.
+Evidence that it happened ends the doubt, if there still is one. Anything else that comes late is kept beside the
+outcome on record and never changes it; where it contradicts that outcome, a person is asked to look.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from ..connectors.base import Verdict
 from ..ledger.rows import run_record
 from ..ledger.transitions import mutations
-from ..ledger.transitions.mutations import Sign
+from ..ledger.transitions.mutations import LateEvidence
 from ..model.clock import iso
 from ..model.codec import encode, sound
 from ..model.errors import KeepError
@@ -27,9 +27,9 @@ def watch_call(parts: Parts, mutation: Mutation, pending: outside.Pending) -> No
 
     async def close() -> None:
         await asyncio.wait({pending})
-        parts.closures.seen(mutation.id, parts.clock.steady_ms())
-        sign = of_call(parts, mutation, pending)
-        if await parts.ledger.write(mutations.close, mutation.id, sign, barrier=True):
+        parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
+        evidence = of_call(parts, mutation, pending)
+        if await parts.ledger.write(mutations.close, mutation.id, evidence, barrier=True):
             parts.wake(mutation.workflow_id)
 
     _keep(parts.calls, close())
@@ -48,8 +48,8 @@ def watch_question(parts: Parts, mutation: Mutation, pending: outside.Question, 
 
 async def hear(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> None:
     """What the outside system said of a mutation, after somebody or something was quicker."""
-    sign = _of_verdict(parts, mutation, verdict, proves=proves)
-    if sign is not None and await parts.ledger.write(mutations.hear, mutation.id, sign, barrier=True):
+    evidence = _of_verdict(parts, mutation, verdict, proves=proves)
+    if evidence is not None and await parts.ledger.write(mutations.hear, mutation.id, evidence, barrier=True):
         parts.wake(mutation.workflow_id)
 
 
@@ -66,38 +66,38 @@ def was_found(mutation: Mutation) -> bool:
 _FOUND = "found_unusable"
 
 
-def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> Sign:
+def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> LateEvidence:
     """What a call says that ended late."""
     said = encode({"at": iso(parts.clock.now_ms()), "ended_late": sound(outside.said_late(ended))})
     if ended.cancelled():
-        return Sign(said)
+        return LateEvidence(said)
     error = ended.exception()
     if error is not None:
-        return Sign(said, happened=False if isinstance(error, outside.DEFINITE) else None)
+        return LateEvidence(said, happened=False if isinstance(error, outside.DEFINITE) else None)
     return _happened(parts, mutation, said, ended.result())
 
 
-def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> Sign | None:
+def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> LateEvidence | None:
     """What a late answer says; that it is not there says something only if nothing could arrive any more."""
     if verdict.found:
-        return Sign(of_found(verdict), happened=True)
+        return LateEvidence(of_found(verdict), happened=True)
     words = {"applied": "it is there", "failed": "it is not there"}.get(verdict.status)
     if words is None:
         return None
     said = encode({"at": iso(parts.clock.now_ms()), "found_late": words})
     if verdict.status == "applied":
         return _happened(parts, mutation, said, verdict.result)
-    return Sign(said, happened=False if proves else None)
+    return LateEvidence(said, happened=False if proves else None)
 
 
-def _happened(parts: Parts, mutation: Mutation, said: str, result: object) -> Sign:
+def _happened(parts: Parts, mutation: Mutation, said: str, result: object) -> LateEvidence:
     try:
         text = encode(result, what="the late result")
     except KeepError:  # it happened, but there is nothing that a script could be given
-        return Sign(said, happened=True)
+        return LateEvidence(said, happened=True)
     row = parts.ledger.read().one("run_by_id", run_id=mutation.run_id)
     assert row is not None, f"{mutation.run_id} is never deleted"
-    return Sign(said, happened=True, result=text, outcome=outcome_of(run_record(row), text))
+    return LateEvidence(said, happened=True, result=text, outcome=outcome_of(run_record(row), text))
 
 
 def _keep(where: set[asyncio.Task[None]], watching: Awaitable[None]) -> None:

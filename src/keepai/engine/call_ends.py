@@ -8,7 +8,7 @@ from ..model.records import Mutation
 
 
 @dataclass
-class Closures:
+class CallEnds:
     """Readings of the steady clock by mutation, of calls whose end this process saw.
 
     A call that an earlier process closed had ended before this one started, for this one has its lock. How long before,
