@@ -27,7 +27,7 @@ from keep_side import SCRIPT, Mail, Sheets
 import keepai
 from keepai import Keep
 from keepai.config import Settings
-from keepai.doors.web.page_server import Web
+from keepai.doors.web.page_server import PageServer
 
 HOME = f"{Path(keepai.__file__).parent}/"
 BEFORE, COUNTED = 5, 20  #: events that go through first, and that are counted
@@ -69,7 +69,7 @@ async def one_event(folder: Path, page: str) -> tuple[set[str], set[str]]:
             await keep.run_until_idle()
             runs.append(entered.end())
         assert len(sheets.rows) == box.count, f"{len(sheets.rows)} of {box.count} events were taken"
-        async with Web(keep, Settings(path=folder / "keep.db"), port=0) as web:
+        async with PageServer(keep, Settings(path=folder / "keep.db"), port=0) as web:
             signed_in = await _asked(web, web.address().removeprefix(web.origin))
             cookie = str(signed_in.getheader("set-cookie")).partition(";")[0]
             for each in await keep.inputs(wf):
@@ -80,7 +80,7 @@ async def one_event(folder: Path, page: str) -> tuple[set[str], set[str]]:
     return set.intersection(*runs[BEFORE:]), set.intersection(*pages[BEFORE:])
 
 
-async def _asked(web: Web, path: str, cookie: str = "") -> http.client.HTTPResponse:
+async def _asked(web: PageServer, path: str, cookie: str = "") -> http.client.HTTPResponse:
     """What the page's server answers, read whole."""
 
     def ask() -> http.client.HTTPResponse:

@@ -24,7 +24,7 @@ from keep_side import SCRIPT, Sheets
 
 from keepai import Connector, Keep, Page, read
 from keepai.config import Settings
-from keepai.doors.web.page_server import Web
+from keepai.doors.web.page_server import PageServer
 from keepai.model.ids import text_of
 
 _COPIES = """
@@ -100,7 +100,7 @@ class Inbox(Connector):
 class Client:
     """A browser's requests, without the browser."""
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: PageServer) -> None:
         self._port, self._host = web.port, web.origin.removeprefix("http://")
         answer, _ = self._ask(web.address().removeprefix(web.origin), "")
         self._cookie = (answer.getheader("set-cookie") or "").partition(";")[0]
@@ -136,7 +136,7 @@ async def measure(count: int, times: int) -> dict[str, Any]:
             await keep.pause(wf)
             await keep.deploy(SCRIPT.replace("NAME", "busy"), grants="all")
             busy = asyncio.ensure_future(_busy(keep, mail))
-            async with Web(keep, Settings(path=path), port=0) as web:
+            async with PageServer(keep, Settings(path=path), port=0) as web:
                 client = await asyncio.to_thread(Client, web)
                 found = {}
                 for each in ["/static/keep.css", *addresses(wf, run)]:

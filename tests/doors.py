@@ -19,8 +19,8 @@ from keepai import Keep, Policy
 from keepai.config import Settings
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.doors import control
-from keepai.doors.control import Control
-from keepai.doors.web.page_server import Web
+from keepai.doors.control import ControlSocket
+from keepai.doors.web.page_server import PageServer
 from keepai.doors.webhooks import WebhookPort
 
 Address = tuple[str, int] | str
@@ -160,11 +160,11 @@ async def opened(folder: Path, door: str, policy: Policy | None = None) -> Async
         address: Address
         name = "x"
         if door == "page":
-            web = await stack.enter_async_context(Web(keep, settings, port=0))
+            web = await stack.enter_async_context(PageServer(keep, settings, port=0))
             address, name = ("127.0.0.1", web.port), web.origin.removeprefix("http://")
         elif door == "webhooks":
             address = ("127.0.0.1", (await stack.enter_async_context(WebhookPort(settings))).port or 0)
         else:
-            await stack.enter_async_context(Control(keep, settings.path))
+            await stack.enter_async_context(ControlSocket(keep, settings.path))
             address = str(control.socket_path(settings.path))
         yield Open(address, name, inbox)

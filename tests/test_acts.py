@@ -18,7 +18,7 @@ from keepai.engine.commands import Commands
 from keepai.model.acts import ACTS, REQUESTS
 from keepai.model.states import MACHINES
 from keepai.reading.left_items import LEFT_ACTIONS
-from keepai.reading.offered_acts import command, deed
+from keepai.reading.offered_acts import act_request, command
 from keepai.reading.questions import ACTIONS
 from keepai.reading.story import ON_WORKFLOW
 
@@ -85,7 +85,7 @@ def test_the_command_line_offers_no_act_that_is_not_in_the_table() -> None:
 
 @pytest.mark.parametrize("name", [name for name, act in ACTS.items() if act.label])
 def test_a_button_sends_what_the_act_takes(name: str) -> None:
-    request, params = deed(name, "x_1", "wf_1", "gmail.send")
+    request, params = act_request(name, "x_1", "wf_1", "gmail.send")
     control.check(request, params)
     assert ACTS[name].comes
     assert ACTS[name].done

@@ -46,7 +46,7 @@ class Door:
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Door]:
     path = folder / "keep.db"
-    async with Keep(path) as keep, control.Control(keep, path):
+    async with Keep(path) as keep, control.ControlSocket(keep, path):
         done = await keep.deploy(SCRIPT)
         yield Door(folder, path, keep, done.workflow_id)
 
@@ -160,7 +160,7 @@ async def _file(door: Door) -> None:
     path.write_text("precious")
     async with Keep(folder / "keep.db") as keep:
         with refused("a host started", KeepError):
-            await control.Control(keep, folder / "keep.db").__aenter__()
+            await control.ControlSocket(keep, folder / "keep.db").__aenter__()
     must(path.read_text() == "precious", "it is gone")
 
 

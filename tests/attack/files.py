@@ -171,7 +171,7 @@ def _own(drive: Drive, kind: str, root: str) -> None:
     tables = 'tables = ["run"]\n' if kind == "sql" else ""
     (folder / "keep.toml").write_text(f'[connectors.drive]\ntype = "{kind}"\npath = "{root}"\n{tables}')
     with refused("it was taken", ConfigError):
-        wiring.entrust(load(folder / "keep.toml", make=wiring.make))
+        wiring.give_secrets(load(folder / "keep.toml", make=wiring.make_connector))
 
 
 _PIECES = ("..", ".", "/", "//", "a", "old.txt", "secret.txt", "\\", "\x00", "%2e%2e", "~", ".keep", "up", "\n", " ", "\uff0e", "elsewhere", "x" * 250)

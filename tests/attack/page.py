@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from keepai.config import Settings
 from keepai.doors.web import guard, render
-from keepai.doors.web.page_server import Web
+from keepai.doors.web.page_server import PageServer
 from keepai.doors.web.web_app import app_routes
 from tests.attack.base import Area, Attack, Planted, must
 from tests.attack.webhook import RAW
@@ -74,7 +74,7 @@ class Site:
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Site]:
     settings = Settings(path=folder / "keep.db")
-    async with Story(folder) as story, Web(story.keep, settings, port=0) as web:
+    async with Story(folder) as story, PageServer(story.keep, settings, port=0) as web:
         served = Served(story, web)
         await served.sign_in()
         yield Site(served, await _hostile(story))
@@ -212,7 +212,7 @@ async def _other_port(site: Site) -> None:
     must("domain" not in cookie and "httponly" in cookie and "samesite=strict" in cookie, f"the cookie is {cookie}")
     name, _, rest = site.own.partition(".")
     must(rest == "localhost" and len(name) >= 12, f"the page is at {site.own}, where other servers may be as well")
-    async with Web(site.served.story.keep, Settings(path=site.served.story.path), port=0) as other:
+    async with PageServer(site.served.story.keep, Settings(path=site.served.story.path), port=0) as other:
         must(str(urlsplit(other.origin).hostname) != site.own, "each start has the same name")
 
 
@@ -376,7 +376,7 @@ AREA = Area(
     (
         Planted("a form needs no token", lambda: patch.object(guard.Guard, "_forged", _no_token), "without a token"),
         Planted("any origin counts as our own", lambda: patch.object(guard, "_is_own", lambda _: True), "another site sends"),
-        Planted("any name is ours", lambda: patch.object(guard.Names, "fit", lambda *_: True), "another name leads"),
+        Planted("any name is ours", lambda: patch.object(guard.PageNames, "fit", lambda *_: True), "another name leads"),
         Planted("texts go into pages as they are", lambda: patch.object(
             render, "shown", lambda value: Markup(value) if isinstance(value, str) else value), "becomes markup on some page"),
         Planted("a form needs no token, seen by drawn requests", lambda: patch.object(guard.Guard, "_forged", _no_token), rounds=200),

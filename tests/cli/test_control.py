@@ -27,7 +27,7 @@ from .conftest import EXAMPLE
 async def ledger(tmp_path: Path) -> AsyncIterator[Path]:
     """The ledger of a host that listens."""
     path = tmp_path / "keep.db"
-    async with Keep(path) as keep, control.Control(keep, path):
+    async with Keep(path) as keep, control.ControlSocket(keep, path):
         yield path
 
 
@@ -135,7 +135,7 @@ async def test_an_act_under_way_when_the_host_ends_still_gets_its_answer(
     monkeypatch.setattr(control, "perform", perform)
     path = tmp_path / "keep.db"
     async with Keep(path) as keep:
-        door = await control.Control(keep, path).__aenter__()
+        door = await control.ControlSocket(keep, path).__aenter__()
         act = asyncio.ensure_future(asyncio.to_thread(control.ask, path, "pause", {"wf": "x"}))
         await begun.wait()
         ending = asyncio.ensure_future(door.__aexit__(None, None, None))
@@ -155,7 +155,7 @@ async def test_an_answer_that_is_not_read_is_given_up(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(control, "perform", perform)
     path = tmp_path / "keep.db"
-    async with Keep(path) as keep, control.Control(keep, path) as door:
+    async with Keep(path) as keep, control.ControlSocket(keep, path) as door:
         _, writer = await asyncio.open_unix_connection(str(control.socket_path(path)))
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         writer.write(b'{"act": "pause", "params": {"wf": "x"}}\n')
@@ -177,7 +177,7 @@ async def test_errors_arrive_as_they_were_raised(ledger: Path) -> None:
 
 async def test_the_socket_is_gone_when_the_host_has_ended(tmp_path: Path) -> None:
     path = tmp_path / "keep.db"
-    async with Keep(path) as keep, control.Control(keep, path):
+    async with Keep(path) as keep, control.ControlSocket(keep, path):
         assert control.is_running(path)
     assert not control.is_running(path)
     assert not control.socket_path(path).exists()
@@ -191,7 +191,7 @@ async def test_the_socket_of_a_dead_host_is_replaced(tmp_path: Path) -> None:
         dead.bind(str(control.socket_path(path)))
     with pytest.raises(control.NoHost):
         control.ask(path, "pause", {"wf": "x"})
-    async with Keep(path) as keep, control.Control(keep, path):
+    async with Keep(path) as keep, control.ControlSocket(keep, path):
         await still_serves(path)
 
 
@@ -200,7 +200,7 @@ async def test_a_file_in_the_place_of_the_socket_is_not_removed(tmp_path: Path) 
     control.socket_path(path).write_text("precious")
     async with Keep(path) as keep:
         with pytest.raises(LedgerUnusable, match="something else lies there"):
-            await control.Control(keep, path).__aenter__()
+            await control.ControlSocket(keep, path).__aenter__()
     assert control.socket_path(path).read_text() == "precious"
 
 
@@ -219,7 +219,7 @@ async def test_a_long_path_gets_a_socket_in_a_folder_of_ones_own(tmp_path: Path,
     short = control.socket_path(path)
     assert short.parent == runtime / "keep"
     assert len(os.fsencode(short)) <= control.PATH_BYTES_MAX
-    async with Keep(path) as keep, control.Control(keep, path):
+    async with Keep(path) as keep, control.ControlSocket(keep, path):
         assert stat.S_IMODE(short.parent.stat().st_mode) == 0o700
         await still_serves(path)
 
@@ -231,7 +231,7 @@ async def test_a_shared_folder_that_is_open_to_others_is_not_trusted(tmp_path: P
     folder.mkdir()
     async with Keep(folder / "keep.db") as keep:
         with pytest.raises(LedgerUnusable, match="Other users may write to"):
-            await control.Control(keep, folder / "keep.db").__aenter__()
+            await control.ControlSocket(keep, folder / "keep.db").__aenter__()
 
 
 async def test_a_host_that_ends_in_the_middle_is_told_as_unknown(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from keepai import Keep
 from keepai.doors import control, peers
-from keepai.doors.control import Control, ask, is_running, socket_path
+from keepai.doors.control import ControlSocket, ask, is_running, socket_path
 from keepai.model.errors import LedgerUnusable, NotFound
 
 from .conftest import Place
@@ -188,7 +188,7 @@ async def test_the_host_does_nothing_for_another_user_whatever_the_socket_allows
         did.append(act)
 
     monkeypatch.setattr(control, "perform", perform)
-    async with Keep(reachable) as keep, Control(keep, reachable):
+    async with Keep(reachable) as keep, ControlSocket(keep, reachable):
         socket_path(reachable).chmod(0o666)
         command = [sys.executable, "-c", CONNECT, str(socket_path(reachable))]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
@@ -198,7 +198,7 @@ async def test_the_host_does_nothing_for_another_user_whatever_the_socket_allows
 
 async def test_a_host_of_the_same_user_is_trusted(tmp_path: Path) -> None:
     ledger = tmp_path / "keep.db"
-    async with Keep(ledger) as keep, Control(keep, ledger):
+    async with Keep(ledger) as keep, ControlSocket(keep, ledger):
         assert await asyncio.to_thread(is_running, ledger)
         with pytest.raises(NotFound):
             await asyncio.to_thread(ask, ledger, "pause", {"wf": "x"})
@@ -210,7 +210,7 @@ async def test_a_host_does_not_start_where_its_commands_would_not_trust_it(tmp_p
     folder.chmod(0o777)
     async with Keep(folder / "keep.db") as keep:
         with pytest.raises(LedgerUnusable, match=r"The host did not start\. Other users may write to"):
-            await Control(keep, folder / "keep.db").__aenter__()
+            await ControlSocket(keep, folder / "keep.db").__aenter__()
     folder.chmod(0o700)
 
 

@@ -294,7 +294,7 @@ def test_no_browser_opens_none(world: World, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("keepai.doors.cli.connect.sign_in", sign_in)
     monkeypatch.setattr("keepai.doors.cli.secret_input.at_terminal", lambda: True)
-    monkeypatch.setattr("keepai.doors.cli.secret_input.unseen", lambda *_, **__: "")
+    monkeypatch.setattr("keepai.doors.cli.secret_input.ask_unseen", lambda *_, **__: "")
     for more in (("--no-browser",), ()):
         world.place.type(*CONNECT, *world.settings, *CLIENT, "--sign-in", *more, stdin="\n")
     assert seen == [False, True]

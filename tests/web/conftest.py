@@ -20,7 +20,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, async_playwright, expect
 
 from keepai.config import Settings
-from keepai.doors.web.page_server import Web
+from keepai.doors.web.page_server import PageServer
 from tests.harness import Story, consumer, producer, workflow
 
 FLAGS = [
@@ -46,7 +46,7 @@ class Served:
     """A host with its page."""
 
     story: Story
-    web: Web
+    web: PageServer
     cookie: str = ""
     _csrf: str = field(default="", repr=False)
 
@@ -101,7 +101,7 @@ async def serve(
 ) -> AsyncIterator[Served]:
     """A host on `folder` with its page, to be used in a fixture; `options` are those of the story."""
     settings = Settings(path=folder / "keep.db", password=password)
-    async with Story(folder, **options) as story, Web(story.keep, settings, address, port=0) as web:
+    async with Story(folder, **options) as story, PageServer(story.keep, settings, address, port=0) as web:
         yield Served(story, web)
 
 

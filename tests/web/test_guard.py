@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from keepai.doors.web import tries
-from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, Names, Refusal
-from keepai.doors.web.page_server import Web, bind
+from keepai.doors.web import password_tries
+from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, PageNames, Refusal
+from keepai.doors.web.page_server import PageServer, bind
 from keepai.doors.web.sessions import SESSIONS_MAX, Sessions
 from keepai.doors.web.web_app import app_routes
 from keepai.model.errors import ConfigError
@@ -44,7 +44,7 @@ def filled(path: str) -> str:
 
 async def test_a_request_with_two_host_headers_is_refused_whichever_comes_first() -> None:
     # a proxy and we might each believe another one
-    names, asked = Names("127.0.0.1", 8000, is_private=True), list[int]()
+    names, asked = PageNames("127.0.0.1", 8000, is_private=True), list[int]()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise AssertionError("the guard let it in")
@@ -203,8 +203,8 @@ async def test_with_a_password_there_is_no_token(locked: Served) -> None:
 async def test_after_many_wrong_passwords_the_right_one_from_the_same_address_still_works(
     locked: Served, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tries, "FIRST_S", 0.01)
-    monkeypatch.setattr(tries, "LONGEST_S", 0.02)
+    monkeypatch.setattr(password_tries, "FIRST_S", 0.01)
+    monkeypatch.setattr(password_tries, "LONGEST_S", 0.02)
     for _ in range(12):
         assert (await locked.post("/sign-in", password="guess")).status == 401
     assert "set-cookie" in (await locked.post("/sign-in", password="correct horse")).headers
@@ -214,7 +214,7 @@ async def test_wrong_passwords_of_one_address_do_not_delay_another(
     locked: Served, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in (("FREE", 1), ("FIRST_S", 600.0), ("LONGEST_S", 600.0)):
-        monkeypatch.setattr(tries, name, value)
+        monkeypatch.setattr(password_tries, name, value)
     assert (await locked.post("/sign-in", password="guess")).status == 401
     body = urlencode({"csrf": locked.csrf, "password": "correct horse"})
     origin = locked.web.origin
@@ -229,7 +229,7 @@ async def test_wrong_passwords_of_one_address_do_not_delay_another(
 async def test_an_address_that_others_reach_needs_a_password(tmp_path: Path, host: str) -> None:
     async with Story(tmp_path) as story:
         with pytest.raises(ConfigError, match="KEEP_PASSWORD"):
-            Web(story.keep, Settings(path=story.path), host=host)
+            PageServer(story.keep, Settings(path=story.path), host=host)
 
 
 # Other names, other sites
@@ -256,11 +256,11 @@ async def test_the_name_that_is_printed_is_ours_in_any_case(standing: Served) ->
     ("127.0.0.1", 80, False), ("localhost", 80, False), ("[::1]:", 80, False), ("[::1]:80x", 80, False),
 ])
 async def test_a_host_without_a_port_means_port_80(given: str, port: int, ours: bool) -> None:
-    assert Names("::1", port, is_private=True).fit(given) is ours
+    assert PageNames("::1", port, is_private=True).fit(given) is ours
 
 
 async def test_on_the_network_addresses_are_ours_and_names_are_not() -> None:
-    names = Names("0.0.0.0", 7777, is_private=False)
+    names = PageNames("0.0.0.0", 7777, is_private=False)
     assert names.fit("192.0.2.1:7777")
     assert names.fit("localhost:7777")
     assert not names.fit("evil.example:7777")

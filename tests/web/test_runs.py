@@ -15,7 +15,7 @@ from keepai.model.records import Run
 from keepai.reading import lists
 from keepai.reading.excerpt import excerpt
 from keepai.reading.lists import ListFilter
-from keepai.reading.waterfall import WIDTH, Scale, Span, lasting
+from keepai.reading.waterfall import WIDTH, Scale, Span, duration_text
 from tests.harness import consumer, producer, workflow
 
 from . import questions
@@ -209,4 +209,4 @@ async def test_what_took_no_time_can_be_seen_and_stays_inside() -> None:
     (90_000_000, "1 d 1 h"),
 ])
 async def test_a_length_of_time_is_told_as_people_say_it(ms: int, said: str) -> None:
-    assert lasting(ms) == said
+    assert duration_text(ms) == said

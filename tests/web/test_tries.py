@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from keepai.doors.web import tries
-from keepai.doors.web.tries import FORGET_S, FREE, LONGEST_S, WAITING_MAX, Tries
+from keepai.doors.web import password_tries
+from keepai.doors.web.password_tries import FORGET_S, FREE, LONGEST_S, WAITING_MAX, PasswordTries
 
 
 class Waits:
@@ -24,11 +24,11 @@ class Waits:
             for each in both:
                 each.cancel()
 
-    def tries(self) -> Tries:
-        return Tries(lambda: self.now, self.wait)
+    def tries(self) -> PasswordTries:
+        return PasswordTries(lambda: self.now, self.wait)
 
 
-async def wrong(tried: Tries, host: str, times: int) -> None:
+async def wrong(tried: PasswordTries, host: str, times: int) -> None:
     for _ in range(times):
         assert await tried.turn(host)
         tried.judged(host, is_right=False)
@@ -100,6 +100,6 @@ async def test_of_too_many_at_the_same_time_the_newest_are_judged() -> None:
 
 async def test_the_memory_for_addresses_is_bounded() -> None:
     tried = Waits().tries()
-    for number in range(tries.ADDRESSES_MAX + 10):
+    for number in range(password_tries.ADDRESSES_MAX + 10):
         await wrong(tried, f"10.0.{number // 256}.{number % 256}", 1)
-    assert len(tried._senders) == tries.ADDRESSES_MAX
+    assert len(tried._senders) == password_tries.ADDRESSES_MAX

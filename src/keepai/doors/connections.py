@@ -44,7 +44,7 @@ class Progress(IntEnum):
 
 
 @dataclass(frozen=True)
-class Bounds:
+class ConnectionLimits:
     """What one acceptor allows."""
 
     name: str  # such as "the page"; stands in log lines
@@ -187,7 +187,8 @@ class Acceptor:
     """
 
     def __init__(
-        self, listeners: Sequence[socket.socket], bounds: Bounds, make: Callable[[Connection], asyncio.Protocol],
+        self, listeners: Sequence[socket.socket], bounds: ConnectionLimits,
+        make: Callable[[Connection], asyncio.Protocol],
     ) -> None:
         self._listeners, self.bounds, self._make = listeners, bounds, make
         self.held: set[Connection] = set()
@@ -276,7 +277,7 @@ class Acceptor:
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Streams(asyncio.StreamReaderProtocol):
+class StreamProtocol(asyncio.StreamReaderProtocol):
     """Gives a connection to a coroutine, as asyncio's servers do; `end` stands at the end of a request."""
 
     def __init__(self, connection: Connection, serve: Serve, end: bytes, bytes_max: int) -> None:

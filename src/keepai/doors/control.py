@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import acts
 from ..model.acts import Param
 from ..model.errors import Finding, KeepError, LedgerUnusable, Refused, ScriptInvalid
-from .connections import Acceptor, Bounds, Progress, Streams, descriptors
+from .connections import Acceptor, ConnectionLimits, Progress, StreamProtocol, descriptors
 from .peers import misplaced, peer_uid, user
 
 if TYPE_CHECKING:  # who asks a host need not load one
@@ -77,14 +77,14 @@ def _own_folders() -> list[Path]:
 # -- the host's side -------------------------------------------------------------------------------
 
 
-class Control:
+class ControlSocket:
     """Listens while it is entered. Its owner holds the ledger's lock, so an old socket is a dead host's."""
 
     def __init__(self, keep: Keep, ledger: Path) -> None:
         self._keep, self._path = keep, socket_path(ledger)
         self._serving: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Control:
+    async def __aenter__(self) -> ControlSocket:
         why = misplaced(self._path)
         if why:
             raise LedgerUnusable(f"The host did not start. {why}")
@@ -94,8 +94,8 @@ class Control:
             raise LedgerUnusable(f"The socket {self._path} cannot be made ({error.strerror or error}).") from None
         # A command must get through when the other doors have used up their share: half of the reserve is for it.
         spare, request_s = descriptors()[1] // 2, self._keep.parts.policy.request_s
-        bounds = Bounds("The control socket", AT_ONCE_MAX, AT_ONCE_MAX, request_s, spare, _TOO_MANY)
-        make = lambda connection: Streams(connection, self._serve, b"\n", BYTES_MAX)  # noqa: E731
+        bounds = ConnectionLimits("The control socket", AT_ONCE_MAX, AT_ONCE_MAX, request_s, spare, _TOO_MANY)
+        make = lambda connection: StreamProtocol(connection, self._serve, b"\n", BYTES_MAX)  # noqa: E731
         self._acceptor = Acceptor([listener], bounds, make)
         self._acceptor.start()
         return self

@@ -23,10 +23,10 @@ from ..model.errors import KeepError
 from ..runtime.javascript import linux
 from ..testing.forgetful import ForgetfulSheets
 from .cli.text import say
-from .cli.wiring import make
+from .cli.wiring import make_connector
 from .demo_folder import KEEP, SCRIPT, environment, furnish
-from .dev_host import PagePlace, run
-from .web.demo_page import Demo
+from .dev_host import PagePlace, run_dev_host
+from .web.demo_page import DemoPage
 from .web.page_server import bind
 from .web.sessions import HandedSession
 
@@ -95,14 +95,14 @@ def main() -> None:
         linux.die_with_parent()
     settings, sheets = _settings()
     listeners = [socket.socket(fileno=int(number)) for number in os.environ.pop(LISTENERS).split()]
-    demo = Demo(Path.cwd(), sheets, listeners, HandedSession.of(os.environ.pop(SESSION)))
+    demo = DemoPage(Path.cwd(), sheets, listeners, HandedSession.of(os.environ.pop(SESSION)))
     page = PagePlace(os.environ.pop(ADDRESS) or None, demo=demo)
-    asyncio.run(run(settings, page, once=False, as_json=False))
+    asyncio.run(run_dev_host(settings, page, once=False, as_json=False))
 
 
 def _settings() -> tuple[Settings, ForgetfulSheets]:
     """The settings of the folder, with a workbook that can lose an answer."""
-    settings = load("keep.toml", make=make)
+    settings = load("keep.toml", make=make_connector)
     sheets = ForgetfulSheets("sheets", name="sheets")
     others = [each for each in settings.connectors if each.name != sheets.name]
     return replace(settings, connectors=(*others, sheets)), sheets

@@ -21,11 +21,11 @@ from .cli.auto_deploy import AutoDeploy
 from .cli.narrator import Narrator, NewsLine
 from .cli.text import cut, echo, echo_json_line, line, plain, say, width
 from .connections import shortage
-from .control import Control
+from .control import ControlSocket
 from .host_process import FINISH_S, leave, new_host, on_signals
 from .log_repeats import repeats_counted
-from .web.demo_page import Demo
-from .web.page_server import Web
+from .web.demo_page import DemoPage
+from .web.page_server import PageServer
 from .webhooks import WebhookPort
 
 POLL_S = 0.2
@@ -37,10 +37,10 @@ class PagePlace:
 
     address: str | None = None  # none: a name of its own
     port: int | None = None
-    demo: Demo | None = None
+    demo: DemoPage | None = None
 
 
-async def run(settings: Settings, page: PagePlace | None, once: bool, as_json: bool) -> bool:
+async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, as_json: bool) -> bool:
     """A host until it is idle or told to end; whether somebody is asked then."""
     narrator, told_to_end = Narrator(), on_signals()
     _take_as_told(settings, narrator)
@@ -48,7 +48,7 @@ async def run(settings: Settings, page: PagePlace | None, once: bool, as_json: b
         opened.enter_context(repeats_counted(lambda text: say(plain(text))))
         if short := shortage():
             say(short)
-        async with new_host(settings) as keep, Control(keep, settings.path):
+        async with new_host(settings) as keep, ControlSocket(keep, settings.path):
             look = opened.enter_context(open_look(settings.path, settings.policy, keep))
             _greet(settings, look, once)
             async with AsyncExitStack() as shown:
@@ -74,7 +74,7 @@ async def _take_webhooks(shown: AsyncExitStack, settings: Settings) -> None:
 
 async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: PagePlace) -> None:
     """Open the page, and deploy what is saved, until `shown` is left."""
-    web = await shown.enter_async_context(Web(keep, settings, page.address, page.port, page.demo))
+    web = await shown.enter_async_context(PageServer(keep, settings, page.address, page.port, page.demo))
     await shown.enter_async_context(AutoDeploy(keep, settings))
     say(f"Open {web.address()}")
     if web.sessions.has_password:
@@ -89,7 +89,7 @@ async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Pag
             "browser: it can look at the page with that, but not act. Without --host it gets none.")
 
 
-def _on_enter(shown: AsyncExitStack, web: Web) -> str:
+def _on_enter(shown: AsyncExitStack, web: PageServer) -> str:
     """At a terminal, Enter asks for a new address."""
     if not sys.stdin.isatty():
         return ""

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..model.policy import Policy
-from .connections import Acceptor, Bounds, Connection, Progress, descriptors
+from .connections import Acceptor, Connection, ConnectionLimits, Progress, descriptors
 
 ENDING_S = 1  #: after which requests under way are cut off
 _END = b"connection: close\r\ncontent-length: 0\r\n\r\n"
@@ -26,16 +26,16 @@ TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 5\r\n" + _END
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\n" + _END
 
 
-def http_bounds(name: str, policy: Policy) -> Bounds:
+def http_bounds(name: str, policy: Policy) -> ConnectionLimits:
     """What the page, or the webhook port, allows."""
-    return Bounds(
+    return ConnectionLimits(
         name, policy.connections_max, policy.connections_per_address_max, policy.request_s, descriptors()[1], TOO_MANY)
 
 
 class HttpServer(uvicorn.Server):
     """Serves an app on its listeners from `begin` to `end`."""
 
-    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], bounds: Bounds) -> None:
+    def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], bounds: ConnectionLimits) -> None:
         super().__init__(uvicorn.Config(
             _without_the_gone(app), lifespan="off", ws="none", http="h11", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=ENDING_S,

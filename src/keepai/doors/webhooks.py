@@ -41,7 +41,8 @@ class WebhookPort:
         if self.inboxes:
             listener = _listener(self._host, self._asked_port)
             self.port = listener.getsockname()[1]
-            self._server = HttpServer(App(self.inboxes), [listener], http_bounds("The webhook port", self._policy))
+            bounds = http_bounds("The webhook port", self._policy)
+            self._server = HttpServer(WebhookApp(self.inboxes), [listener], bounds)
             self._server.begin()
         return self
 
@@ -59,7 +60,7 @@ def inboxes(settings: Settings) -> dict[str, Inbox]:
     return {each.name: each for each in settings.connectors if isinstance(each, Inbox)}
 
 
-class App:
+class WebhookApp:
     """One route, and short answers."""
 
     def __init__(self, inboxes: Mapping[str, Inbox]) -> None:

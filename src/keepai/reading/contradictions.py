@@ -34,7 +34,7 @@ def contradictions(read: Reader, workflow_id: str | None = None) -> list[tuple[i
     return [(m.contradicted_at or 0, _question(read, m)) for m in found if workflow_id in (None, m.workflow_id)]
 
 
-def told(mutation: Mutation) -> str:
+def contradicting_evidence(mutation: Mutation) -> str:
     """What an explanation adds: the sign that nobody has seen yet, if there is one."""
     return "" if mutation.contradicted_at is None else f" {MEANINGS[mutation.status]}"
 

@@ -18,11 +18,11 @@ from ..model.errors import NotFound
 from ..model.records import Approval, Held, Mutation, Record, Run
 from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
-from .contradictions import told
+from .contradictions import contradicting_evidence
 from .inputs_and_events import held_record, input_status, left_by_consumers, looks_at
 from .next_steps import NextSteps, StepAhead
 from .questions import Questions
-from .story import TOLD_MAX, Scope, StoryLine, tell
+from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence
 
 #: Of one input, no more of its waiting events than this are asked what they wait for.
@@ -125,7 +125,7 @@ class Explainer:
         evidence = late_evidence(mutation)
         return self._made(
             mutation.id, "mutation", run.workflow_id, standing=mutation.status.value,
-            because=reasons.of_mutation(mutation) + told(mutation) + (
+            because=reasons.of_mutation(mutation) + contradicting_evidence(mutation) + (
                 f" What came later: {evidence}." if evidence else ""),
             selected=self._selected(run), attempted=(_attempt(mutation),),
             moved_by=self._movers.of_mutation(mutation, run, int(row["deadline_at"])),
@@ -242,7 +242,7 @@ class Explainer:
         attempted: tuple[Attempted, ...], moved_by: tuple[StepAhead, ...], scope: Scope, held: tuple[Held, ...] = (),
         processed_by: tuple[Processed, ...] = (),
     ) -> Explanation:
-        story = tell(self._read, scope)
+        story = story_of(self._read, scope)
         assert moved_by, f"{kind} {id}: something moves it, or it is finished"
         return Explanation(
             id, kind, workflow_id, standing, because, selected, attempted, moved_by, story[-TOLD_MAX:],

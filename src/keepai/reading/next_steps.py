@@ -26,7 +26,7 @@ from ..model.states import (
     Status,
 )
 from .left_items import applied_of, left_actions, sent_again
-from .questions import Questions, Seen, given_up
+from .questions import Questions, StoppedRunFacts, given_up
 from .unknown_outcome import HOST_KNOWS, NOT_ENDED
 
 
@@ -161,7 +161,7 @@ class NextSteps:
 
     # -- runs --------------------------------------------------------------------------------------
 
-    def _of_stopped(self, seen: Seen) -> tuple[StepAhead, ...]:
+    def _of_stopped(self, seen: StoppedRunFacts) -> tuple[StepAhead, ...]:
         run, asked = seen.run, self._questions.asked(seen)
         if asked is not None:
             return (*self._of_repair(seen), *self._of_question(seen, asked))
@@ -182,7 +182,7 @@ class NextSteps:
         person = StepAhead("person", may, None, acts, run.id)
         return (StepAhead("time", "Then it is tried again.", run.retry_at), person)
 
-    def _of_question(self, seen: Seen, asked: Escalation) -> tuple[StepAhead, ...]:
+    def _of_question(self, seen: StoppedRunFacts, asked: Escalation) -> tuple[StepAhead, ...]:
         run, kind, actions = seen.run, asked.kind, asked.actions
         if asked.id.startswith("fix_"):
             must = "A person must say whether this repair may be let in."
@@ -203,7 +203,7 @@ class NextSteps:
         gone += seen.repairs.sentence() if seen.repairs else ""
         return (StepAhead("person", _ANSWERS[kind] + gone, None, actions, run.id, run.lacks),)
 
-    def _of_repair(self, seen: Seen) -> tuple[StepAhead, ...]:
+    def _of_repair(self, seen: StoppedRunFacts) -> tuple[StepAhead, ...]:
         if isinstance(seen.step, AskRepair):
             return (StepAhead("host", "The next host that looks asks the repair hook for a new version."),)
         tried = self._read.one("repair_of_run", run_id=seen.run.id)
@@ -267,14 +267,14 @@ def _of_left(read: Reader, item: Row) -> tuple[StepAhead, ...]:
     return (again, skip) if anew else (skip,)
 
 
-def _null(seen: Seen) -> str:
+def _null(seen: StoppedRunFacts) -> str:
     """What a person must know who cannot give the result."""
     if not seen.result_read:
         return ""
     return f" The script reads the result ({'; '.join(seen.result_read)}): `happened` without a result gives it null."
 
 
-def _later(seen: Seen) -> tuple[StepAhead, ...]:
+def _later(seen: StoppedRunFacts) -> tuple[StepAhead, ...]:
     """When a person may also say that it did not happen, if that is not yet so."""
     until = seen.doubt.arrives_until if seen.doubt else None
     if until is None or seen.doubt is None:
@@ -290,5 +290,5 @@ def _later(seen: Seen) -> tuple[StepAhead, ...]:
                   parse_iso(until), acts, id),)
 
 
-def _connector(seen: Seen) -> str:
+def _connector(seen: StoppedRunFacts) -> str:
     return seen.mutation.connector if seen.mutation else "The outside system"

@@ -23,7 +23,7 @@ from ..model.records import Escalation
 from ..model.visible import visible
 from ..notices.base import Message
 from .digest import Digest, digest
-from .offered_acts import commands, handle, heading, meaning, with_name
+from .offered_acts import commands, heading, meaning, typed_name, with_name
 from .views import Views, about
 
 FACT_MAX = 400  #: characters of one fact
@@ -55,7 +55,7 @@ class NoticeWriter:
         """One question, or several in short."""
         found = [self._questions[each.id] for each in asked]
         names = {str(row["id"]): str(row["name"]) for row in self._read.all("workflow_all")}
-        told = [_Told(each, names[each.workflow_id], self._link(each)) for each in found]
+        told = [_QuestionText(each, names[each.workflow_id], self._link(each)) for each in found]
         title, text = _single(told[0]) if len(told) == 1 else _several(told)
         word = "Still unanswered: " if again else ""
         return Message(
@@ -92,7 +92,7 @@ class NoticeWriter:
         return f"{page}{where}" if page else None
 
 
-class _Told:
+class _QuestionText:
     """One question in the words of its card."""
 
     def __init__(self, question: Escalation, name: str, link: str | None) -> None:
@@ -111,7 +111,7 @@ class _Told:
             ("where", f"{facts['connector']}: {target}" if target else facts.get("connector")),
             ("account", facts.get("account")),
             ("handler", None if facts.get("attempted") else facts.get("handler")),
-            ("why", with_name(str(why), handle(name, self.question.workflow_id)) if why else None),
+            ("why", with_name(str(why), typed_name(name, self.question.workflow_id)) if why else None),
             ("because of", ", ".join(map(str, inputs)) if isinstance(inputs, list) else None),
             ("verify", facts.get("verifying")), ("check", facts.get("check_by_hand")),
             ("on record", facts.get("recorded")), ("repair", facts.get("note")), ("expires", facts.get("expires_at")),
@@ -127,7 +127,7 @@ class _Told:
         }
 
 
-def _single(told: _Told) -> tuple[str, str]:
+def _single(told: _QuestionText) -> tuple[str, str]:
     lines = [f"{told.heading} ({told.name}, {told.question.id})", ""]
     lines += [f"{label}: {text}" for label, text in told.facts.items()]
     lines += ["", "Answer on the machine where Keep runs, with one of:"] if told.typed else []
@@ -136,7 +136,7 @@ def _single(told: _Told) -> tuple[str, str]:
     return f"{told.name}: {told.heading}", "\n".join(lines)
 
 
-def _several(told: Sequence[_Told]) -> tuple[str, str]:
+def _several(told: Sequence[_QuestionText]) -> tuple[str, str]:
     lines = [f"{each.name}: {each.heading} {_gist(each)}\n  {each.question.id}" for each in told[:SUMMARY_MAX]]
     more = len(told) - SUMMARY_MAX
     lines += [f"… and {more:,} more."] if more > 0 else []
@@ -144,7 +144,7 @@ def _several(told: Sequence[_Told]) -> tuple[str, str]:
     return f"{len(told):,} questions wait for you", "\n".join(lines)
 
 
-def _gist(told: _Told) -> str:
+def _gist(told: _QuestionText) -> str:
     facts = told.facts
     return _line(facts.get("what") or facts.get("why") or facts.get("handler") or "", TITLE_MAX)
 

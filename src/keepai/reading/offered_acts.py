@@ -88,7 +88,7 @@ def subject(question: Escalation, act: str) -> str:
     return str((on.get(kinds[-1]) if kinds else None) or question.mutation_id or question.run_id)
 
 
-def deed(act: str, subject: str, workflow_id: str, capability: str | None = None) -> tuple[str, dict[str, str]]:
+def act_request(act: str, subject: str, workflow_id: str, capability: str | None = None) -> tuple[str, dict[str, str]]:
     """An act as a host takes it: its name in `REQUESTS` and the parameters that name what it is done to."""
     found = ACTS[act]
     if found.answers:
@@ -98,7 +98,7 @@ def deed(act: str, subject: str, workflow_id: str, capability: str | None = None
     return act, {next(iter(found.params)): workflow_id if found.on == ("workflow",) else subject}
 
 
-def handle(name: str, workflow_id: str) -> str:
+def typed_name(name: str, workflow_id: str) -> str:
     """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
     return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
 
@@ -111,7 +111,7 @@ def with_name(message: str, name: str) -> str:
 def commands(question: Escalation, name: str) -> list[tuple[str, str]]:
     """Each act that answers a question now, with what a person types."""
     capability = question.facts.get("capability")
-    workflow = handle(name, question.workflow_id)
+    workflow = typed_name(name, question.workflow_id)
     acts = offered(question.actions)
     return [(act, command(act, subject(question, act), workflow, str(capability))) for act in acts]
 

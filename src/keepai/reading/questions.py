@@ -43,7 +43,7 @@ _ASKED_AFRESH = "it has expired; the next host that runs asks afresh"
 
 
 @dataclass(frozen=True)
-class Seen:
+class StoppedRunFacts:
     """A stopped run, what it does next, and everything that decides what a person may do about it."""
 
     run: Run
@@ -86,7 +86,7 @@ class Questions:
         """The question that a stopped run puts; None while it may still go on by itself."""
         return None if run.reason is None else self.asked(self.seen(run, now_ms))
 
-    def asked(self, seen: Seen) -> Escalation | None:
+    def asked(self, seen: StoppedRunFacts) -> Escalation | None:
         """The same, for a run that was looked at already."""
         if not isinstance(seen.step, Wait | AskAgain | AskRepair):
             return None
@@ -96,13 +96,13 @@ class Questions:
         """One look at a workflow, as the host takes it."""
         return look(self._read, workflow_id, now_ms, self._policy, self._host.parts if self._host else None)
 
-    def seen(self, run: Run, now_ms: int) -> Seen:
+    def seen(self, run: Run, now_ms: int) -> StoppedRunFacts:
         """A stopped run and what decides about it."""
         now = self.now(run.workflow_id, now_ms)
         mutation = self._mutation(run)
         doubt = self.doubt(mutation) if mutation else None
         titles = tuple(str(row["title"]) for row in inputs_of(self._read, run))
-        return Seen(
+        return StoppedRunFacts(
             run, now.workflow, step_of_run(now, run), now.manifest.handler(run.handler) is not None, mutation,
             now.stopped.approval if now.stopped else None, titles, doubt,
             self._result_read(run, now.workflow, doubt) if doubt else (),
@@ -135,7 +135,7 @@ class Questions:
         return DoubtfulMutation(mutation, asked_before, self._host.known(mutation) if self._host else None)
 
 
-def question(seen: Seen) -> Escalation | None:
+def question(seen: StoppedRunFacts) -> Escalation | None:
     """The question that a stopped run puts, if it does."""
     kind, run, approval = seen.kind, seen.run, seen.approval
     if kind is None:
@@ -165,7 +165,7 @@ def _kind(run: Run, mutation: Mutation | None) -> str | None:
     return None
 
 
-def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
+def _actions(kind: str, seen: StoppedRunFacts) -> tuple[str, ...]:
     """The acts that would be accepted now."""
     if kind == "unknown_outcome" and seen.doubt:
         return seen.doubt.actions
@@ -177,12 +177,12 @@ def _actions(kind: str, seen: Seen) -> tuple[str, ...]:
     return tuple(given_up(seen) if act == "skip_run" else act for act in acts)
 
 
-def given_up(seen: Seen) -> str:
+def given_up(seen: StoppedRunFacts) -> str:
     """How a stopped run is given up: what happened cannot be skipped, only finished."""
     return "finish" if seen.happened else "skip_run"
 
 
-def _facts(seen: Seen) -> dict[str, Json]:
+def _facts(seen: StoppedRunFacts) -> dict[str, Json]:
     run, mutation = seen.run, seen.mutation
     facts: dict[str, Json] = {
         "why": run.error.message if run.error else None, "handler": run.handler, "version": run.version,
@@ -213,7 +213,7 @@ def sent_facts(mutation: Mutation) -> dict[str, Json]:
     }
 
 
-def _call(seen: Seen) -> dict[str, Json]:
+def _call(seen: StoppedRunFacts) -> dict[str, Json]:
     """The call as it was held: the host's words and the very params that will be sent."""
     approval = cast("Approval", seen.approval)
     intent = cast("dict[str, Json]", stored(approval.intent))

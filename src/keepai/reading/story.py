@@ -60,7 +60,7 @@ class Scope:
     until_at: int | None = None
 
 
-def tell(read: Reader, scope: Scope) -> tuple[StoryLine, ...]:
+def story_of(read: Reader, scope: Scope) -> tuple[StoryLine, ...]:
     """The story, oldest first."""
     found = [row for each in dict.fromkeys(scope.subjects)
              for row in of_subject(read, scope.workflow_id, each)]

@@ -147,8 +147,8 @@ def _stage(
         return StepBar(step, None, None, (), entries)
     inside = [(reason, wait) for reason, wait in waits if wait.within(span)]
     worked = span.length - sum(wait.within(span) for _, wait in inside)
-    stood = tuple(WaitBar(reason, lasting(wait.length), scale.bar(wait)) for reason, wait in inside)
-    return StepBar(step, lasting(worked), scale.bar(span), stood, entries)
+    stood = tuple(WaitBar(reason, duration_text(wait.length), scale.bar(wait)) for reason, wait in inside)
+    return StepBar(step, duration_text(worked), scale.bar(span), stood, entries)
 
 
 def _entry(line: Traced, scale: Scale) -> StepEntry:
@@ -156,7 +156,7 @@ def _entry(line: Traced, scale: Scale) -> StepEntry:
     if line.duration_ms is None:
         return StepEntry(line, None, line.answer, None, None)
     bar = scale.bar(Span(line.at - line.duration_ms, line.at))
-    return StepEntry(line, _readable(line.args), _readable(line.answer), lasting(line.duration_ms), bar)
+    return StepEntry(line, _readable(line.args), _readable(line.answer), duration_text(line.duration_ms), bar)
 
 
 def _readable(text: str | None) -> str | None:
@@ -167,7 +167,7 @@ def _readable(text: str | None) -> str | None:
         return text
 
 
-def lasting(ms: int) -> str:
+def duration_text(ms: int) -> str:
     """How long something lasted, as people say it."""
     if ms < 1000:
         return f"{ms} ms"

@@ -39,7 +39,7 @@ def size(count_of_bytes: int) -> str:
     return count(count_of_bytes, "byte")
 
 
-def kept(found: Kept) -> str:
+def kept_bytes(found: Kept) -> str:
     """`3.1 MB of 4.0 GB: events 2.9 MB, runs 102.4 kB, inputs 12.0 kB`."""
     parts = (("events", found.events), ("runs", found.runs), ("inputs", found.inputs))
     return f"{size(found.total)} of {size(found.most)}: {', '.join(f'{name} {size(part)}' for name, part in parts)}"

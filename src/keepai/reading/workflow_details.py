@@ -75,7 +75,7 @@ def waiting(read: Reader, workflow: Row) -> dict[str, int]:
     return {str(r["topic"]): int(r["pending"]) for r in read.all("topic_stranded", workflow_id=workflow["id"])}
 
 
-def said_of(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> dict[Vertex, str]:
+def graph_captions(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> dict[Vertex, str]:
     """What stands below the names in a picture of the graph: what waits in a topic, how a handler's open run is."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:
@@ -84,7 +84,7 @@ def said_of(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> di
     return said
 
 
-def timed(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:
+def handler_times(read: Reader, workflow: Row, manifest: Manifest) -> list[HandlerTimes]:
     """When each handler of the active version runs, in the order of its script."""
     rows = {str(r["handler"]): r for r in read.all("handler_due", workflow_id=workflow["id"])}
     run = read.one("run_open", workflow_id=workflow["id"])
@@ -98,7 +98,7 @@ def _timed(handler: Handler, row: Row, run: Row | None) -> HandlerTimes:
     return HandlerTimes(handler, due, row["ran_at"], bool(row["queued"]), run_id, status)
 
 
-def schedule(handler: Handler) -> str:
+def schedule_text(handler: Handler) -> str:
     """When a handler runs."""
     given = handler.schedule
     if given is None:

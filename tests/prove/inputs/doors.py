@@ -66,7 +66,7 @@ def _listening() -> Iterator[Holds]:
         )
         keep = Keep(path)
         runner.run(keep.__aenter__())
-        door = control.Control(keep, path)
+        door = control.ControlSocket(keep, path)
         runner.run(door.__aenter__())
 
         def one(line: bytes) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from keepai.config import load
 from keepai.connectors import make
-from keepai.doors.cli.wiring import make as make_placed
+from keepai.doors.cli.wiring import make_connector as make_placed
 from keepai.model.errors import ConfigError
 
 SOURCE = """

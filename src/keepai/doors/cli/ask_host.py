@@ -14,7 +14,7 @@ from ...model.errors import LedgerUnusable
 from .. import control
 from ..host_process import new_host
 from .command_session import CommandSession
-from .wiring import unlock
+from .wiring import unlock_secrets
 
 
 def ask_host(
@@ -31,7 +31,7 @@ def _act_here(
     session: CommandSession, act: str, params: Mapping[str, Any], first: Callable[[Keep], Awaitable[None]] | None,
 ) -> Any:
     settings = session.settings(connectors=True)
-    unlock(settings)
+    unlock_secrets(settings)
 
     async def perform() -> Any:
         async with new_host(settings) as keep:

@@ -20,8 +20,8 @@ from ...config import Settings
 from ...model.errors import Finding, KeepError, ScriptInvalid
 from ...script.check import check
 from .. import control
-from .script_commands import deployed
-from .script_files import shown
+from .script_commands import deploy_lines
+from .script_files import finding_line
 from .text import plain, say
 
 POLL_S = 0.5
@@ -30,7 +30,7 @@ BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _ScriptFile:
     """A script as it was last read; one that declares no workflow has no name."""
 
     stamp: tuple[int, int]  # time and size, to see that it was saved
@@ -44,7 +44,7 @@ class AutoDeploy:
     def __init__(self, keep: Keep, settings: Settings) -> None:
         self._keep, self._grants = keep, dict(settings.grants)
         self._folder = settings.file.parent if settings.file else Path()
-        self._seen: dict[Path, _Seen] = {}
+        self._seen: dict[Path, _ScriptFile] = {}
 
     async def __aenter__(self) -> AutoDeploy:
         for path, seen in await asyncio.to_thread(self._changed):
@@ -69,11 +69,11 @@ class AutoDeploy:
                 if before is None or seen.text != before.text:
                     await self._take(path, seen, before)
 
-    def _changed(self) -> list[tuple[Path, _Seen]]:
+    def _changed(self) -> list[tuple[Path, _ScriptFile]]:
         """Scripts that were saved since they were last read."""
         return [(path, seen) for path in sorted(self._folder.glob("*.js"))[:FILES_MAX] for seen in self._read(path)]
 
-    def _read(self, path: Path) -> Iterator[_Seen]:
+    def _read(self, path: Path) -> Iterator[_ScriptFile]:
         known = self._seen.get(path)
         with suppress(OSError, UnicodeDecodeError):  # it is being saved, or is no text: the next look sees it whole
             found = path.stat()
@@ -81,9 +81,9 @@ class AutoDeploy:
             if (known is None or known.stamp != stamp) and found.st_size <= BYTES_MAX:
                 text = path.read_bytes().decode("utf-8")
                 manifest = check(text, None).manifest
-                yield _Seen(stamp, text, manifest.name if manifest else None)
+                yield _ScriptFile(stamp, text, manifest.name if manifest else None)
 
-    async def _take(self, path: Path, seen: _Seen, before: _Seen | None) -> None:
+    async def _take(self, path: Path, seen: _ScriptFile, before: _ScriptFile | None) -> None:
         name = seen.name or (before.name if before else None)
         if name is None or not seen.text.strip():
             return  # no workflow, or a save that is not finished
@@ -94,15 +94,16 @@ class AutoDeploy:
             done = await control.perform(self._keep, "deploy", {"source": seen.text, "configured": self._grants})
         except ScriptInvalid as error:
             for finding in error.findings:
-                say(shown(path.name, finding))
+                say(finding_line(path.name, finding))
             say(f"{path.name} was saved with errors and not deployed: version {self._active(name)} goes on.")
         except KeepError as error:
             say(f"{path.name} was saved and not deployed: {plain(error.message)}")
         else:
             if done["changed"]:
-                say("\n".join([*(shown(path.name, Finding(**f)) for f in done["findings"]), *deployed(done)]))
+                findings = [finding_line(path.name, Finding(**each)) for each in done["findings"]]
+                say("\n".join([*findings, *deploy_lines(done)]))
 
-    def _tell_difference(self, path: Path, seen: _Seen) -> None:
+    def _tell_difference(self, path: Path, seen: _ScriptFile) -> None:
         version = self._active(seen.name) if seen.name else None
         if seen.name and version and self._source(seen.name) != seen.text:
             say(f"{path.name} is not version {version} of {plain(seen.name)}, which is active. "

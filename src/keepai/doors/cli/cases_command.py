@@ -19,7 +19,7 @@ from ...testing import cases
 from ...testing.cases import Result
 from ...testing.fixtures import Fixtures, read
 from .command_session import CommandSession, with_json, with_session
-from .script_files import read_script, shown
+from .script_files import finding_line, read_script
 from .text import echo, echo_json, plain, say
 
 SUFFIX = ".test.toml"
@@ -89,7 +89,7 @@ async def _run(settings: Settings, fixtures: list[Fixtures], wanted: str, as_jso
 
 def _invalid(name: str, script: str, error: ScriptInvalid) -> Result:
     errors = [finding for finding in error.findings if finding.severity == "error"]
-    return Result(name, False, problems=tuple(click.unstyle(shown(script, finding)) for finding in errors))
+    return Result(name, False, problems=tuple(click.unstyle(finding_line(script, finding)) for finding in errors))
 
 
 # -- as text ---------------------------------------------------------------------------------------

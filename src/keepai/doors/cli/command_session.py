@@ -19,7 +19,7 @@ from ...model.errors import KeepError
 from ...reading.look import Look, open_look
 from .. import control
 from .text import plain, say
-from .wiring import entrust, make, make_channel
+from .wiring import give_secrets, make_channel, make_connector
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,7 +35,7 @@ class CommandSession:
         """The settings that hold; with `connectors`, these are made, and mistakes in them told."""
         if not connectors:
             return load(self.config, self.db, os.environ)
-        return entrust(load(self.config, self.db, os.environ, make, make_channel))
+        return give_secrets(load(self.config, self.db, os.environ, make_connector, make_channel))
 
     @contextmanager
     def look(self, *, tells: bool = False) -> Iterator[Look]:

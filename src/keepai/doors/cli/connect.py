@@ -25,7 +25,7 @@ from .command_session import CommandSession, with_json, with_session
 from .signing import sign_in
 from .text import did_you_mean, echo, echo_json, plain, say
 from .toml_edit import toml
-from .wiring import make, vault_of
+from .wiring import make_connector, vault_of
 
 
 @click.command()
@@ -54,7 +54,7 @@ def connect(
     file = settings.file or Path(session.config or "keep.toml")
     there = toml_edit.connection(file, name)
     table = _table(name, type_name, file.parent, secret_input.pairs(given, "--set"), there)
-    connector = make(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
+    connector = make_connector(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
     places = secret_input.pairs(sources, "--secret")
     offer = _offer(connector, places, anew)
     vault = vault_of(settings)
@@ -169,7 +169,7 @@ def _secrets(
                 continue
             enter = "keep the present one" if secret in stored else "sign in with a browser" if secret == earned else ""
             skip = f"to {enter}" if enter else "for none"
-            typed = secret_input.unseen(f"{secret} ({what}; Enter {skip})", empty=True)
+            typed = secret_input.ask_unseen(f"{secret} ({what}; Enter {skip})", empty=True)
             found |= {secret: typed} if typed else {}
     return found
 

@@ -13,7 +13,7 @@ import click
 from ..demo_folder import WORKFLOW
 from ..demo_host import run_demo_page
 from .command_session import with_json
-from .demo_play import Play
+from .demo_play import DemoPlay
 from .text import echo, echo_json
 
 
@@ -37,7 +37,7 @@ def demo(folder: str | None, ui: bool, port: int | None, address: str | None, as
             run_demo_page(place, address, port)
             ok = True
         else:
-            result = Play(place, quiet=as_json).play()
+            result = DemoPlay(place, quiet=as_json).play()
             ok = bool(result["ok"])
             if as_json:
                 echo_json(result)

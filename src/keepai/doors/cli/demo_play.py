@@ -31,7 +31,7 @@ WAIT_S = 60
 POLL_S = 0.1
 
 
-class Play:
+class DemoPlay:
     """The play: each act is a method."""
 
     def __init__(self, folder: Path, *, quiet: bool) -> None:

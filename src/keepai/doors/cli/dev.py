@@ -9,10 +9,10 @@ import sys
 import click
 
 from ...testing.crash import install_from_env
-from ..dev_host import PagePlace, run
+from ..dev_host import PagePlace, run_dev_host
 from .command_session import CommandSession, with_json, with_session
 from .text import say
-from .wiring import unlock
+from .wiring import unlock_secrets
 
 
 @click.command()
@@ -35,11 +35,11 @@ def dev(session: CommandSession, once: bool, no_ui: bool, port: int | None, addr
     """
     _crash_if_told()
     settings = session.settings(connectors=True)
-    closed = unlock(settings)
+    closed = unlock_secrets(settings)
     if closed:
         say(closed)
     page = None if once or no_ui else PagePlace(address, port)
-    needs_you = asyncio.run(run(settings, page, once, as_json))
+    needs_you = asyncio.run(run_dev_host(settings, page, once, as_json))
     sys.exit(4 if once and needs_you else 0)
 
 

@@ -13,7 +13,7 @@ from ...model.errors import ScriptInvalid
 from ...reading.graph_svg import svg
 from ...reading.look import Look
 from ...reading.wording import count
-from ...reading.workflow_details import said_of, schedule, waiting
+from ...reading.workflow_details import graph_captions, schedule_text, waiting
 from ...script.check import check
 from ...script.manifest import Handler, Manifest
 from ...script.topic_graph import as_mermaid
@@ -21,7 +21,7 @@ from ...script.topic_graph import graph as made
 from . import names
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
-from .script_files import read_script, refused
+from .script_files import read_script, say_refused
 from .text import echo, echo_json, plain, table
 
 
@@ -54,7 +54,7 @@ def graph(session: CommandSession, what: str | None, form: str | None, as_json: 
 def _of_file(file: str) -> Manifest:
     checked = check(read_script(file))
     if checked.manifest is None:
-        refused(file, ScriptInvalid(checked.findings), False)
+        say_refused(file, ScriptInvalid(checked.findings), False)
         raise SystemExit(3)
     return checked.manifest
 
@@ -68,12 +68,12 @@ def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
     drawn = made(manifest)
     if form == "mermaid":
         return as_mermaid(drawn)
-    return svg(drawn, said_of(drawn, waits))
+    return svg(drawn, graph_captions(drawn, waits))
 
 
 def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
     handlers = [{"name": h.name, "kind": h.kind.value, "subscribe": list(h.subscribe),
-                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule(h) or None}
+                 "publishes": None if h.publishes is None else list(h.publishes), "schedule": schedule_text(h) or None}
                 for h in manifest.handlers]
     topics = [{"name": t, "subscriber": s.name if (s := manifest.subscriber(t)) else None, "waiting": waiting.get(t, 0)}
               for t in manifest.topics]
@@ -82,7 +82,7 @@ def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
 
 def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
     yield plain(manifest.name)
-    rows = [(h.name, h.kind.value, schedule(h), ", ".join(h.subscribe) or "–", _published(h))
+    rows = [(h.name, h.kind.value, schedule_text(h), ", ".join(h.subscribe) or "–", _published(h))
             for h in manifest.handlers]
     yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
     for topic in manifest.topics:

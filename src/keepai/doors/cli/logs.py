@@ -63,14 +63,14 @@ def _print(entries: list[Entry], as_json: bool) -> None:
         if as_json:
             echo_json_line(_data(*entry))
         else:
-            echo(line(f"{clock(entry[2].at)} {entry[1]}.{entry[2].step} {told(entry[2])}", width()))
+            echo(line(f"{clock(entry[2].at)} {entry[1]}.{entry[2].step} {log_lines(entry[2])}", width()))
 
 
 def _data(place: tuple[int, int], handler: str, traced: Traced) -> dict[str, Any]:
     return {**traced.to_json(), "handler": handler, "at": iso(traced.at)}
 
 
-def told(traced: Traced) -> str:
+def log_lines(traced: Traced) -> str:
     """One thing that a run did, on one line."""
     if traced.kind != "call":
         return f"{traced.kind} {traced.name}: {traced.answer or ''}"

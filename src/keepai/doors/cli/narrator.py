@@ -48,7 +48,7 @@ _Stood = tuple[str, _Marks, int | None]  # a run's status, these, and when it is
 
 
 @dataclass
-class _Known:
+class _WorkflowProgress:
     """What was told of one workflow."""
 
     seq: int = 0
@@ -59,7 +59,7 @@ class Narrator:
     """Call `news` whenever something may have changed."""
 
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _WorkflowProgress] = {}
         self._change: int | None = None
 
     def catch_up(self, look: Look) -> None:
@@ -75,12 +75,12 @@ class Narrator:
         self._change = change
         told: list[NewsLine] = []
         for row in look.read.all("workflow_all"):
-            known = self._known.setdefault(row["id"], _Known())
+            known = self._known.setdefault(row["id"], _WorkflowProgress())
             for run in self._changed(look, row["id"], known):
                 told += self._about(look, run, row["name"], known)
         return told
 
-    def _changed(self, look: Look, workflow_id: str, known: _Known) -> list[Run]:
+    def _changed(self, look: Look, workflow_id: str, known: _WorkflowProgress) -> list[Run]:
         """New runs and unfinished ones, oldest first."""
         old = [look.views.run(run_id) for run_id in known.runs]
         limit, new = _BATCH, look.views.newest_runs(workflow_id, _BATCH)
@@ -91,8 +91,8 @@ class Narrator:
         known.seq = max((run.seq for run in fresh), default=known.seq)
         return old + fresh
 
-    def _about(self, look: Look, run: Run, name: str, known: _Known) -> list[NewsLine]:
-        did = _Did.of(look, run)
+    def _about(self, look: Look, run: Run, name: str, known: _WorkflowProgress) -> list[NewsLine]:
+        did = _RunProgress.of(look, run)
         before = known.runs.pop(run.id, None)
         if run.state.value in _OPEN:
             known.runs[run.id] = (run.status, did.marks, run.retry_at)
@@ -106,17 +106,18 @@ class Narrator:
 
 
 @dataclass(frozen=True)
-class _Did:
+class _RunProgress:
     """What a run has done so far: a routine works through items, each with its mutations."""
 
     items: tuple[Row, ...]
     mutations: tuple[Mutation, ...]
 
     @staticmethod
-    def of(look: Look, run: Run) -> _Did:
+    def of(look: Look, run: Run) -> _RunProgress:
         where = {"workflow_id": run.workflow_id, "run_id": run.id}
         items = look.read.all("look_items_of_run", **where) if run.kind == "routine" else []
-        return _Did(tuple(items), tuple(mutation_record(r) for r in look.read.all("look_mutations_of_run", **where)))
+        mutations = [mutation_record(row) for row in look.read.all("look_mutations_of_run", **where)]
+        return _RunProgress(tuple(items), tuple(mutations))
 
     @property
     def marks(self) -> _Marks:
@@ -148,7 +149,7 @@ def _of_mutation(mutation: Mutation) -> list[_Line]:
     return [(mutation.updated_at, "mutation", mutation.status.value, text)] if text else []
 
 
-def _of_run(look: Look, run: Run, name: str, did: _Did) -> list[_Line]:
+def _of_run(look: Look, run: Run, name: str, did: _RunProgress) -> list[_Line]:
     state, why = run.state.value, run.error.message if run.error else ""
     if run.kind == "routine" and state in ("committed", "abandoned"):
         return _of_routine(look, run, name, did)
@@ -169,7 +170,7 @@ def _of_run(look: Look, run: Run, name: str, did: _Did) -> list[_Line]:
     return [(run.updated_at, "run", run.status, f"{run.status}: {why}{again}")]
 
 
-def _of_routine(look: Look, run: Run, name: str, did: _Did) -> list[_Line]:
+def _of_routine(look: Look, run: Run, name: str, did: _RunProgress) -> list[_Line]:
     """The end of a routine: one that found nothing to do is not told; what it left unfinished is."""
     asked = [q for q in look.views.needs_you(look.now_ms, run.workflow_id) if "item_id" in q.facts]
     left = [q for q in asked if look.views.run(q.run_id).lineage == run.lineage]

@@ -14,9 +14,9 @@ from ...reading.wording import count
 from ...testing.rehearsal import Rehearsal, UnsentMutation
 from ...testing.rehearsal import rehearse as tried
 from .command_session import CommandSession
-from .script_files import read_script, refused, shown
+from .script_files import finding_line, read_script, say_refused
 from .text import echo, echo_json, exact, field, plain, say
-from .wiring import unlock
+from .wiring import unlock_secrets
 
 _GRANTS = {
     "allow": "it may do this", "ask": "it would ask you first", "deny": "it may not: it would stop here",
@@ -27,20 +27,20 @@ _GRANTS = {
 def rehearse(session: CommandSession, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
     """Show what a script would do; gives the exit code."""
     settings = session.settings(connectors=True)
-    unlock(settings)
+    unlock_secrets(settings)
     source = read_script(file)
     try:
         done = asyncio.run(tried(
             settings.path, source, grants, settings.connectors, settings.policy, strand, settings.grants,
         ))
     except ScriptInvalid as error:
-        refused(file, error, as_json)
+        say_refused(file, error, as_json)
         return 3
     if as_json:
         echo_json({"dry_run": True, **done.to_json(), "deployment": done.deployment.to_json()})
     else:
         for finding in done.deployment.findings:
-            say(shown(file, finding))
+            say(finding_line(file, finding))
         echo(*_told(done))
         say("Nothing was deployed, nothing was sent, nothing was stored.")
     return 1 if done.stops else 0

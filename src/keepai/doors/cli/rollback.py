@@ -18,7 +18,7 @@ from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
-from .script_commands import deployed
+from .script_commands import deploy_lines
 from .text import did_you_mean, echo, echo_json, plain
 
 
@@ -51,7 +51,7 @@ def rollback(
     if as_json:
         echo_json({**done, "rolled_back_to": _number(chosen), "run": run})
         return
-    echo(*deployed(done), f"  its text     is that of {_number(chosen)}")
+    echo(*deploy_lines(done), f"  its text     is that of {_number(chosen)}")
     if run:
         echo(f"  a run        {run['id']} {run['then']}")
 

@@ -19,7 +19,7 @@ from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
 from .rehearse import rehearse
-from .script_files import read_script, refused, shown
+from .script_files import finding_line, read_script, say_refused
 from .text import echo, echo_json, plain, say
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
@@ -43,7 +43,7 @@ def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
     if as_json:
         echo_json([{"file": file, **vars(finding)} for file, finding in findings])
     else:
-        echo(*(shown(file, finding) for file, finding in findings))
+        echo(*(finding_line(file, finding) for file, finding in findings))
         warnings = len(findings) - errors
         say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
         if surface is None:
@@ -80,14 +80,14 @@ def deploy(
         done = ask_host(
             session, "deploy", source=read_script(file), grants=wanted, strand=strand, configured=configured)
     except ScriptInvalid as error:
-        refused(file, error, as_json)
+        say_refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json(done)
         return
     for finding in done["findings"]:
-        say(shown(file, Finding(**finding)))
-    echo(*deployed(done))
+        say(finding_line(file, Finding(**finding)))
+    echo(*deploy_lines(done))
 
 
 @click.command()
@@ -109,7 +109,7 @@ def fix(session: CommandSession, workflow: str, file: str, impact: str | None, n
     try:
         done = ask_host(session, "fix", wf=wf, source=read_script(file), impact=impact, note=note)
     except ScriptInvalid as error:
-        refused(file, error, as_json)
+        say_refused(file, error, as_json)
         sys.exit(3)
     if as_json:
         echo_json({"repair": done, "workflow_id": wf})
@@ -117,7 +117,7 @@ def fix(session: CommandSession, workflow: str, file: str, impact: str | None, n
     echo(f"The repair {done} waits for a person. `keep todo` shows it; `keep approve {done}` lets it in.")
 
 
-def deployed(done: dict[str, Any]) -> list[str]:
+def deploy_lines(done: dict[str, Any]) -> list[str]:
     """What a deploy did, and what is still to be granted."""
     name = plain(done["name"])
     word = "deployed" if done["changed"] else "is deployed already: the script has not changed"

@@ -22,19 +22,19 @@ def read_script(file: str) -> str:
         raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
 
 
-def shown(file: str, finding: Finding) -> str:
+def finding_line(file: str, finding: Finding) -> str:
     """A finding on one line: its place, what it is, what to do."""
     place = f"{file}:{finding.line}:{finding.column}"
     told = plain(f"{finding.message} {finding.fix}".rstrip())
     return f"{place} {paint(finding.severity)} {finding.code}: {told}"
 
 
-def refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
+def say_refused(file: str, error: ScriptInvalid, as_json: bool) -> None:
     """Say why a script was not deployed."""
     if as_json:
         echo_json({"findings": [{"file": file, **vars(finding)} for finding in error.findings]})
         return
     for finding in error.findings:
-        say(shown(file, finding))
+        say(finding_line(file, finding))
     errors = sum(1 for finding in error.findings if finding.severity == "error")
     say(f"Nothing was deployed: the script has {count(errors, 'error')}.")

@@ -25,7 +25,7 @@ def at_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def asking() -> Callable[[str, bool], str] | None:
+def passphrase_prompt() -> Callable[[str, bool], str] | None:
     """Asks for a passphrase, once in the life of this process; None where nobody sits."""
     if not at_terminal():
         return None
@@ -35,12 +35,12 @@ def asking() -> Callable[[str, bool], str] | None:
         if asked:  # a host must not stand still for a second question
             return ""
         asked.append(question)
-        return unseen(question, twice=new)
+        return ask_unseen(question, twice=new)
 
     return ask
 
 
-def unseen(question: str, *, twice: bool = False, empty: bool = False) -> str:
+def ask_unseen(question: str, *, twice: bool = False, empty: bool = False) -> str:
     """What a person types, not shown; with `empty` it may be nothing."""
     default = "" if empty else None
     answer = click.prompt(

@@ -67,7 +67,7 @@ def set_(session: CommandSession, name: str, secret: str, source: str | None, as
     settings = session.settings(connectors=True)
     what = _declared(settings, name, secret)
     if source is None and secret_input.at_terminal():
-        value = secret_input.unseen(f"{secret} ({what})")
+        value = secret_input.ask_unseen(f"{secret} ({what})")
     else:
         value = secret_input.from_source(source or "-", f"{name}.{secret}")
     _vault(settings).put(name, {secret: value})
@@ -105,7 +105,7 @@ def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
     """
     settings = session.settings()
     vault = _vault(settings)
-    new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, secret_input.asking())
+    new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, secret_input.passphrase_prompt())
     if (home or vault.home()) == "passphrase" and not new.passphrase and new.ask is None:
         raise ConfigError(f"There is no new passphrase. Put it in {ENV_NEW_PASSPHRASE}, or say this at a terminal.")
     chosen = vault.rotate(new, home)

@@ -15,14 +15,14 @@ from ...model.clock import SystemClock, iso
 from ...reading.look import Look, open_look
 from ...reading.wording import count
 from ..connections import shortage
-from ..control import Control
+from ..control import ControlSocket
 from ..host_process import FINISH_S, leave, new_host, on_signals
 from ..log_repeats import repeats_counted
 from ..webhooks import WebhookPort
 from .command_session import CommandSession, with_json, with_session
 from .narrator import Narrator, NewsLine
 from .text import line, say
-from .wiring import unlock
+from .wiring import unlock_secrets
 
 POLL_S = 0.5
 
@@ -38,7 +38,7 @@ def serve(session: CommandSession, as_json: bool) -> None:
     the next host asks what became of a call that was cut off. Exit code 1 if the ledger cannot be written any more.
     """
     settings = session.settings(connectors=True)
-    log, closed = _Log(as_json), unlock(settings)
+    log, closed = _Log(as_json), unlock_secrets(settings)
     if closed:
         log.note("secrets", closed)
     why = asyncio.run(_serve(settings, log))
@@ -72,7 +72,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
         opened.enter_context(repeats_counted(lambda text: log.note("log", text)))
         if short := shortage():
             log.note("host", short)
-        async with new_host(settings) as keep, Control(keep, settings.path), WebhookPort(settings) as hooks:
+        async with new_host(settings) as keep, ControlSocket(keep, settings.path), WebhookPort(settings) as hooks:
             look = opened.enter_context(open_look(settings.path, settings.policy, keep))
             narrator.catch_up(look)
             log.note("host", f"serves {count(len(look.read.all('workflow_all')), 'workflow')} from {settings.path}")

@@ -16,7 +16,7 @@ from ...reading.wording import ago, clock
 from . import names
 from .command_session import CommandSession, with_json, with_session
 from .completion import ANYTHING
-from .logs import told
+from .logs import log_lines
 from .stopped_runs import stopped
 from .text import echo, echo_json, line, paint, plain
 
@@ -66,7 +66,7 @@ def _run(look: Look, id: str) -> Data:
     return {
         **run.to_json(), "reserved": [r["event_id"] for r in look.read.all("reservation_of_run", **where)],
         "mutation": sent[-1] if one and sent else None, "items": worked, "outputs": [] if one else sent,
-        "trace": [{**t.to_json(), "at": _iso(t.at), "told": told(t)} for t in look.views.trace(id)],
+        "trace": [{**t.to_json(), "at": _iso(t.at), "told": log_lines(t)} for t in look.views.trace(id)],
         "history": _history(look, run.workflow_id, id), "acts": _acts(look, run.workflow_id, id),
     }
 

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 
 from ...connectors.sign_in import Attempt, SignIn
 from ...model.errors import Refused
-from ..connections import Acceptor, Bounds, Streams, listening
+from ..connections import Acceptor, ConnectionLimits, StreamProtocol, listening
 from ..log_repeats import repeats_counted
 from .text import plain, say
 
@@ -52,8 +52,8 @@ async def _signed_in(offer: SignIn, browser: bool) -> Mapping[str, str]:
     answer: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
     waiting = _Waiting(answer)
     listener = listening("127.0.0.1", 0)
-    bounds = Bounds("The sign-in", AT_ONCE_MAX, AT_ONCE_MAX, REQUEST_S, 0, b"")
-    acceptor = Acceptor([listener], bounds, lambda each: Streams(each, waiting.meet, b"\r\n\r\n", REQUEST_MAX))
+    bounds = ConnectionLimits("The sign-in", AT_ONCE_MAX, AT_ONCE_MAX, REQUEST_S, 0, b"")
+    acceptor = Acceptor([listener], bounds, lambda each: StreamProtocol(each, waiting.meet, b"\r\n\r\n", REQUEST_MAX))
     acceptor.start()
     try:
         attempt = Attempt(f"http://127.0.0.1:{listener.getsockname()[1]}/")

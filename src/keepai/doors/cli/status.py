@@ -9,7 +9,7 @@ import click
 
 from ...model.records import Escalation, Gap, Workflow
 from ...reading.look import Look
-from ...reading.wording import ago, count, kept
+from ...reading.wording import ago, count, kept_bytes
 from ..control import is_running
 from .command_session import CommandSession, with_json, with_session
 from .stopped_runs import StoppedRun, questions, stopped
@@ -76,7 +76,7 @@ def _facts(
         old = f", {workflow.stale:,} of them for too long" if workflow.stale else ""
         facts.append(("pending", f"{count(workflow.pending, 'event')}{old}"))
     facts += [("gap", _gap(look, gap)) for gap in workflow.gaps]
-    facts.append(("ledger", kept(workflow.bytes)))
+    facts.append(("ledger", kept_bytes(workflow.bytes)))
     if stop and stop.needs_you:
         facts.append(("next", "after your answer"))  # when the question expires is no check
     elif workflow.next_due_at is not None:

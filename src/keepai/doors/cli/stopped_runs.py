@@ -9,7 +9,7 @@ from typing import Any
 from ...ledger.rows import run_record
 from ...model.records import Escalation, Run
 from ...reading.look import Look
-from ...reading.offered_acts import commands, handle, with_name
+from ...reading.offered_acts import commands, typed_name, with_name
 from .command_session import CommandSession
 
 
@@ -56,6 +56,6 @@ def stop_of(look: Look, run: Run, name: str, asked: Iterable[Escalation] | None 
     """What holds a stopped run."""
     known = look.views.needs_you(look.now_ms, run.workflow_id) if asked is None else asked
     question = next((q for q in known if q.run_id == run.id and "seen" not in q.actions), None)
-    why = with_name(run.error.message, handle(name, run.workflow_id)) if run.error else run.status
+    why = with_name(run.error.message, typed_name(name, run.workflow_id)) if run.error else run.status
     found = tuple(command for _, command in commands(question, name)) if question else ()
     return StoppedRun(run, question, why, found)

@@ -17,7 +17,7 @@ from ...model.clock import parse_iso
 from ...model.records import Escalation
 from ...reading.diffs import differences
 from ...reading.look import Look
-from ...reading.offered_acts import CLASSES, command, commands, handle, heading, meaning, with_name
+from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, typed_name, with_name
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session
@@ -64,14 +64,15 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     facts: Mapping[str, Any] = question.facts
     lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
     lines += _what(facts)
-    lines += field("why", with_name(str(facts["why"]), handle(name, question.workflow_id)) if facts["why"] else None)
+    typed = typed_name(name, question.workflow_id)
+    lines += field("why", with_name(str(facts["why"]), typed) if facts["why"] else None)
     lines += field("because of", *_texts(facts.get("inputs")))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
     lines += field("repair", facts.get("note"), _claimed(facts.get("impact_by_author")))
     lines += _repairs(facts) if facts.get("repairs") else []
-    lines += [each for found in facts.get("blast", ()) for each in _touched(found, handle(name, question.workflow_id))]
+    lines += [each for found in facts.get("blast", ()) for each in _touched(found, typed)]
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
         lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
@@ -165,7 +166,7 @@ def _answers(look: Look, question: Escalation, name: str) -> list[str]:
     later = question.facts.get("possible_from")
     for act, moment in (later.items() if isinstance(later, dict) else ()):
         on = question.mutation_id or question.id
-        text = command(act, on, handle(name, question.workflow_id))
+        text = command(act, on, typed_name(name, question.workflow_id))
         lines.append(f"  not yet: {text}  {click.style('# ' + _moment(look, 'from', moment), dim=True)}")
     return lines
 

@@ -10,7 +10,7 @@ import click
 
 from ...model.clock import parse_iso
 from ...reading.look import Look
-from ...reading.offered_acts import command, handle, meaning, offered, with_name
+from ...reading.offered_acts import command, meaning, offered, typed_name, with_name
 from ...reading.wording import ago, count
 from . import names
 from .command_session import CommandSession, with_json, with_session
@@ -57,7 +57,7 @@ def _lines(look: Look, data: Data) -> list[str]:
     name = str(names.workflow(look, data["workflow_id"])["name"])
     lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
     lines += field("stands", str(data["standing"]))
-    lines += field("because", with_name(str(data["because"]), handle(name, data["workflow_id"])))
+    lines += field("because", with_name(str(data["because"]), typed_name(name, data["workflow_id"])))
     lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
     lines += field("processed", *(_processed(each) for each in data["processed_by"]))
     lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
@@ -98,7 +98,7 @@ def _attempted(attempt: Data) -> list[str]:
 def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
     """Who can move it, and what to type if that is a person."""
     lines = field(f"  {mover['kind']}", f"{mover['what']}{_due(look, mover['due_at'])}")
-    workflow = handle(name, workflow_id)
+    workflow = typed_name(name, workflow_id)
     acts = offered(mover["acts"])
     typed = [(act, command(act, mover["subject"], workflow, mover["capability"])) for act in acts]
     wide = max((len(text) for _, text in typed), default=0)

@@ -16,11 +16,11 @@ from ...model.errors import ConfigError, VaultClosed
 from ...notices.base import Channel
 from ...vault.keys import KeyPlaces
 from ...vault.vault import Vault, path_beside
-from .secret_input import asking
+from .secret_input import passphrase_prompt
 from .text import plain
 
 
-def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
+def make_connector(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
     """One connector; raises `ConfigError`."""
     paths = _paths(connectors.load(type_name, folder))
     placed = {key: _placed(value, folder) if key in paths else value for key, value in settings.items()}
@@ -42,7 +42,7 @@ def connections(settings: Settings) -> dict[str, Connector | Channel]:
         f"{notices.SECTION}.{each.name}": each for each in settings.channels}
 
 
-def entrust(settings: Settings) -> Settings:
+def give_secrets(settings: Settings) -> Settings:
     """Give each connector and channel its own secrets; nothing is opened before one of them is used."""
     _check_apart(settings)
     keepers = {name: each for name, each in connections(settings).items() if each.secrets}
@@ -73,7 +73,7 @@ def _check_apart(settings: Settings) -> None:
             )
 
 
-def unlock(settings: Settings) -> str | None:
+def unlock_secrets(settings: Settings) -> str | None:
     """Open the secrets before anything runs: whoever must type a passphrase is asked now. Gives what is wrong."""
     try:
         if settings.vault is not None:
@@ -85,7 +85,7 @@ def unlock(settings: Settings) -> str | None:
 
 def vault_of(settings: Settings) -> Vault:
     """The secrets beside the ledger of these settings."""
-    return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, asking()))
+    return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, passphrase_prompt()))
 
 
 def _paths(kind: type) -> set[str]:

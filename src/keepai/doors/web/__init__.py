@@ -6,7 +6,7 @@ In reading order:
     web_app.py       the routes of every page, the few that are no pages, and the guard around all
     guard.py         what every request must keep and every answer carries; no route can forget it
     sessions.py      who may come in: the one-time token, the password, the sessions
-    tries.py         makes guessing the password slow
+    password_tries.py  makes guessing the password slow
     site.py          what a page is given: `show` to read and render, `site` for the rest
     look_threads.py  reading the ledger in threads of its own, never in the host's loop
     live.py          /live: tells open pages that something was committed

@@ -13,7 +13,7 @@ from ...model.acts import REQUESTS, Param
 from ...model.errors import KeepError, Refused
 from ...model.permissions import matches_of
 from .. import control
-from .sessions import Note
+from .sessions import ActNote
 from .site import session, site
 
 PARAM = "p."  #: what the names of parameters begin with
@@ -25,9 +25,9 @@ async def act(request: Request) -> Response:
     form: Mapping[str, str] = request.state.form
     try:
         await _perform(request, form)
-        note = Note("done", form.get("told") or "Done.")
+        note = ActNote("done", form.get("told") or "Done.")
     except KeepError as error:
-        note = Note("refused", error.message)
+        note = ActNote("refused", error.message)
     session(request).notes.append(note)
     return RedirectResponse(_local(form.get("back", "")), 303)
 

@@ -74,7 +74,7 @@ def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
     return [_card(look, each, names[each.workflow_id]) for each in questions]
 
 
-def of_movers(movers: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
+def forms_of_steps(movers: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
     """What a person may do about something that puts no question."""
     found = [(act, mover) for mover in movers if mover.kind == "person" for act in offered_acts.offered(mover.acts)]
     return [
@@ -94,7 +94,7 @@ def source_of(look: Look, run: Run) -> str:
 def _card(look: Look, question: Escalation, name: str) -> Card:
     facts: Mapping[str, Any] = question.facts
     rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
-    handle = offered_acts.handle(name, question.workflow_id)
+    handle = offered_acts.typed_name(name, question.workflow_id)
     return Card(
         question, offered_acts.heading(question), name, offered_acts.with_name(str(facts.get("why") or ""), handle),
         _answers(question), _later(question), _moments(facts), _left_s(facts, look.now_ms), tuple(rows), same,
@@ -112,7 +112,7 @@ def _answers(question: Escalation) -> tuple[AnswerForm, ...]:
 
 
 def _answer(name: str, subject: str, workflow_id: str, capability: str | None, meaning: Act) -> AnswerForm:
-    act, params = offered_acts.deed(name, subject, workflow_id, capability)
+    act, params = offered_acts.act_request(name, subject, workflow_id, capability)
     return AnswerForm(name, act, params, meaning)
 
 

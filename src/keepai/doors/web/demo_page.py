@@ -52,7 +52,7 @@ class DemoEmail:
     rows: int  # in the sheet's own file
 
 
-class Demo:
+class DemoPage:
     """The living example in `folder`."""
 
     def __init__(

@@ -67,7 +67,7 @@ STRANGER = Refusal(401, "This page is yours alone, and this browser is not signe
 
 
 @dataclass(frozen=True)
-class Names:
+class PageNames:
     """By which names this server may be called: its own; where the network may come in, also by address."""
 
     name: str
@@ -118,7 +118,7 @@ Welcome = Callable[[BrowserSession], Response]
 class Guard:
     """The middleware; `refuse` makes the page that tells why, `welcome` the one after signing in."""
 
-    def __init__(self, app: ASGIApp, sessions: Sessions, names: Names, refuse: Refuse, welcome: Welcome) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, names: PageNames, refuse: Refuse, welcome: Welcome) -> None:
         self._app, self._sessions, self._names, self._refuse, self._welcome = app, sessions, names, refuse, welcome
         #: Cookies know no ports: two hosts on one machine must not sign each other out, and nobody can set this one.
         self._of_port = f"keep_{names.port}_"

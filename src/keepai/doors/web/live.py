@@ -14,7 +14,7 @@ BEAT_S = 30.0  #: after which an event is sent though nothing changed, so that "
 STREAMS_MAX = 64
 
 
-class Live:
+class LiveUpdates:
     """Watches a number that changes whenever somebody commits."""
 
     def __init__(self, change: Callable[[], int]) -> None:

@@ -16,8 +16,8 @@ from ...model.errors import ConfigError
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
 from .assets import Assets
-from .guard import LOCALHOST, Guard, Names, is_loopback
-from .live import Live
+from .guard import LOCALHOST, Guard, PageNames, is_loopback
+from .live import LiveUpdates
 from .look_threads import LookThreads
 from .render import Renderer
 from .sessions import Sessions
@@ -26,7 +26,7 @@ from .web_app import links, make, things
 
 if TYPE_CHECKING:
     from ...app import Keep
-    from .demo_page import Demo
+    from .demo_page import DemoPage
 
 PORT = 7777
 LOOPBACK = ("127.0.0.1", "::1")  #: where the page is, unless another address is named
@@ -34,12 +34,12 @@ _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 (not bound to here: these are no add
 PORTS_TRIED = 20  #: from PORT on, where no port was asked for
 
 
-class Web:
+class PageServer:
     """The page of one open `Keep`, while it is entered."""
 
     def __init__(
         self, keep: Keep, settings: Settings, host: str | None = None, port: int | None = None,
-        demo: Demo | None = None,
+        demo: DemoPage | None = None,
     ) -> None:
         if host is not None and not is_loopback(host) and not settings.password:
             raise ConfigError(
@@ -49,15 +49,15 @@ class Web:
         self._keep, self._settings, self._host, self._asked_port = keep, settings, host, port
         self._demo = demo
 
-    async def __aenter__(self) -> Web:
+    async def __aenter__(self) -> PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
         self.port: int = listeners[0].getsockname()[1]
         self.looks = LookThreads(self._settings, self._keep.parts.clock, self._keep)
-        self.live = Live(self.looks.open().read.change)
+        self.live = LiveUpdates(self.looks.open().read.change)
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
         private = self._host is None or is_loopback(self._host)
-        self._names = Names(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, private)
+        self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, private)
         self.app = self._app()
         self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
         self.live.start()

@@ -12,14 +12,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .tries import Tries
+from .password_tries import PasswordTries
 
 SESSIONS_MAX = 32  #: the oldest one ends when one more begins
 NOTES_MAX = 8  #: of a session, that no page has shown yet
 
 
 @dataclass(frozen=True)
-class Note:
+class ActNote:
     """What became of an act, to be shown on the next page."""
 
     kind: str  # "done" or "refused"
@@ -31,9 +31,9 @@ class BrowserSession:
     """One browser that was let in."""
 
     csrf: str = field(repr=False)
-    notes: deque[Note] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
+    notes: deque[ActNote] = field(default_factory=lambda: deque(maxlen=NOTES_MAX))
 
-    def take_notes(self) -> list[Note]:
+    def take_notes(self) -> list[ActNote]:
         """What was not shown yet; it is now."""
         taken = list(self.notes)
         self.notes.clear()
@@ -80,7 +80,7 @@ class Sessions:
         self._password = _hash(password) if password else None
         self._token: str | None = None
         self._sessions: dict[str, BrowserSession] = {handed.cookie: BrowserSession(handed.csrf)} if handed else {}
-        self.tries = Tries(time)  #: of the password
+        self.tries = PasswordTries(time)  #: of the password
         self.csrf = secrets.token_urlsafe(24)  #: for the one form that stands before a session: signing in
 
     @property

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from ...reading.look import Look
 from .guard import Refusal
-from .live import Live
+from .live import LiveUpdates
 from .look_threads import LookThreads
 from .render import Renderer
 from .sessions import BrowserSession, Sessions
@@ -40,7 +40,7 @@ class Site:
 
     keep: Keep
     looks: LookThreads
-    live: Live
+    live: LiveUpdates
     sessions: Sessions
     renderer: Renderer
     links: tuple[NavLink, ...]

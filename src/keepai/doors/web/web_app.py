@@ -17,7 +17,7 @@ from ...model.errors import KeepError, LedgerUnusable, NotFound
 from . import pages
 from .act_route import act
 from .assets import Assets
-from .guard import SIGN_IN, Guard, Names, Refusal
+from .guard import SIGN_IN, Guard, PageNames, Refusal
 from .live import STREAMS_MAX
 from .site import NavLink, Site, session, site, tell
 
@@ -41,7 +41,7 @@ def things() -> dict[str, str]:
     return {prefix: path for module in modules() for prefix, path in module.THINGS.items()}
 
 
-def make(here: Site, names: Names, assets: Assets, first: Sequence[Route] = ()) -> Guard:
+def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = ()) -> Guard:
     """The whole page, guarded; routes that come `first` stand before others of the same path."""
     handlers = {HTTPException: _http, KeepError: _keep, LedgerUnusable: _ledger}
     app = Starlette(routes=[*first, *app_routes(assets)], exception_handlers=handlers)

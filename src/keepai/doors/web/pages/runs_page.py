@@ -19,8 +19,8 @@ from ....reading.explain import Explanation
 from ....reading.look import Look
 from ....reading.offered_acts import CLASSES
 from ....reading.reasons import TRIGGERS
-from ....reading.waterfall import WIDTH, lasting, waterfall
-from ..cards import Card, cards, of_movers, source_of
+from ....reading.waterfall import WIDTH, duration_text, waterfall
+from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
 from ..site import NavLink, show
 from ..timeline import lines
@@ -52,7 +52,7 @@ def _read_list(look: Look, request: Request) -> Mapping[str, Any]:
     listed = lists.runs(look.read, wf["id"], asked.wanted(look.now_ms), asked.handler)
     return {
         "wf": wf, "asked_for": asked, "listed": listed, "page": paging(request.url.path, asked, listed),
-        "triggers": TRIGGERS, "lasting": lasting,
+        "triggers": TRIGGERS, "lasting": duration_text,
     }
 
 
@@ -62,7 +62,7 @@ def _read_one(look: Look, request: Request) -> Mapping[str, Any]:
     return {
         "wf": look.views.workflow_row(run.workflow_id), "run": run, "explained": explained,
         "title": lists.title_of(run), "trigger": TRIGGERS.get(run.trigger, run.trigger),
-        "lasted": None if run.state in OPEN else lasting(run.updated_at - run.created_at),
+        "lasted": None if run.state in OPEN else duration_text(run.updated_at - run.created_at),
         "story": lines(explained.story), **_stands(look, run, explained), **_did(look, run), **_script(look, run),
     }
 
@@ -71,7 +71,7 @@ def _stands(look: Look, run: Run, explained: Explanation) -> dict[str, Any]:
     """What lets it go on: the question that it puts, or what else a person may do."""
     asked = [each for each in look.views.needs_you(look.now_ms, run.workflow_id) if each.run_id == run.id]
     found: list[Card] = cards(look, asked)
-    answers = [] if found or run.state not in OPEN else of_movers(explained.moved_by, run.workflow_id)
+    answers = [] if found or run.state not in OPEN else forms_of_steps(explained.moved_by, run.workflow_id)
     return {"cards": found, "classes": CLASSES, "answers": answers}
 
 

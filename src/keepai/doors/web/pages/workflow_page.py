@@ -16,8 +16,8 @@ from ....reading import workflow_details
 from ....reading.graph_svg import svg
 from ....reading.look import Look
 from ....reading.overview import standing_of
-from ....reading.wording import kept
-from ....reading.workflow_details import schedule
+from ....reading.wording import kept_bytes
+from ....reading.workflow_details import schedule_text
 from ....script.topic_graph import graph
 from ..site import NavLink, show, site
 from ..timeline import lines
@@ -50,15 +50,15 @@ def _read(look: Look, request: Request) -> Mapping[str, Any]:
     row = look.views.workflow_row(request.path_params["wf"])
     manifest = manifest_of(look.read, row)
     made, run = graph(manifest), look.read.one("run_open", workflow_id=row["id"])
-    said = workflow_details.said_of(made, workflow_details.waiting(look.read, row), run)
+    said = workflow_details.graph_captions(made, workflow_details.waiting(look.read, row), run)
     explained = look.views.explain(row["id"], look.now_ms)
     asked = look.views.needs_you(look.now_ms, row["id"])
     stands = look.views.workflow(row["id"], look.now_ms)
     return {
-        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule,
-        "questions": len(asked), "kept": kept(stands.bytes), "standing": standing_of(stands, asked, run)[0],
+        "wf": row, "explained": explained, "story": lines(explained.story), "schedule": schedule_text,
+        "questions": len(asked), "kept": kept_bytes(stands.bytes), "standing": standing_of(stands, asked, run)[0],
         "graph": Markup(svg(made, said, styled=False)),  # noqa: S704 - it escapes every name itself
-        "handlers": workflow_details.timed(look.read, row, manifest),
+        "handlers": workflow_details.handler_times(look.read, row, manifest),
         "versions": workflow_details.versions(look.read, row),
         "permissions": workflow_details.permissions(look.read, row, manifest), "most": VERSIONS_SHOWN,
         "held": run is not None,

@@ -27,7 +27,7 @@ class _Sender:
     waiting: list[asyncio.Event] = field(default_factory=list)
 
 
-class Tries:
+class PasswordTries:
     """Counts; `time` is a clock that only grows, in seconds. `wait` waits for an event, at most for seconds."""
 
     def __init__(
