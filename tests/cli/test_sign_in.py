@@ -165,7 +165,7 @@ def test_somebody_else_who_signs_in_is_refused_and_nothing_is_stored(world: Worl
     world.service.person = "eve@example.com"
     process, address = world.sign_in(*world.settings, *CLIENT)
     follow(address)
-    assert "for eve@example.com, and the setting account says ann@example.com" in world.ends(process, 1)[1]
+    assert "for eve@example.com, but the setting account is ann@example.com" in world.ends(process, 1)[1]
     assert world.place.files() == before
 
 
