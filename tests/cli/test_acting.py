@@ -322,7 +322,7 @@ def contradicted(worked: Place) -> str:
     mutation_id = str(worked.json("outputs", WF)[0]["mutation"]["id"])
 
     async def hear() -> None:
-        sign = mutations.Sign('{"ended_late":"the call raised Rejected: no"}', happened=False)
+        sign = mutations.LateEvidence('{"ended_late":"the call raised Rejected: no"}', happened=False)
         async with Keep("keep.db") as keep:
             await keep.parts.ledger.write(mutations.hear, mutation_id, sign)
     asyncio.run(hear())
