@@ -33,12 +33,12 @@ COMMON = [
     "deploy", "begin", "stop", "carry_on", "commit_producer", "advance", "send", "call", "refuse", "doubt", "apply",
     "commit_consumer", "nothing", "end_host",
 ]
-RECONCILED, ASKED, APPROVED = ["found", "absent"], ["happened", "did_not_happen"], ["ask", "approve"]
+RECONCILED, ASKED, APPROVED = ["confirm_applied", "confirm_absent"], ["happened", "did_not_happen"], ["ask", "approve"]
 AFTER_A_CRASH, AFTER_A_CUT_CALL = ["adopt", "grant_all"], ["close_dead"]
 #: Points that one life passes only once.
 ONCE = {
-    "deploy", "begin", "stop", "refuse", "found", "absent", "commit_producer", "end_host", "happened", "did_not_happen",
-    "adopt", "grant_all", "close_dead",
+    "deploy", "begin", "stop", "refuse", "confirm_applied", "confirm_absent", "commit_producer", "end_host", "happened",
+    "did_not_happen", "adopt", "grant_all", "close_dead",
 }
 
 
@@ -217,8 +217,9 @@ def twice(firsts: list[str], verbs: list[str]) -> list[tuple[str, str]]:
 #: Way → a first crash, and a second one in the life after it.
 TWICE = {
     "straight": [
-        *twice(["after:prepare_and_send:1"], ["close_dead", "adopt", "doubt", "absent"]),
-        *twice(["after:call:4"], ["adopt", "doubt", "found"]), *twice(["after:apply:1"], ["adopt", "carry_on"]),
+        *twice(["after:prepare_and_send:1"], ["close_dead", "adopt", "doubt", "confirm_absent"]),
+        *twice(["after:call:4"], ["adopt", "doubt", "confirm_applied"]),
+        *twice(["after:apply:1"], ["adopt", "carry_on"]),
         *twice(["before:prepare_and_send:1"], ["prepare_and_send"]),
         ("after:commit_consumer:1", "before:grant_all:1"), ("before:commit_producer:1", "after:carry_on:1"),
         ("after:deploy:1", "before:commit_producer:1"), ("after:advance:1", "after:advance:1"),
@@ -226,7 +227,7 @@ TWICE = {
     ],
     "apart": [
         *twice(["after:prepare:1"], ["adopt", "carry_on", "send"]),
-        *twice(["after:send:2"], ["adopt", "doubt", "absent"]),
+        *twice(["after:send:2"], ["adopt", "doubt", "confirm_absent"]),
     ],
 }
 

@@ -157,7 +157,7 @@ async def survives(story: Routine, *crashes: tuple[str, int]) -> None:
 
 VERBS = {
     "works": {"begin", "begin_item", "send", "call", "apply", "end_item", "commit_routine", "end_host"},
-    "loses answers": {"doubt", "found"}, "loses requests": {"doubt", "absent", "carry_on"},
+    "loses answers": {"doubt", "confirm_applied"}, "loses requests": {"doubt", "confirm_absent", "carry_on"},
     "is busy": {"refuse", "carry_on"},
 }
 

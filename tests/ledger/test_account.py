@@ -18,7 +18,7 @@ from keepai.ledger.checks import CHECKS, check
 from keepai.ledger.sqlite import triggers
 from keepai.ledger.sqlite.connection import Statements
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.sqlite.writer import Work
+from keepai.ledger.sqlite.writer import PendingWrite
 from keepai.ledger.transitions import mutations, workflows
 from keepai.ledger.transitions.mutations import LateEvidence
 from keepai.model.errors import Refused
@@ -208,7 +208,7 @@ class AtWork:
         found = self._read.all(query, **params)
         self._looks += 1
         if self._looks in self._after:
-            work = Work(workflows.note, (None, "test", "x", "ann", None), {}, barrier=False, asked=0.0)
+            work = PendingWrite(workflows.note, (None, "test", "x", "ann", None), {}, barrier=False, asked=0.0)
             self._ledger._writer._commit([work])
             assert work.error is None
         return found
@@ -216,7 +216,7 @@ class AtWork:
     def one(self, query: str, **params: object) -> Row | None:
         return next(iter(self.all(query, **params)), None)
 
-    def each(self, query: str, **params: object) -> Generator[Row]:
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
         yield from self.all(query, **params)
 
 

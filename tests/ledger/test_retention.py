@@ -182,7 +182,7 @@ async def test_a_run_that_left_an_item_unfinished_keeps_its_trace(tmp_path: Path
 
 
 async def test_more_than_one_stretch_is_looked_at(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("keepai.ledger.transitions.retention.WINDOW", 3)
+    monkeypatch.setattr("keepai.ledger.transitions.pruning.WINDOW", 3)
     await story.keep.prune(days=90)
     assert not any(content(story.path).values())
     assert sound(story.keep)

@@ -15,7 +15,7 @@ import pytest
 
 from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.sqlite.writer import Work, Writer
+from keepai.ledger.sqlite.writer import PendingWrite, Writer
 from tests.prove import images
 from tests.prove.images import Plan, try_seed
 from tests.prove.platter import Platter
@@ -56,7 +56,7 @@ def never_synced(level: str) -> Iterator[None]:
 @contextmanager
 def told_before_committed() -> Iterator[None]:
     """Callers are answered when their verb has run; it is committed when the next one comes."""
-    def transact(writer: Writer, batch: list[Work]) -> None:
+    def transact(writer: Writer, batch: list[PendingWrite]) -> None:
         if writer._connection.in_transaction:
             writer._connection.execute("commit")
         writer._connection.execute("begin immediate")
@@ -81,7 +81,7 @@ def told_before_committed() -> Iterator[None]:
 @contextmanager
 def synced_before_committed() -> Iterator[None]:
     """The log is synced when a barrier is asked for, and not after its commit."""
-    def transact(writer: Writer, batch: list[Work]) -> None:
+    def transact(writer: Writer, batch: list[PendingWrite]) -> None:
         if any(work.barrier for work in batch):
             sync(writer._log)
         transacted(writer, batch)

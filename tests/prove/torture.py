@@ -48,10 +48,12 @@ ENDS = {"delay": 7, "ready": 4, "call": 8, "point": 8, "stop": 3, "script": 3, "
 #: Everything that a host commits in this world, and its calls: what comes in every life, and what needs some luck.
 _OFTEN = (
     "begin", "carry_on", "commit_producer", "prepare", "prepare_and_send", "advance", "send", "call", "apply",
-    "commit_consumer", "begin_item", "end_item", "commit_routine", "adopt", "doubt", "still_doubt", "found", "stop",
+    "commit_consumer", "begin_item", "end_item", "commit_routine", "adopt", "doubt", "still_doubt", "confirm_applied",
+    "stop",
 )
 _SELDOM = (
-    "close_dead", "refuse", "absent", "happened", "did_not_happen", "retry_run", "grant_all", "deploy", "nothing",
+    "close_dead", "refuse", "confirm_absent", "happened", "did_not_happen", "retry_run", "grant_all", "deploy",
+    "nothing",
 )
 POINTS = [f"{side}:{verb}" for verb in 3 * _OFTEN + _SELDOM for side in ("before", "after")]
 

@@ -325,7 +325,7 @@ def doubt(tx: Tx, run_id: str, mutation_id: str) -> None:
 
 
 def found(tx: Tx, run_id: str, mutation_id: str) -> Run:
-    return mutations.found(tx, run_of(tx, run_id), mutation_of(tx, mutation_id), "{}", '{"status":"applied"}')
+    return mutations.confirm_applied(tx, run_of(tx, run_id), mutation_of(tx, mutation_id), "{}", '{"status":"applied"}')
 
 
 def finish(tx: Tx, run_id: str, message: str) -> None:

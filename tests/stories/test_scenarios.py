@@ -203,7 +203,7 @@ async def test_an_answer_survives_a_crash_right_after_it(tmp_path: Path, answer:
         [row] = await story.keep.mutations(wf)
         await story.keep.resolve(row.id, answer)
         story.world._plans.clear()
-        points = {"try_again": "after:absent", "did_not_happen": "after:send"}
+        points = {"try_again": "after:confirm_absent", "did_not_happen": "after:send"}
         await story.crash(points.get(answer, "before:commit_consumer"))
         await drain(story, wf)
         effects = 1 if answer in ("try_again", "did_not_happen") else 0

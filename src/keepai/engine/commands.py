@@ -9,9 +9,9 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from ..ledger.base import Row
 from ..ledger.rows import approval_record, mutation_record, run_record
-from ..ledger.transitions import acts, repairs, workflows
-from ..ledger.transitions.acts import Act, Repeated
+from ..ledger.transitions import repairs, shown_acts, workflows
 from ..ledger.transitions.runs import Carry
+from ..ledger.transitions.shown_acts import Repeated, ShownAct
 from ..model.acts import ANSWERS
 from ..model.codec import Json, encode
 from ..model.errors import Conflict, NotFound, OutcomeUnknown, Refused, Transient
@@ -72,7 +72,7 @@ class Commands:
     async def run_now(self, workflow: str, actor: str, shown: int | None = None) -> list[str]:
         """Queue every producer of a workflow; gives their names."""
         row = self.workflow(workflow)
-        act = self._judged(Act("run_now", row["id"], row["id"], actor, shown))
+        act = self._judged(ShownAct("run_now", row["id"], row["id"], actor, shown))
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
         return await self._act(act, workflows.run_now, row["id"], actor)
@@ -86,7 +86,7 @@ class Commands:
         wanted = bound(self._parts, capability, grant_of(rule, capability))
         waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
-        act = self._judged(Act("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
+        act = self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 
     @_once
@@ -95,7 +95,7 @@ class Commands:
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        act = self._judged(Act("skip_event", row["workflow_id"], event_id, actor, shown))
+        act = self._judged(ShownAct("skip_event", row["workflow_id"], event_id, actor, shown))
         await self._act(act, workflows.skip_event, row["workflow_id"], event_id, actor)
 
     @_once
@@ -103,13 +103,13 @@ class Commands:
         """Process an ended event, or a finished item, once more, as a new attempt."""
         item = self._parts.ledger.read().one("item_by_id", item_id=event_id)
         if item is not None:
-            act = self._judged(Act("reprocess", item["workflow_id"], event_id, actor, shown))
+            act = self._judged(ShownAct("reprocess", item["workflow_id"], event_id, actor, shown))
             await self._act(act, workflows.reprocess_item, item, actor)
             return
         row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event or item {event_id}.")
-        act = self._judged(Act("reprocess", row["workflow_id"], event_id, actor, shown))
+        act = self._judged(ShownAct("reprocess", row["workflow_id"], event_id, actor, shown))
         await self._act(act, workflows.reprocess_event, row["workflow_id"], event_id, actor)
 
     @_once
@@ -118,14 +118,14 @@ class Commands:
         row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
         if row is None:
             raise NotFound(f"There is no input {input_id}.")
-        act = self._judged(Act("skip_input", row["workflow_id"], input_id, actor, shown))
+        act = self._judged(ShownAct("skip_input", row["workflow_id"], input_id, actor, shown))
         return await self._act(act, workflows.skip_input, row["workflow_id"], input_id, actor)
 
     @_once
     async def retry(self, run_id: str, actor: str, shown: int | None = None) -> str:
         """Try a stopped run again now; gives the id of the run that carries on."""
         run = self.run(run_id)
-        act = self._judged(Act("retry", run.workflow_id, run_id, actor, shown))
+        act = self._judged(ShownAct("retry", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
         new = await self._act(act, workflows.retry_run, run, self._how(run), actor)
@@ -135,7 +135,7 @@ class Commands:
     async def skip_run(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do; `next` is told so."""
         run = self.run(run_id)
-        act = self._judged(Act("skip_run", run.workflow_id, run_id, actor, shown))
+        act = self._judged(ShownAct("skip_run", run.workflow_id, run_id, actor, shown))
         mutation = last_mutation(self._parts, run)
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
@@ -146,7 +146,7 @@ class Commands:
     async def finish(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
         run = self.run(run_id)
-        act = self._judged(Act("finish", run.workflow_id, run_id, actor, shown))
+        act = self._judged(ShownAct("finish", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED) or run.phase not in (Phase.MUTATED, Phase.EMITTING):
             raise Refused(
                 f"Run {run_id} cannot be finished: it is {run.status} in {run.phase}. "
@@ -186,7 +186,7 @@ class Commands:
             case _:
                 await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor)
 
-    async def _keep_applied(self, act: Act, mutation: Mutation) -> None:
+    async def _keep_applied(self, act: ShownAct, mutation: Mutation) -> None:
         row = self._parts.ledger.read().one("run_open", workflow_id=mutation.workflow_id)
         run = run_record(row) if row else None
         differs = run.differs if run else None
@@ -195,14 +195,14 @@ class Commands:
         wanted = str(differs["wanted_payload"])
         await self._act(act, workflows.keep_applied, run, mutation, wanted, self._how(run), act.actor)
 
-    async def _seen(self, act: Act, mutation: Mutation) -> None:
+    async def _seen(self, act: ShownAct, mutation: Mutation) -> None:
         if mutation.contradicted_at is None:
             raise Refused(
                 f"Mutation {mutation.id} is {mutation.status}, and nothing that waits to be seen contradicts it."
             )
         await self._act(act, workflows.seen, mutation, act.actor)
 
-    async def _try_again(self, act: Act, run: Run, mutation: Mutation) -> None:
+    async def _try_again(self, act: ShownAct, run: Run, mutation: Mutation) -> None:
         spec = reconcile.spec_of(self._parts, mutation)
         if spec is None or not spec.can_reconcile:
             raise Refused(f"{mutation.connector}.{mutation.operation} has no way to look up what became of it.")
@@ -210,7 +210,7 @@ class Commands:
         doubt = reconcile.doubt(self._parts, run, mutation, unknown, closed=False)
         await self._act(act, workflows.try_again, run, mutation, doubt, act.actor)
 
-    async def _did_not_happen(self, act: Act, run: Run, mutation: Mutation) -> None:
+    async def _did_not_happen(self, act: ShownAct, run: Run, mutation: Mutation) -> None:
         self._host.check_settled(mutation)
         now = self._parts.clock.now_ms()
         said = Transient(f"{act.actor} says that “{mutation.preview}” did not happen. It is tried again.")
@@ -221,7 +221,7 @@ class Commands:
     @_once
     async def approve(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Allow exactly the call that was shown; it is sent without running the script again."""
-        act = self._judged(Act("approve", self._asked_in(approval_id), approval_id, actor, shown))
+        act = self._judged(ShownAct("approve", self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
             row, run = self._waiting_repair(approval_id)
             await self._unless_overtaken(repair.approve(self._parts, run, row, act))
@@ -232,7 +232,7 @@ class Commands:
     @_once
     async def reject(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
-        act = self._judged(Act("reject", self._asked_in(approval_id), approval_id, actor, shown))
+        act = self._judged(ShownAct("reject", self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
             row, run = self._waiting_repair(approval_id)
             await self._act(act, repairs.reject_repair, run.workflow_id, row["id"], actor)
@@ -310,14 +310,15 @@ class Commands:
 
     # -- shared ------------------------------------------------------------------------------------
 
-    def _judged(self, act: Act) -> Act:
+    def _judged(self, act: ShownAct) -> ShownAct:
         """The act, unless what was shown has moved already; its transaction judges once more."""
-        acts.judge(self._parts.ledger.read(), act)
+        shown_acts.judge(self._parts.ledger.read(), act)
         return act
 
-    async def _act(self, act: Act, verb: Callable[..., T], *args: Any) -> T:
+    async def _act(self, act: ShownAct, verb: Callable[..., T], *args: Any) -> T:
         """Do it, on disk, or refuse it because somebody or something was quicker."""
-        return await self._unless_overtaken(self._parts.ledger.write(acts.as_shown(verb), act, *args, barrier=True))
+        write = self._parts.ledger.write(shown_acts.as_shown(verb), act, *args, barrier=True)
+        return await self._unless_overtaken(write)
 
     async def _unless_overtaken(self, act: Awaitable[T]) -> T:
         try:
@@ -329,7 +330,7 @@ class Commands:
 
     async def _move(self, workflow: str, target: WorkflowStatus, name: str, actor: str, shown: int | None) -> None:
         workflow_id = self.workflow(workflow)["id"]
-        act = self._judged(Act(name, workflow_id, workflow_id, actor, shown))
+        act = self._judged(ShownAct(name, workflow_id, workflow_id, actor, shown))
         await self._act(act, workflows.move, workflow_id, target, name, actor)
 
     def _how(self, run: Run) -> Carry:
@@ -364,9 +365,9 @@ class Commands:
             raise Refused(f"Run {run.id} cannot be skipped yet: Keep is finding out whether its mutation happened.")
 
 
-def _answering(mutation: Mutation, answer: str, result: str, actor: str, shown: int | None) -> Act:
+def _answering(mutation: Mutation, answer: str, result: str, actor: str, shown: int | None) -> ShownAct:
     """An answer as it is kept: to skip is an act on the run, and two results are two answers."""
     about, same = (mutation.id,), encode({"result": result}) if answer == "happened" else None
     if answer == "skip":
-        return Act("skip_run", mutation.workflow_id, mutation.run_id, actor, shown, about)
-    return Act(answer, mutation.workflow_id, mutation.id, actor, shown, about, same)
+        return ShownAct("skip_run", mutation.workflow_id, mutation.run_id, actor, shown, about)
+    return ShownAct(answer, mutation.workflow_id, mutation.id, actor, shown, about, same)

@@ -150,7 +150,7 @@ class Gate:
         last = int(cursor or 0)  # the place in the topic that a cursor names; 0 is its beginning
         limit = min(self._limit(options), policy.peek_max)
         left = min(policy.peek_bytes_max, policy.message_bytes_max) - len("[]")
-        rows = self._parts.ledger.read().each(
+        rows = self._parts.ledger.read().iterate(
             "event_peek", workflow_id=self._run.workflow_id, topic=name, after=last, limit=limit + 1,
         )
         with closing(rows):

@@ -17,7 +17,7 @@ from ..ledger.transitions.runs import Stop
 from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, stored, text_of
 from ..model.errors import KeepError, LimitExceeded, NeedsAttention, RuleBroken, Transient
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.operations import Step
 from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
@@ -32,7 +32,7 @@ from .permission import Permissions
 from .stepping import Stepper
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Unit:
     """What a mutation is for, so that the same thing for the same unit is found again in the ledger."""
@@ -43,7 +43,7 @@ class Unit:
     item_id: str | None = None
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Wanted:
     """A call that a script made, checked, in the words of its operation."""

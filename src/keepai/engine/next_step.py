@@ -12,7 +12,7 @@ from typing import TypeAlias
 from ..ledger.base import Reader, Row
 from ..ledger.rows import approval_record, mutation_record, run_record
 from ..ledger.transitions.runs import Begin, Carry
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.policy import Policy
 from ..model.records import Approval, Mutation, Run
 from ..model.states import MutationStatus, Phase, Reason, Status, WorkflowStatus
@@ -26,7 +26,7 @@ from .relaunch import carry
 # -- what can be next ------------------------------------------------------------------------------
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Wait:
     """Nothing can be done before a time, an event or a person."""
@@ -34,7 +34,7 @@ class Wait:
     until: int | None  # when something may be due by itself; None: never
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Start:
     """A handler's run begins."""
@@ -49,7 +49,7 @@ class Reschedule:
     nearer: Sequence[scheduler.Nearer]
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Continue:
     """An active run goes on from its phase."""
@@ -123,7 +123,7 @@ class Stopped:
     repairable: bool = False  # the repair hook can be asked
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Now:
     """A workflow at one moment, with everything that decides what it does next."""

@@ -28,7 +28,7 @@ from ..model.errors import (
     Transient,
     in_words,
 )
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.records import Run
 from ..runtime.base import Reply
 from ..runtime.event_texts import in_pieces
@@ -136,7 +136,7 @@ Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
 Question: TypeAlias = "asyncio.Future[Verdict]"
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Answer:
     """What is known after a mutation's call: its result, a definite refusal, or nothing."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..model.clock import parse_iso
 from ..model.codec import Json, check_id, check_size, shown, stored
 from ..model.errors import BadValue, LimitExceeded, RuleBroken
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.policy import Policy
 from ..runtime.base import Ended
 from ..script.manifest import Handler
@@ -16,7 +16,7 @@ from .gate import TITLE_MAX
 _SHAPE = "It must return {reservations: [{topic, ids}], data, ui?: {title}, wakeAt?}."
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Wishes:
     """What a script says to its host beside the data."""
@@ -25,7 +25,7 @@ class Wishes:
     wake_at: int | None  # in ms
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class PrepareResult:
     """The text that is pinned, and what the host reads out of it."""

@@ -99,14 +99,14 @@ async def ask(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation, *
 
 async def _found(parts: Parts, run: Run, mutation: Mutation, result: object) -> None:
     text = encode(result, what="the reconciled result")
-    await parts.ledger.write(mutations.found, run, mutation, text, outcome_of(run, text), barrier=True)
+    await parts.ledger.write(mutations.confirm_applied, run, mutation, text, outcome_of(run, text), barrier=True)
     parts.call_ends.forget(mutation.id)
 
 
 async def _absent(parts: Parts, run: Run, mutation: Mutation) -> None:
     proven = Transient(f"“{mutation.preview}” did not happen: the outside system has no trace of it.")
     why = failure.stop(proven, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
-    await parts.ledger.write(mutations.absent, run, mutation, why, barrier=True)
+    await parts.ledger.write(mutations.confirm_absent, run, mutation, why, barrier=True)
     parts.call_ends.forget(mutation.id)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from ..ledger.base import Reader, Row
 from ..ledger.transitions import repairs
-from ..ledger.transitions.acts import Act, as_shown
+from ..ledger.transitions.shown_acts import ShownAct, as_shown
 from ..model.codec import decode, encode
 from ..model.errors import KeepError, Refused
 from ..model.records import Error, Record, Run
@@ -143,7 +143,7 @@ async def _offer(parts: Parts, run: Run, repair_id: str, offered: Fix, actor: st
     )
 
 
-async def approve(parts: Parts, run: Run, row: Row, act: Act) -> None:
+async def approve(parts: Parts, run: Run, row: Row, act: ShownAct) -> None:
     """A person has looked at what the faulty version touched and lets the repair in."""
     offered = Fix(row["source"], row["impact"], row["note"] or "")
     planned = await _planned(parts, run, offered, act.actor)

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass, replace
 
 from ..ledger.base import Reader
-from ..ledger.transitions import retention as verbs
-from ..ledger.transitions.retention import Emptied
+from ..ledger.transitions import pruning
+from ..ledger.transitions.pruning import Emptied
 from ..model.errors import LedgerStopped
 from ..model.records import Record
 from .parts import Parts
@@ -44,10 +44,10 @@ async def prune(parts: Parts, before: int, actor: str) -> Pruned:
     done = Pruned(before)
     if not before:
         return done
-    for window in list(verbs.windows(parts.ledger.read(), before)):
-        found = verbs.to_prune(parts.ledger.read(), window)
+    for window in list(pruning.windows(parts.ledger.read(), before)):
+        found = pruning.to_prune(parts.ledger.read(), window)
         if found.runs or found.events:
-            await parts.ledger.write(verbs.prune, window, found, actor)
+            await parts.ledger.write(pruning.prune, window, found, actor)
             done = done.and_also(found)
         await asyncio.sleep(0)
     await parts.ledger.barrier()
@@ -57,8 +57,8 @@ async def prune(parts: Parts, before: int, actor: str) -> Pruned:
 def measure(read: Reader, before: int) -> Pruned:
     """How much that would be; nothing is changed."""
     done = Pruned(before)
-    for window in verbs.windows(read, before):
-        done = done.and_also(verbs.to_prune(read, window))
+    for window in pruning.windows(read, before):
+        done = done.and_also(pruning.to_prune(read, window))
     return done
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ledger.base import Reader, Row
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.policy import Policy
 from ..model.records import Run
 from ..model.states import Reason, Status
@@ -14,7 +14,7 @@ from ..script.manifest import Handler, Manifest
 from ..script.schedule import next_time
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Due:
     """A handler that should run now, and why."""

@@ -10,7 +10,7 @@ from ..ledger.base import Row
 from ..ledger.transitions.events import Publication
 from ..ledger.transitions.runs import Follows, last_number
 from ..model.errors import HostFault, WorkerDied
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.operations import ALLOWED, MUTATE_BY_ID, Kind, Step
 from ..model.permissions import Grant
 from ..model.records import Mutation, Run
@@ -28,7 +28,7 @@ from .trace import Trace
 Follow = Callable[[Mapping[str, object], Sequence[Publication]], Follows | None]
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Before:
     """The run in whose commit another began."""

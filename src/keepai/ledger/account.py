@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from ..model.light import light
+from ..model.fast_record import fast_record
 from .base import Reader, Row, Tx
 
 #: A longer value that a row keeps stands in the account as its hash.
@@ -32,7 +32,7 @@ _PAGE_ENTRIES = 1_000
 _SEQ_LEAST = -(1 << 63)
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Head:
     """The newest entry of an account."""
@@ -142,7 +142,7 @@ def last_of(
     read: Reader, workflow_id: str, subject: str, *, but: Collection[str] = (), only: str | None = None,
 ) -> Row | None:
     """The newest that it tells of one subject, acts too: of one machine (`only`), or but for some."""
-    with closing(read.each("account_of_subject_newest", subject_id=subject)) as entries:
+    with closing(read.iterate("account_of_subject_newest", subject_id=subject)) as entries:
         for entry in entries:
             for move in reversed(list(moves(entry))):
                 if (move["workflow_id"], move["subject"]) == (workflow_id, subject) and (

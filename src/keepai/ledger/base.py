@@ -38,7 +38,7 @@ class Reader(Protocol):
         """The first row, if any."""
         ...
 
-    def each(self, query: str, **params: object) -> Generator[Row]:
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads. It is read to its end, or closed, before anything else goes on."""
         ...
 

@@ -13,5 +13,5 @@ clock         the only source of time and of new ids
 visible       makes text from outside safe to show
 redaction     removes secrets from text, JSON and errors
 crash_points  named places where a test may stop the process
-light         makes frozen records faster
+fast_record   makes frozen records faster
 """

@@ -47,7 +47,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar
 
-from .light import light
+from .fast_record import fast_record
 from .states import ItemStatus, Reason, Status
 
 
@@ -69,7 +69,7 @@ OUTCOMES: Mapping[Consequence, tuple[Status, Reason]] = MappingProxyType({
 })
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Location:
     """A place in the script, counted from one."""

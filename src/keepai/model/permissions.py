@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from .codec import Json, canonical, encode, stored
 from .errors import ConfigError, NotGranted
-from .light import light
+from .fast_record import fast_record
 
 
 class Mode(StrEnum):
@@ -149,7 +149,7 @@ def from_text(text: str, account: str, configured: int) -> Grant:
     return replace(grant_of(stored(text), "a stored capability"), account=account, configured=bool(configured))
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Use:
     """How often a capability was used already."""

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from ..model.codec import Json, encode, stored
 from ..model.errors import Location
-from ..model.light import light
+from ..model.fast_record import fast_record
 from ..model.operations import Kind, Step, Surface
 
 
@@ -32,7 +32,7 @@ class Limits:
     concurrent_max: int = 64  # reads under way at once
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Fixed:
     """Time and chance as `mutate`, a routine and each of its items see them: the same on every execution."""
@@ -46,7 +46,7 @@ class Fixed:
         return cls(now_ms, hashlib.sha256(text.encode()).digest())
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Ahead:
     """What a `mutate` that is tried right after `prepare` may call, and the time that it sees."""
@@ -63,7 +63,7 @@ LARGE = 2048
 Cut = tuple[tuple[str | int, ...], int, int]
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Job:
     """One step of one handler, with everything it may see."""
@@ -83,7 +83,7 @@ class Job:
     cuts: tuple[Cut, ...] = ()  # in the first of `args`
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Operation:
     """Something that the script asked for: `publish`, `peek`, `gmail.search`, …"""
@@ -94,7 +94,7 @@ class Operation:
     at: Location | None
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Reply:
     """The host's answer, as JSON. With `fields`, it is a list that also carries these members (a Page)."""
@@ -128,7 +128,7 @@ class LogLine:
     text: str
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Ended:
     """How the step ended without an error: it returned, or it made its terminal mutation call."""

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..model.codec import Json, text_of
-from ..model.light import light
+from ..model.fast_record import fast_record
 from .base import LARGE, Cut
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Shown:
     """The text of one event, and where its payload is in it."""

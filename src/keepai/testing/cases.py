@@ -19,9 +19,9 @@ from ..model.errors import ConfigError, KeepError
 from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Record
-from .clock import ManualClock
 from .crash import Crashed
 from .fixtures import OF_MUTATIONS, Case, lasts_ms
+from .manual_clock import ManualClock
 from .standin import Scripted, StandIn, fits
 from .world import World
 

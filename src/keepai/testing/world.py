@@ -13,8 +13,8 @@ from ..connectors.base import Call, Connector, Page, Verdict, mutation, read
 from ..model.clock import Clock, iso
 from ..model.codec import Json, encode, stored
 from ..model.errors import PreconditionFailed
-from .clock import ManualClock
 from .faults import Gate, On, OnReconcile, Params, Plan
+from .manual_clock import ManualClock
 
 
 @dataclass(frozen=True)

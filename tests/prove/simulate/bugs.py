@@ -35,7 +35,7 @@ from keepai.ledger import queries
 from keepai.ledger.sqlite import connection
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.sqlite.store import SqliteLedger
-from keepai.ledger.transitions import acts, events, items, mutations, runs
+from keepai.ledger.transitions import events, items, mutations, runs, shown_acts
 from keepai.model.codec import encode
 from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
 from keepai.model.permissions import Mode
@@ -331,7 +331,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "exhausted_asks_nobody": lambda: [(questions, "_kind", _without_exhausted)],
     "approval_asks_nobody": lambda: [(questions, "_PERSON_KINDS", {}), (questions, "ACTIONS", {
         **questions.ACTIONS, "attention": ()})],
-    "act_without_version_check": lambda: [(acts, "judge", _nothing)],
+    "act_without_version_check": lambda: [(shown_acts, "judge", _nothing)],
     "skip_during_prepare_fails_the_run": lambda: [(events, "Overtaken", lambda said, event_id: RuleBroken(said))],
     # What is recorded, and when.
     "intent_not_synced": lambda: [(SqliteLedger, "write", _relaxed("send", "prepare_and_send"))],

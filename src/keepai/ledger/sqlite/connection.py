@@ -200,7 +200,7 @@ class Statements:
         rows = self.all(query, **params)
         return rows[0] if rows else None
 
-    def each(self, query: str, **params: object) -> Generator[Row]:
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads; closing it ends the statement."""
         text, picked = self._bare.get(query) or self._bared(query)
         cursor = self._cursor()
@@ -231,8 +231,8 @@ class Transaction(Statements):
         self.host, self.epoch, self.now = host, epoch, 0
         self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
         self.shown: int | None = None
-        self.told, self.entry = Draft(), 0
-        self.tell, self.new_id = self.told.tell, ids.new
+        self.draft, self.entry = Draft(), 0
+        self.tell, self.new_id = self.draft.tell, ids.new
 
     def run(self, query: str, **params: object) -> int:
         """Execute a change, and say how many rows it hit; those that its triggers write do not count."""

@@ -20,7 +20,7 @@ class _Methods(ctypes.Structure):
     )
 
 
-class _File(ctypes.Structure):
+class _SqliteFile(ctypes.Structure):
     """The beginning of `sqlite3_file`."""
 
     _fields_ = (("methods", ctypes.POINTER(_Methods)),)
@@ -33,7 +33,7 @@ class Log:
         found = ctypes.c_void_p()
         connection.file_control("main", apsw.SQLITE_FCNTL_JOURNAL_POINTER, ctypes.addressof(found))
         self._at = found.value
-        self._file = ctypes.cast(found, ctypes.POINTER(_File)).contents
+        self._file = ctypes.cast(found, ctypes.POINTER(_SqliteFile)).contents
 
     def sync(self) -> None:
         """Wait until everything that is in the log now is on disk; any thread may, and none has to wait for it."""

@@ -40,10 +40,10 @@ class SqliteReader(Statements):
         except apsw.Error as error:
             raise unusable(error, self.path) from None
 
-    def each(self, query: str, **params: object) -> Generator[Row]:
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads; closing it ends the statement."""
         try:
-            yield from super().each(query, **params)
+            yield from super().iterate(query, **params)
         except apsw.Error as error:
             raise unusable(error, self.path) from None
 

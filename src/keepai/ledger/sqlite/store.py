@@ -20,7 +20,7 @@ from ..queries import reading
 from .connection import Statements, Transaction, close_untouched, open_file, open_reader, unusable
 from .lock import HostLock, Mark
 from .migrate import migrate
-from .writer import Work, Writer, taken_over
+from .writer import PendingWrite, Writer, taken_over
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ class SqliteLedger:
 
     def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> Coroutine[Any, Any, T]:
         """Run `verb(tx, …)` in one transaction."""
-        return self._writer.write(Work(verb, args, kwargs, barrier, time.monotonic()))
+        return self._writer.write(PendingWrite(verb, args, kwargs, barrier, time.monotonic()))
 
     async def barrier(self) -> None:
         """Wait until everything committed so far is on disk."""
@@ -198,9 +198,9 @@ class Looks(Statements):
         """Every row."""
         return self._tx.all(query, **params) if self._is_warm(query) else super().all(query, **params)
 
-    def each(self, query: str, **params: object) -> Generator[Row]:
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
         """Row by row, as far as the caller reads."""
-        return self._tx.each(query, **params) if self._is_warm(query) else super().each(query, **params)
+        return self._tx.iterate(query, **params) if self._is_warm(query) else super().iterate(query, **params)
 
     def _is_warm(self, query: str) -> bool:
         return query in self._looking and self._writer.at_rest and threading.get_ident() == self._thread

@@ -39,7 +39,7 @@ _PLAIN, _PLAIN_S = 8, 0.001
 
 
 @dataclass(eq=False)
-class Work:
+class PendingWrite:
     """One verb that somebody wants committed."""
 
     verb: Callable[..., Any]
@@ -62,9 +62,9 @@ class Writer:
         self.log_pages_max = 8000  # of the write-ahead log, before it is brought into the file
         self.stopped: LedgerStopped | None = None
         self._connection, self._tx, self._clock, self._path, self._synced = connection, tx, clock, path, synced
-        self._queue: list[Work] = []
-        self._due: list[Work] = []  # barriers that are committed, and wait for the next sync
-        self._group: list[Work] = []  # those that wait for the one under way
+        self._queue: list[PendingWrite] = []
+        self._due: list[PendingWrite] = []  # barriers that are committed, and wait for the next sync
+        self._group: list[PendingWrite] = []  # those that wait for the one under way
         self._apart: Future[object] | None = None  # what another thread does: sync the log, or bring it into the file
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._thread: ThreadPoolExecutor | None = None
@@ -90,7 +90,7 @@ class Writer:
         """Whether the connection shows what is committed, and nobody else uses it."""
         return not self._bringing and not self._connection.in_transaction
 
-    async def write(self, work: Work) -> Any:
+    async def write(self, work: PendingWrite) -> Any:
         """Commit one verb and give its result."""
         if self._alone():
             self._commit([work])
@@ -112,7 +112,7 @@ class Writer:
     async def flush(self) -> None:
         """Wait until everything committed so far is on disk."""
         if self._dirty and not self.stopped:
-            await self.write(Work(nothing, (), {}, barrier=True, asked=time.monotonic()))
+            await self.write(PendingWrite(nothing, (), {}, barrier=True, asked=time.monotonic()))
 
     def close(self) -> None:
         """Everything asked for before is done."""
@@ -159,7 +159,7 @@ class Writer:
         if self._queue and not self._bringing:
             self._plan(wait)
 
-    def _commit_group(self, batch: list[Work]) -> None:
+    def _commit_group(self, batch: list[PendingWrite]) -> None:
         """Commit a group. Whoever asked for no barrier is told; the others when the log is synced."""
         if not batch:
             return
@@ -167,7 +167,7 @@ class Writer:
         self._due += [work for work in batch if work.barrier and work.error is None]
         _deliver([work for work in batch if not work.barrier or work.error is not None])
 
-    def _take(self) -> tuple[list[Work], float]:
+    def _take(self) -> tuple[list[PendingWrite], float]:
         """The next group: everybody, if enough barriers are there, or else the others, if they are enough; and how long
         those left may wait."""
         barriers = [work for work in self._queue if work.barrier]
@@ -182,7 +182,7 @@ class Writer:
         self._queue = barriers
         return plain, wait
 
-    def _wait_for(self, works: list[Work], part: int, longest: float) -> float:
+    def _wait_for(self, works: list[PendingWrite], part: int, longest: float) -> float:
         """How long these may wait for others: until there is one for so many runs under way, or as long as that."""
         if not works:
             return math.inf
@@ -190,9 +190,9 @@ class Writer:
 
     # -- the disk ----------------------------------------------------------------------------------
 
-    def _sync_now(self, work: Work) -> None:
+    def _sync_now(self, work: PendingWrite) -> None:
         """Wait for the disk here."""
-        def sync(batch: list[Work]) -> None:
+        def sync(batch: list[PendingWrite]) -> None:
             if self._dirty:
                 self._syncing = self._commits, self._head.seq
                 self._log.sync()
@@ -226,7 +226,7 @@ class Writer:
             return  # `close` was quicker
         brought, self._bringing, self._apart = self._bringing, False, None
         group, self._group = self._group, []
-        def end(batch: list[Work]) -> None:
+        def end(batch: list[PendingWrite]) -> None:
             done.result()
             if not brought:
                 self._durable(batch)
@@ -240,7 +240,7 @@ class Writer:
         if self._queue and not self._closing and not self._bringing:
             self._plan(0.0)
 
-    def _durable(self, batch: list[Work]) -> None:
+    def _durable(self, batch: list[PendingWrite]) -> None:
         """What was committed before the last sync began is on disk: others may rely on it."""
         commits, entries = self._syncing
         if self._on_disk < commits:
@@ -250,11 +250,11 @@ class Writer:
 
     # -- committing --------------------------------------------------------------------------------
 
-    def _commit(self, batch: list[Work]) -> None:
+    def _commit(self, batch: list[PendingWrite]) -> None:
         """Run a group in one transaction; one verb's refusal undoes that verb alone."""
         self._guarded(batch, self._transact)
 
-    def _guarded(self, batch: list[Work], act: Callable[[list[Work]], None]) -> None:
+    def _guarded(self, batch: list[PendingWrite], act: Callable[[list[PendingWrite]], None]) -> None:
         """Do a part of a commit; what goes wrong is told to the group. What SQLite cannot do ends all writing."""
         if self.stopped:
             for work in batch:
@@ -274,7 +274,7 @@ class Writer:
             for work in batch:  # whoever waits for them must not wait for ever
                 work.error = error
 
-    def _transact(self, batch: list[Work]) -> None:
+    def _transact(self, batch: list[PendingWrite]) -> None:
         """Run the verbs and commit what they did."""
         self._begin()
         self._tx.now, before = self._clock.now_ms(), self._connection.total_changes()
@@ -284,7 +284,7 @@ class Writer:
         if not done:
             self._connection.execute("rollback")
             return
-        head = account.append(self._tx, self._tx.told, self._head)
+        head = account.append(self._tx, self._tx.draft, self._head)
         _reach("before", done)
         self._connection.execute("commit")
         self._head = head
@@ -302,7 +302,7 @@ class Writer:
                 f"Something else has written to the account of {self._path}: it ends with entry {last or 0:,}, and "
                 f"this host left it at {self._head.seq:,}. {_UNTIL_CHECKED}"
             )
-        self._tx.told.moves.clear()
+        self._tx.draft.moves.clear()
         self._tx.entry = self._head.seq + 1
 
     def _count_pages(self, connection: apsw.Connection, name: str, pages: int) -> int:
@@ -320,7 +320,7 @@ class Writer:
         except apsw.BusyError:
             return
 
-    def _attempt(self, work: Work) -> bool:
+    def _attempt(self, work: PendingWrite) -> bool:
         """Run one verb; False if it was refused."""
         work.error = None
         try:
@@ -331,16 +331,16 @@ class Writer:
             work.error = _translated(error)
         return work.error is None
 
-    def _attempt_each(self, batch: list[Work]) -> None:
+    def _attempt_each(self, batch: list[PendingWrite]) -> None:
         """Run the verbs of a group again from the start, each so that it can be undone alone."""
         self._connection.execute("rollback")
         self._begin()
         for work in batch:
             self._connection.execute("savepoint verb")
-            told = len(self._tx.told.moves)
+            told = len(self._tx.draft.moves)
             if not self._attempt(work):
                 self._connection.execute("rollback to verb")
-                del self._tx.told.moves[told:]
+                del self._tx.draft.moves[told:]
             self._connection.execute("release verb")
 
     def _flush_now(self) -> None:
@@ -363,13 +363,13 @@ def taken_over(read: Reader, path: Path) -> LedgerStopped:
     )
 
 
-def _reach(side: str, batch: list[Work]) -> None:
+def _reach(side: str, batch: list[PendingWrite]) -> None:
     if crash_points.heard():
         for work in batch:
             crash_points.reach(f"{side}:{work.verb.__name__}")
 
 
-def _deliver(batch: list[Work]) -> None:
+def _deliver(batch: list[PendingWrite]) -> None:
     for work in batch:
         assert work.future is not None
         if not work.future.done():

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from ...model.codec import same, size
 from ...model.errors import KeepError, LimitExceeded, Overtaken, Refused, RuleBroken
-from ...model.light import light
+from ...model.fast_record import fast_record
 from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
 from ..account import as_facts
@@ -19,7 +19,7 @@ from . import sizes
 BORN_SKIPPED = "every input behind it was skipped before it came"
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Publication:
     """An event that a handler wants in a topic."""
@@ -31,7 +31,7 @@ class Publication:
     depth: int = 0  # how many consumers lie between it and the producer that began its chain
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Registration:
     """An input that a producer tells of."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...model.codec import size, stored
-from ...model.light import light
+from ...model.fast_record import fast_record
 from ...model.records import Mutation, Run, Traced
 from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
@@ -16,7 +16,7 @@ from . import items, runs, sizes
 from .runs import Prepared, Stop
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Intent:
     """Exactly what is about to be sent."""
@@ -168,7 +168,7 @@ def _doubt(tx: Tx, mutation: Mutation, doubt: Doubt) -> None:
     )
 
 
-def found(
+def confirm_applied(
     tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, resolution: str | None = None,
 ) -> Run:
     """It turned out to have happened: the run goes on in its place."""
@@ -178,7 +178,7 @@ def found(
     return runs.resume(tx, run, AFTER_APPLIED[run.phase], outcome)
 
 
-def absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | None = None) -> None:
+def confirm_absent(tx: Tx, run: Run, mutation: Mutation, why: Stop, resolution: str | None = None) -> None:
     """It is proven, or a person says, that it did not happen: the work is tried again."""
     _move(tx, mutation, MutationStatus.FAILED, error=why.error, resolution=resolution)
     runs.rest(tx, run, why)
@@ -200,7 +200,7 @@ def hear(tx: Tx, mutation_id: str, evidence: LateEvidence) -> bool:
         if mutation.status is MutationStatus.IN_FLIGHT:
             apply(tx, run, mutation, evidence.result, evidence.outcome, ())
         else:
-            found(tx, run, mutation, evidence.result, evidence.outcome)
+            confirm_applied(tx, run, mutation, evidence.result, evidence.outcome)
         return True
     return False
 

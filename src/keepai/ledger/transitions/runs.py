@@ -8,7 +8,7 @@ from typing import Any
 
 from ...model.codec import size, stored
 from ...model.errors import Conflict, KeepError
-from ...model.light import light
+from ...model.fast_record import fast_record
 from ...model.policy import Policy
 from ...model.records import Run, Traced
 from ...model.states import (
@@ -28,7 +28,7 @@ from . import events, items, sizes
 from .events import Publication, Registration
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Begin:
     """A first attempt at a handler."""
@@ -44,7 +44,7 @@ class Begin:
     next_run_at: int | None = None  # when its handler is due after that
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Prepared:
     """What prepare decided."""
@@ -80,7 +80,7 @@ class Carry:
     failures: int = 0
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class ConsumerEnd:
     """What a consumer's committed run leaves behind."""
@@ -95,7 +95,7 @@ class ConsumerEnd:
     trace: Sequence[Traced] = field(default=())
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Follows:
     """What begins in the commit in which a run ends, if nobody has counted in the workflow since it was decided."""

@@ -262,13 +262,13 @@ def reject(tx: Tx, run: Run, approval: Approval, outcome: str, actor: str) -> No
 def happened(tx: Tx, run: Run, mutation: Mutation, result: str, outcome: str | None, actor: str) -> None:
     """A person says that a mutation happened: the run goes on with that."""
     note(tx, run.workflow_id, "happened", mutation.id, actor, {"result": result})
-    mutations.found(tx, run, mutation, result, outcome, f"{actor}: it happened")
+    mutations.confirm_applied(tx, run, mutation, result, outcome, f"{actor}: it happened")
 
 
 def did_not_happen(tx: Tx, run: Run, mutation: Mutation, why: Stop, actor: str) -> None:
     """A person says that a mutation did not happen: the work is tried again at once."""
     note(tx, run.workflow_id, "did_not_happen", mutation.id, actor, None)
-    mutations.absent(tx, run, mutation, why, f"{actor}: it did not happen")
+    mutations.confirm_absent(tx, run, mutation, why, f"{actor}: it did not happen")
 
 
 def try_again(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, actor: str) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...model.light import light
+from ...model.fast_record import fast_record
 from ...model.operations import Kind, Step
 from ..base import Job, Operation, Reply, StepHost
 from .frames import PredictedAnswer, call_text
@@ -24,7 +24,7 @@ _HANDLERS_MAX = 1000  # that are remembered
 _CALL_CHARS_MAX = 1000  # a longer call is not remembered: it would be in the host's memory and in every job
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class PredictedCall:
     """A call that the step will probably make first, and its answer."""

@@ -27,7 +27,7 @@ from json.encoder import encode_basestring_ascii as quote
 from typing import Any
 
 from ...model.errors import Location, ScriptError
-from ...model.light import light
+from ...model.fast_record import fast_record
 from ...model.operations import Kind, Step, Surface
 from ..base import Ahead, Cut, Fixed, Job, Limits, Reply
 from .loaded_scripts import LoadedScript
@@ -47,7 +47,7 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 _scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]  # it takes one value and no space around it
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class PredictedAnswer:
     """The answer to the call that a step will probably make first, so that it need not ask."""
@@ -106,7 +106,7 @@ def parse_frame(data: bytes | bytearray, head_max: int = HEAD_BYTES_MAX) -> Fram
     return frame
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class ScriptCall:
     """A call that a script makes, as it goes into a frame."""

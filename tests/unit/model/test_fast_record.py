@@ -1,10 +1,10 @@
-"""A light record behaves like a frozen one, except that it can be changed."""
+"""A fast record behaves like a frozen one, except that it can be changed."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from keepai.model.light import light
+from keepai.model.fast_record import fast_record
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Guarded:
     parts: list[str] = field(default_factory=list, compare=False)
 
 
-@light
+@fast_record
 @dataclass(frozen=True)
 class Light:
     """The same."""

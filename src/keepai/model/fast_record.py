@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-def light(cls: type[T]) -> type[T]:
+def fast_record(cls: type[T]) -> type[T]:
     """Remove the run-time check of a frozen dataclass. Only the type checker then prevents changes."""
     record: Any = cls
     known = record.__dataclass_fields__

@@ -24,7 +24,7 @@ _GIVES = {"retry": "run", "skip_input": "events", "run_now": "queued"}
 
 
 @dataclass(frozen=True)
-class Act:
+class ShownAct:
     """What a person does, as it will be kept, and what they were looking at."""
 
     name: str
@@ -44,7 +44,7 @@ class Repeated(Exception):
         self.result = result
 
 
-def judge(read: Reader, act: Act) -> None:
+def judge(read: Reader, act: ShownAct) -> None:
     """Raise `Refused` if what was shown has moved since, and `Repeated` if it moved by this very act."""
     if act.shown is None:
         return
@@ -64,7 +64,7 @@ def as_shown(verb: Callable[..., T]) -> Callable[..., T]:
     """A verb that is done only if its act still fits what was shown; its name, and so its crash points, stay."""
 
     @wraps(verb)
-    def judged(tx: Tx, act: Act, *args: Any) -> T:
+    def judged(tx: Tx, act: ShownAct, *args: Any) -> T:
         judge(tx, act)
         tx.shown = act.shown
         try:
@@ -75,7 +75,7 @@ def as_shown(verb: Callable[..., T]) -> Callable[..., T]:
     return judged
 
 
-def _done_before(read: Reader, act: Act) -> Row | None:
+def _done_before(read: Reader, act: ShownAct) -> Row | None:
     found = read.all(
         "action_same", workflow_id=act.workflow_id, act=act.name, subject=act.subject, actor=act.actor,
         shown=act.shown,
@@ -83,7 +83,7 @@ def _done_before(read: Reader, act: Act) -> Row | None:
     return next((row for row in found if act.detail in (None, row["detail"])), None)
 
 
-def _sentence(read: Reader, act: Act, ids: tuple[str, ...], moved: Row) -> str:
+def _sentence(read: Reader, act: ShownAct, ids: tuple[str, ...], moved: Row) -> str:
     other = versions.last_act(read, act.workflow_id, (*ids, moved["subject"]))
     person = other is not None and act.shown is not None and int(other["seq"]) > act.shown
     by = f"after {other['target']} by {other['actor']}" if other and person else "by Keep itself"
