@@ -49,7 +49,7 @@ class Instant:
     async def answer(self, operation: Operation) -> Reply:
         return Reply.of([EVENT]) if operation.kind is Kind.PEEK else Reply.of(None)
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         return Reply.of([EVENT]) if operation.kind is Kind.PEEK else None
 
     def used(self, operation: Operation, reply: Reply) -> None:

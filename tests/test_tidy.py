@@ -110,7 +110,6 @@ BROAD_EXCEPTS: dict[str, str] = {
     "engine/telling.py": "a channel may raise anything: it is told as its failure, and never reaches a run",
     "ledger/sqlite/writer.py": "what a verb raises belongs to whoever asked for it, not to the writer",
     "doors/cli/contract.py": "a subject is the user's own code; what it raises is told with its name",
-    "runtime/javascript/pool.py": "what a step's host raises ends that step, and none of those beside it",
     "runtime/javascript/guest.py": "no Python error can cross WebAssembly; a trap carries it past the script",
 }
 

@@ -37,7 +37,7 @@ class Forger:
 
         speaking = asyncio.create_task(self._speak(theirs, frames, later, reads))
         try:
-            planned, predicted = self.predictor.plan(made, host)
+            planned, predicted = await self.predictor.plan(made, host)
             link.send(worker.message(planned, 7, predicted and predicted.answer))
             session = StepSession(planned, host, worker, 7, kill, self.predictor, predicted)
             return await asyncio.wait_for(session.run(), 5)

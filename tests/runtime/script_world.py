@@ -41,7 +41,7 @@ class FakeHost:
         made = self.answers.get(operation.name, echo)(operation)
         return made if isinstance(made, Reply) else await made
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         self.foreseen.append(operation)
         return self.foreseeing(operation)
 

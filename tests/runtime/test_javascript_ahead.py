@@ -815,4 +815,5 @@ async def test_a_foreseen_call_that_the_host_would_refuse_is_none_and_not_tried_
     forger = Forger()
     assert await forger.run(tried(arg), TRYING, FakeHost()) == Ended("1")
     assert not forger.killed
-    assert forger.predictor.plan(TRYING, FakeHost())[0].ahead is None
+    planned, _ = await forger.predictor.plan(TRYING, FakeHost())
+    assert planned.ahead is None

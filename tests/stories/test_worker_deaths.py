@@ -63,8 +63,8 @@ class _Listening:
         self._deadly.heard(operation.name)
         return reply
 
-    def foresee(self, operation: Operation) -> Reply | None:
-        return self._host.foresee(operation)
+    async def foresee(self, operation: Operation) -> Reply | None:
+        return await self._host.foresee(operation)
 
     def used(self, operation: Operation, reply: Reply) -> None:
         self._host.used(operation, reply)

@@ -84,7 +84,7 @@ class Gate:
         self._note(operation, reply.text, None, started)
         return reply
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         """The answer to a call that the step may make; None if it is not a plain one."""
         try:
             return self._peek(*_padded(operation.args, 2)) if operation.kind is Kind.PEEK else None

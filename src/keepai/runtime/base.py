@@ -151,7 +151,7 @@ class StepHost(Protocol):
         """Check and carry out an operation. An exception ends the script at once, and the script cannot catch it."""
         ...
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         """The answer to a call that the step will probably make, if it is known now. It counts only when `used`."""
         ...
 

@@ -51,7 +51,7 @@ class Recorder:
         waiting = self._answers.get(operation.name)
         return Reply.of(waiting.pop(0) if waiting else None)
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         return Reply.of(self._answers[operation.name][0])
 
     def used(self, operation: Operation, reply: Reply) -> None:

@@ -43,7 +43,7 @@ class CallPredictor:
         self._mutate_alone: set[tuple[str, str]] = set()  # handlers whose `mutate` is not tried after `prepare`
         self._quick: set[tuple[str, str, Step]] = set()
 
-    def plan(self, job: Job, host: StepHost) -> tuple[Job, PredictedCall | None]:
+    async def plan(self, job: Job, host: StepHost) -> tuple[Job, PredictedCall | None]:
         """The job, without a try of `mutate` if that is useless, and what is to go along with it."""
         if job.step is not Step.PREPARE:
             return job, None
@@ -54,7 +54,7 @@ class CallPredictor:
         if known is None:
             return job, None
         operation, call = known
-        reply = host.foresee(operation)
+        reply = await host.foresee(operation)
         if reply is None or sum(map(len, reply.texts)) * 4 > job.limits.message_bytes_max:
             return job, None
         return job, PredictedCall(operation, reply, PredictedAnswer(call, reply.texts, reply.cuts))

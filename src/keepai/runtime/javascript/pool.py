@@ -20,7 +20,7 @@ from functools import partial
 
 from ...model.errors import HostFault, KeepError
 from ..base import Job, StepHost
-from .call_predictor import CallPredictor
+from .call_predictor import CallPredictor, PredictedCall
 from .forks import StepTimer, Worker
 from .harden import Protection
 from .step_session import StepSession
@@ -39,6 +39,7 @@ class QueuedStep:
     """One step, from when the engine asks for it until it has ended."""
 
     job: Job
+    predicted: PredictedCall | None
     host: StepHost
     quick: bool
     queue: WorkerQueue | None = None  # once it has a worker
@@ -244,14 +245,9 @@ class Pool:
         frames, worker = [], queue.worker
         while queue.waiting and len(queue.behind) < _TOGETHER_MAX:
             step, number = queue.waiting.popleft(), next(self._numbers)
-            try:
-                job, predicted = self._predictor.plan(step.job, step.host)
-                frames.append(worker.message(job, number, predicted.answer if predicted else None))
-            except Exception as error:  # of its own host; the others have nothing to do with it
-                step.refuse(error)
-                continue
+            frames.append(worker.message(step.job, number, step.predicted.answer if step.predicted else None))
             step.session = StepSession(
-                job, step.host, worker, number, queue.discard, self._predictor, predicted, queue.reserve,
+                step.job, step.host, worker, number, queue.discard, self._predictor, step.predicted, queue.reserve,
             )
             queue.behind.append(step)
         worker.link.send(b"".join(frames))

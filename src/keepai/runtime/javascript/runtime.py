@@ -32,7 +32,7 @@ class _Silent:
     async def answer(self, operation: Operation) -> Reply:
         raise HostFault(f"ctx.{operation.name} was called while the script was loaded.")
 
-    def foresee(self, operation: Operation) -> Reply | None:
+    async def foresee(self, operation: Operation) -> Reply | None:
         return None
 
     def used(self, operation: Operation, reply: Reply) -> None:
@@ -56,7 +56,8 @@ class JavaScriptRuntime:
     async def run(self, job: Job, host: StepHost) -> Ended:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
         pool = self._pool or self._opened()
-        step = QueuedStep(job, host, self._predictor.is_quick(job))
+        job, predicted = await self._predictor.plan(job, host)
+        step = QueuedStep(job, predicted, host, self._predictor.is_quick(job))
         session = await pool.start(step)
         try:
             return await session.run()
