@@ -223,7 +223,7 @@ def _fill(tx: Tx, wf: str, name: str, count: int, per_run: int) -> None:
         taking = runs.begin(tx, Begin(wf, "file", "consumer", (1, 0), Phase.PREPARING, "event"))
         prepared = {"data": mail(first), "reservations": [{"topic": "mail.received", "ids": batch}]}
         wanted = [("mail.received", each) for each in batch]
-        taken = runs.prepare(tx, taking, Prepared(tx.now, encode(prepared), wanted), [])
+        taken, _ = runs.prepare(tx, taking, Prepared(tx.now, encode(prepared), wanted), [])
         if per_run:
             runs.commit_consumer(tx, runs.advance(tx, taken, Phase.EMITTING, '{"status":"none"}'), ConsumerEnd())
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
+from typing import Concatenate, ParamSpec, TypeVar
 
 from .connectors import redacted_logs
 from .connectors.base import Connector, surface
@@ -35,6 +36,9 @@ from .reading.notice_texts import NoticeWriter
 from .reading.unknown_outcome import CallFacts
 from .reading.views import Views
 from .runtime.javascript.runtime import JavaScriptRuntime
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Keep:
@@ -66,12 +70,12 @@ class Keep:
         )
         if redactor is not None:
             redacted_logs.cover(redactor)
-        letters = NoticeWriter(ledger.read(), self._views, self._path, lambda: self.page)
+        letters = NoticeWriter(ledger, self.views, self._path, lambda: self.page)
         self._host = Host(self._parts, Teller(self._parts, self._channels, letters))
         try:
             if ledger.accepted:
                 await self.commands.accept_older(self._actor)
-            self._parts.put_back = {row["workflow_id"]: row for row in ledger.read().all("put_back_all")}
+            self._parts.put_back = {row["workflow_id"]: row for row in await ledger.all("put_back_all")}
             await recover(self._parts)
         except BaseException:
             await self.close()
@@ -122,7 +126,7 @@ class Keep:
 
     async def workflows(self) -> list[Workflow]:
         """Every workflow and how it stands."""
-        return self.views.workflows(self._clock.now_ms())
+        return await self._look(Views.workflows, self._clock.now_ms())
 
     # Lists are oldest first, at most 100,000 entries or `limit`; if more follow, `cursor` is the id to give as `after`.
 
@@ -131,69 +135,70 @@ class Keep:
         after: str | None = None,
     ) -> Rows[Input]:
         """What came in."""
-        return self.views.inputs(wf, status, search, limit, after)
+        return await self._look(Views.inputs, wf, status, search, limit, after)
 
     async def input(self, id: str) -> Input:
         """One input, with its outputs and events."""
-        return self.views.input(id)
+        return await self._look(Views.input, id)
 
     async def outputs(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Output]:
         """What went out, with the inputs behind it; `after` is the id of a mutation."""
-        return self.views.outputs(wf, limit, after)
+        return await self._look(Views.outputs, wf, limit, after)
 
     async def events(
         self, wf: str, topic: str | None = None, status: str | None = None, *, limit: int | None = None,
         after: str | None = None,
     ) -> Rows[Event]:
         """Events, in the order in which they came."""
-        return self.views.events(wf, topic, status, limit, after)
+        return await self._look(Views.events, wf, topic, status, limit, after)
 
     async def event(self, id: str) -> Event:
         """One event, with the payloads that came too late for it."""
-        return self.views.event(id)
+        return await self._look(Views.event, id)
 
     async def runs(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Run]:
         """Every attempt at every handler."""
-        return self.views.runs(wf, limit, after)
+        return await self._look(Views.runs, wf, limit, after)
 
     async def run(self, id: str) -> Run:
         """One run."""
-        return self.views.run(id)
+        return await self._look(Views.run, id)
 
     async def mutations(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Mutation]:
         """Every side effect."""
-        return self.views.mutations(wf, limit, after)
+        return await self._look(Views.mutations, wf, limit, after)
 
     async def items(self, wf: str, *, limit: int | None = None, after: str | None = None) -> Rows[Item]:
         """The units of the routines' work."""
-        return self.views.items(wf, limit, after)
+        return await self._look(Views.items, wf, limit, after)
 
     async def needs_you(self, wf: str | None = None) -> list[Escalation]:
         """Every question that only a person can answer, oldest first."""
-        return self.views.needs_you(self._clock.now_ms(), wf)
+        return await self._look(Views.needs_you, self._clock.now_ms(), wf)
 
     async def explain(self, id: str) -> Explanation:
         """Why anything stands where it stands, and who or what can move it."""
-        return self.views.explain(id, self._clock.now_ms())
+        return await self._look(Views.explain, id, self._clock.now_ms())
 
     async def blast(
         self, wf: str, version: str | None = None, since: Moment | None = None, until: Moment | None = None,
     ) -> Blast:
         """What the runs of a version touched, or those that began in [since, until); else those of the active one."""
-        return self.views.blast(wf, version, since, until)
+        return await self._look(Views.blast, wf, version, since, until)
 
     async def digest(self, since: int, until: int | None = None) -> Digest:
         """What came in, went out and failed in [since, until), in milliseconds since 1970 UTC, and what waits now."""
         now = self._clock.now_ms()
-        return digest(self.parts.ledger.read(), self.views.needs_you(now), since, now if until is None else until)
+        waiting = await self.needs_you()
+        return await self.parts.ledger.look(digest, waiting, since, now if until is None else until)
 
     async def version(self) -> int:
         """The version of everything: read it before what is shown, and give it to the acts on that as `shown`."""
-        return self.views.version()
+        return await self._look(Views.version)
 
     async def state(self, wf: str, handler: str) -> Json:
         """A handler's durable state."""
-        return self.views.state(wf, handler)
+        return await self._look(Views.state, wf, handler)
 
     # -- acting: an act with the version that was `shown` is refused if what it is about has moved since --
 
@@ -265,7 +270,7 @@ class Keep:
         """Throw away the content of work that ended longer ago than `days`, or than the policy says."""
         before = retention.before_ms(self._clock.now_ms(), days or self._policy.retention_days)
         if dry_run:
-            return retention.measure(self.parts.ledger.read(), before)
+            return await self.parts.ledger.look(retention.measure, before)
         return await retention.prune(self.parts, before, self._actor)
 
     # -- parts -------------------------------------------------------------------------------------
@@ -283,13 +288,12 @@ class Keep:
         assert self._host is not None, self.parts
         return self._host
 
-    @property
-    def views(self) -> Views:
+    def views(self, read: Reader) -> Views:
         """The part that looks."""
-        return self._views(self.parts.ledger.read())
-
-    def _views(self, read: Reader) -> Views:
         return Views(read, self._policy, self)
+
+    async def _look(self, view: Callable[Concatenate[Views, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.parts.ledger.look(lambda read: view(self.views(read), *args, **kwargs))
 
     def known(self, mutation: Mutation) -> CallFacts:
         """What this host knows of a mutation in doubt; views know no connectors, so it is told to them."""

@@ -196,7 +196,7 @@ class Explorer:
         """The host's next commit, with everything that the script or the outside system may say to it."""
         machine, script, connector = self.machine, self.machine.script, self.machine.connector
         said = await self._said() if moment.at == "idle" else None
-        if moment.at == "idle" and not machine.host._is_due(WF):
+        if moment.at == "idle" and not await machine.host._is_due(WF):
             if said:
                 raise self._fail("explained", f"the host is said to {said}, and does nothing", ("host",))
             return
@@ -246,7 +246,7 @@ class Explorer:
     async def _races(self, acts: list[str], moment: Moment) -> None:
         """Between a decision and its commit somebody else's commit comes first."""
         machine = self.machine
-        due = moment.at == "run" or (moment.at == "idle" and machine.host._is_due(WF))
+        due = moment.at == "run" or (moment.at == "idle" and await machine.host._is_due(WF))
         pairs = [(slow, quick) for slow in acts for quick in acts]
         pairs += [(name, "host") for name in acts if due] + [("host", name) for name in acts if due]
         for pair in pairs:
@@ -298,7 +298,7 @@ class Explorer:
             return
         [asked] = [q for q in await machine.keep.needs_you() if "seen" not in q.actions] or [None]
         offered = [a for a in asked.actions if a in acts] if asked else []
-        if seen.workflow["status"] == "active" and (machine.host._is_due(WF) or run["retry_at"] is not None):
+        if seen.workflow["status"] == "active" and (await machine.host._is_due(WF) or run["retry_at"] is not None):
             return
         if not offered:
             raise self._fail("waker", f"it waits for ever: {asked and asked.actions} of {acts}", ("wait",))

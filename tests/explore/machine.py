@@ -9,7 +9,7 @@ a person or a new version may come between any two commits.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,13 @@ from keepai import (
     mutation,
 )
 from keepai.connectors.base import surface
-from keepai.engine import late_evidence, outside, runner
+from keepai.engine import late_evidence, outside, relaunch, runner
 from keepai.engine import mutation as sending
 from keepai.engine.call_ends import CallEnds
 from keepai.engine.host import Host
 from keepai.engine.parts import Parts
 from keepai.engine.recovery import recover
-from keepai.engine.stepping import Stepper
+from keepai.engine.run_context import RunContext
 from keepai.engine.telling import Teller
 from keepai.ledger.rows import mutation_record, run_record
 from keepai.ledger.sqlite.connection import Transaction, settle
@@ -119,7 +119,7 @@ class Memory:
 
     def __init__(self, connection: apsw.Connection, tx: Transaction) -> None:
         self._connection, self.tx = connection, tx
-        self.host, self.epoch, self.crew = "", 0, 0
+        self.host, self.epoch = "", 0
         self.lock_fd: int | None = None
         self.pause_at = 0
         self.commits: list[str] = []
@@ -144,10 +144,19 @@ class Memory:
     async def barrier(self) -> None:
         return None
 
-    def read(self) -> Transaction:
-        return self.tx
+    async def look(self, question: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return question(self.tx, *args, **kwargs)
 
-    def kept_bytes(self, workflow_id: str) -> int:
+    async def one(self, query: str, **params: object) -> Any:
+        return self.tx.one(query, **params)
+
+    async def all(self, query: str, **params: object) -> Any:
+        return self.tx.all(query, **params)
+
+    def under_way(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    async def kept_bytes(self, workflow_id: str) -> int:
         return 0  # there is always room
 
     def check(self) -> None:
@@ -280,6 +289,10 @@ VERDICTS: dict[str, Verdict | None] = {
     "applied": Verdict.applied({"id": "1"}), "failed": Verdict.failed(), "retry": Verdict.retry(),
     "unknown": Verdict.unknown("no record"), "raises": None,
 }
+
+
+async def _nothing_follows(leaves: object, published: object) -> None:
+    return None
 
 
 def _handler(name: str) -> Handler:
@@ -447,20 +460,21 @@ class Machine:
 
     def _has_sent(self, run: Run) -> bool:
         """Whether the intent was recorded with what it follows from; otherwise it is looked at by itself."""
-        return runner.in_flight(self.parts, run) is not None
+        return relaunch.in_flight(self.tx, run) is not None
 
     async def answered(self, kind: str) -> None:
         """The call comes back, or is given up."""
         run = self.open_run()
         assert run is not None
-        found = runner.in_flight(self.parts, run)
+        found = relaunch.in_flight(self.tx, run)
         assert found is not None, "a call is under way that the ledger does not know of"
-        loaded = self.parts.script(WF, run.number)
-        stepper = Stepper(self.parts, run, loaded, _handler("act"), lambda leaves, published: None)
+        loaded = self.parts.script(self.tx, WF, run.number)
+        context = RunContext(
+            self.parts, run, loaded, _handler("act"), _nothing_follows, state=None, grants={}, reserved=(), traced=0)
         answer = answer_of(kind)
         if answer.closed:
             self.parts.call_ends.seen(found.id, self.clock.steady_ms())
-        verb = await self._committing(sending._record(stepper, found, answer))
+        verb = await self._committing(sending._record(context, found, answer))
         self._arrive(verb)
         if kind == "hangs":
             self.live |= {found.id}
@@ -470,7 +484,7 @@ class Machine:
         for mutation_id in sorted(self.live):
             before = self._mutation(mutation_id)
             self.parts.call_ends.seen(mutation_id, self.clock.steady_ms())
-            sign = late_evidence.of_call(self.parts, before, LATE[kind])  # type: ignore[arg-type]
+            sign = await late_evidence._of_call(self.parts, before, LATE[kind])  # type: ignore[arg-type]
             await self.ledger.write(mutations.close, mutation_id, sign)
             self._check_heard(kind, before, self._mutation(mutation_id))
         self.live = frozenset()

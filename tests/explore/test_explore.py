@@ -15,7 +15,7 @@ import pytest
 
 from keepai.engine import call_ends, commands, next_step, reconcile, recovery, relaunch
 from keepai.engine import mutation as sending
-from keepai.engine.stepping import Stepper
+from keepai.engine.run_context import RunContext
 from keepai.ledger.sqlite.connection import Transaction
 from keepai.ledger.transitions import approvals, mutations, runs
 from keepai.ledger.transitions.mutations import Intent
@@ -85,7 +85,7 @@ def recovery_guesses(patch: Patch) -> None:
     real = recovery._take_over
 
     async def take_over(parts: Any, run: Run) -> None:
-        mutation = recovery.in_flight(parts, run)
+        mutation = await parts.ledger.look(recovery.in_flight, run)
         if mutation is None:
             await real(parts, run)
             return
@@ -144,9 +144,9 @@ def explained_by_a_rule_of_its_own(patch: Patch) -> None:
 
 
 def nobody_is_asked_about_what_was_foreseen(patch: Patch) -> None:
-    def plain_intent(stepper: Stepper, operation: Operation, unit: Any) -> Intent:
-        wanted = sending._wanted(stepper, operation, Step.MUTATE)
-        return sending._intent(stepper.parts, stepper.parts.ledger.read(), stepper.run, wanted, unit)[0]
+    async def plain_intent(context: RunContext, operation: Operation, unit: Any) -> Intent:
+        wanted = sending._wanted(context, operation, Step.MUTATE)
+        return sending._intent(context.parts.ledger.tx, context.parts, context.run, wanted, unit)[0]
 
     patch.setattr(sending, "plain_intent", plain_intent)
 

@@ -49,7 +49,7 @@ def prepare(tx: Tx, workflow_id: str, *messages: str) -> Run:
     """A consumer's run that has reserved events."""
     run = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
     prepared = Prepared(tx.now, '{"data":{}}', [("in", message) for message in messages])
-    return runs.prepare(tx, run, prepared, [])
+    return runs.prepare(tx, run, prepared, [])[0]
 
 
 def mutating(tx: Tx, workflow_id: str, *messages: str) -> Run:

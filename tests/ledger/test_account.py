@@ -42,12 +42,12 @@ async def fill(ledger: SqliteLedger) -> str:
 
 
 def entries(ledger: SqliteLedger) -> list[Row]:
-    return ledger.read().all("account_page", first=0, limit=9_999)
+    return ledger.reads.all("account_page", first=0, limit=9_999)
 
 
 def account(ledger: SqliteLedger) -> list[Row]:
     """Every move that it tells."""
-    return list(walk(ledger.read()))
+    return list(walk(ledger.reads))
 
 
 # Everything is in it
@@ -56,7 +56,7 @@ def account(ledger: SqliteLedger) -> list[Row]:
 async def test_every_verb_tells_what_it_moved_and_every_entry_fits(ledger: SqliteLedger) -> None:
     await fill(ledger)
     found = account(ledger)
-    assert verify(ledger.read()) == Verified(len(entries(ledger)))
+    assert verify(ledger.reads) == Verified(len(entries(ledger)))
     assert [row["seq"] for row in entries(ledger)] == list(range(1, len(entries(ledger)) + 1))
     kinds = {row["machine"] for row in found}
     assert kinds == {"workflow", "act", "grant", "input", "event", "phase", "status", "mutation"}
@@ -83,14 +83,14 @@ async def test_the_moves_of_one_thing_are_found_by_it(ledger: SqliteLedger) -> N
     told = account(ledger)
     for subject in {row["subject"] for row in told}:
         own = [row for row in told if row["subject"] == subject and row["machine"] != "act"]
-        assert of_subject(ledger.read(), workflow_id, subject) == own
+        assert of_subject(ledger.reads, workflow_id, subject) == own
 
 
 async def test_a_thing_of_another_workflow_with_the_same_name_is_not_told(ledger: SqliteLedger) -> None:
     workflow_id = await fill(ledger)
     [grant] = {row["subject"] for row in account(ledger) if row["machine"] == "grant"}
-    assert of_subject(ledger.read(), workflow_id, grant)
-    assert of_subject(ledger.read(), "wf_other", grant) == []
+    assert of_subject(ledger.reads, workflow_id, grant)
+    assert of_subject(ledger.reads, "wf_other", grant) == []
 
 
 async def test_an_act_stands_in_the_same_sequence_as_what_it_moved(ledger: SqliteLedger) -> None:
@@ -117,7 +117,7 @@ async def test_acts_on_no_workflow_and_on_one_share_an_entry(ledger: SqliteLedge
     told = account(ledger)
     assert [(row["subject"], row["actor"], row["why"]) for row in told if row["workflow_id"] == ""] == [
         ('a "word"', "ann", None), ("other", "bob", '{"a":[1,"é"]}')]
-    assert verify(ledger.read()) == Verified(1)
+    assert verify(ledger.reads) == Verified(1)
 
 
 async def test_what_an_act_did_and_the_act_are_one_transaction(path: Path) -> None:
@@ -129,8 +129,8 @@ async def test_what_an_act_did_and_the_act_are_one_transaction(path: Path) -> No
     await ledger.close()
     ledger = SqliteLedger(path)
     assert account(ledger) == before
-    assert [a["act"] for a in ledger.read().all("action_all", workflow_id=workflow_id)] == ["deploy"]
-    assert ledger.read().all("workflow_all")[0]["status"] == "active"
+    assert [a["act"] for a in ledger.reads.all("action_all", workflow_id=workflow_id)] == ["deploy"]
+    assert ledger.reads.all("workflow_all")[0]["status"] == "active"
     await ledger.close()
 
 
@@ -145,7 +145,7 @@ async def test_a_verb_that_is_refused_tells_nothing_and_leaves_no_gap(ledger: Sq
         await ledger.write(refused)
     assert account(ledger) == before
     await ledger.write(workflows.note, None, "test", "x", "ann", None)
-    assert verify(ledger.read()).entries == 1 + before[-1]["seq"]
+    assert verify(ledger.reads).entries == 1 + before[-1]["seq"]
 
 
 async def test_a_long_value_that_a_row_keeps_stands_in_it_as_its_hash(ledger: SqliteLedger) -> None:
@@ -168,7 +168,7 @@ async def test_a_long_sign_stands_in_it_as_its_hash_and_a_short_one_as_it_is(led
         await ledger.write(mutations.hear, mutation.id, LateEvidence(said))
     short, hashed = [row["why"] for row in account(ledger) if row["machine"] == "sign"]
     assert (short, hashed) == ('{"found":"a row"}', f"sha256:{hashlib.sha256(long.encode()).hexdigest()}")
-    assert long in str(ledger.read().one("mutation_by_id", mutation_id=mutation.id)), "the row has it"
+    assert long in str(ledger.reads.one("mutation_by_id", mutation_id=mutation.id)), "the row has it"
 
 
 async def test_what_another_program_moves_is_found_when_the_account_is_compared(path: Path) -> None:
@@ -188,21 +188,21 @@ async def test_a_refused_verb_of_a_group_is_not_told_with_the_others(ledger: Sql
         if refused:
             raise Refused("No.")
 
-    ledger.crew = 3  # so that they share a commit
+    ledger._writer.crew = 3  # so that they share a commit
     done = await asyncio.gather(
         ledger.write(note, "ann", refused=False), ledger.write(note, "bob", refused=True),
         ledger.write(note, "cid", refused=False), return_exceptions=True)
     assert [type(each) for each in done] == [type(None), Refused, type(None)]
     assert len(entries(ledger)) == 1
     assert [move["actor"] for move in account(ledger)] == ["ann", "cid"]
-    assert verify(ledger.read()) == Verified(1)
+    assert verify(ledger.reads) == Verified(1)
 
 
 class AtWork:
     """A reader beside a host that commits once more after some of the looks."""
 
     def __init__(self, ledger: SqliteLedger, after: set[int]) -> None:
-        self._ledger, self._after, self._read, self._looks = ledger, after, ledger.read(), 0
+        self._ledger, self._after, self._read, self._looks = ledger, after, ledger.reads, 0
 
     def all(self, query: str, **params: object) -> list[Row]:
         found = self._read.all(query, **params)
@@ -402,8 +402,8 @@ async def test_a_run_can_be_told_again_from_the_account_alone(tmp_path: Path) ->
         [asked] = await story.keep.needs_you(wf)
         await story.keep.resolve(str(asked.mutation_id), "happened", {"id": "by hand"})
         await story.run()
-        assert verify(story.keep.parts.ledger.read()).why is None
-        told = Retold(list(walk(story.keep.parts.ledger.read())))
+        assert verify(story.keep.parts.ledger.reads).why is None
+        told = Retold(list(walk(story.keep.parts.ledger.reads)))
     first, second = told.runs("act")
     assert [(machine, target) for machine, target, *_ in told.story(first)] == [
         ("status", "active"), ("status", "paused"), ("status", "superseded")]

@@ -33,7 +33,7 @@ async def lanes(ledger: SqliteLedger, count: int) -> None:
         for step in range(ROUNDS):
             await ledger.write(note, f"{number}.{step}", barrier=True)
 
-    ledger.crew = count
+    ledger._writer.crew = count
     await asyncio.gather(*(lane(number) for number in range(count)))
 
 
@@ -49,14 +49,14 @@ async def test_barriers_of_many_runs_share_their_syncs(counted: SqliteLedger, di
 
 async def test_a_barrier_returns_only_after_its_sync(counted: SqliteLedger, disk: Disk) -> None:
     for crew in (1, 4):
-        counted.crew = crew
+        counted._writer.crew = crew
         seen = len(disk.syncs)
         await asyncio.gather(*(counted.write(note, n, barrier=True) for n in range(crew)))
         assert len(disk.syncs) > seen
 
 
 async def test_a_barrier_that_waits_for_others_in_vain_still_comes(counted: SqliteLedger, disk: Disk) -> None:
-    counted.crew = 32
+    counted._writer.crew = 32
     async with asyncio.timeout(5):
         await counted.write(note, "alone", barrier=True)
     assert len(disk.syncs) == 1
@@ -64,7 +64,7 @@ async def test_a_barrier_that_waits_for_others_in_vain_still_comes(counted: Sqli
 
 async def test_other_commits_are_not_synced_at_once(counted: SqliteLedger, disk: Disk) -> None:
     for crew in (1, 8):
-        counted.crew = crew
+        counted._writer.crew = crew
         await asyncio.gather(*(counted.write(note, n) for n in range(20)))
     assert disk.syncs == []
 
@@ -81,7 +81,7 @@ async def test_barrier_syncs_what_was_committed_before(counted: SqliteLedger, di
 
 
 async def test_barrier_waits_for_commits_of_the_group_too(counted: SqliteLedger, disk: Disk) -> None:
-    counted.crew = 16
+    counted._writer.crew = 16
     await asyncio.gather(*(counted.write(note, n) for n in range(16)))
     await counted.barrier()
     assert len(disk.syncs) >= 1
@@ -95,7 +95,7 @@ async def test_flush_timer_syncs_what_nobody_waited_for(
     loop, synced = asyncio.get_running_loop(), asyncio.Event()
     disk.on_sync = lambda: loop.call_soon_threadsafe(synced.set) and None
     for crew in (1, 8):
-        counted.crew = crew
+        counted._writer.crew = crew
         synced.clear()
         await counted.write(note, "plain")
         async with asyncio.timeout(5):
@@ -115,7 +115,7 @@ async def test_close_syncs_what_is_left(path: Path, disk: Disk) -> None:
 async def test_a_refused_barrier_syncs_nothing_and_a_later_one_does(
     counted: SqliteLedger, disk: Disk, crew: int,
 ) -> None:
-    counted.crew = crew
+    counted._writer.crew = crew
     await counted.write(note, "plain")
     with pytest.raises(ValueError, match="odd"):
         await counted.write(refuse, 1, ValueError("odd"), barrier=True)
@@ -126,7 +126,7 @@ async def test_a_refused_barrier_syncs_nothing_and_a_later_one_does(
 async def test_runs_that_always_wait_for_a_sync_do_not_keep_a_long_log_from_the_file(path: Path, disk: Disk) -> None:
     ledger, loop = SqliteLedger(path, ManualClock(), vfs=disk.name), asyncio.get_running_loop()
     waiting: list[asyncio.Future[str]] = []
-    ledger._writer.log_pages_max, ledger.crew = 30, 2
+    ledger._writer.log_pages_max, ledger._writer.crew = 30, 2
 
     async def ask() -> None:
         """One more barrier, and be sure that it is committed."""

@@ -21,7 +21,7 @@ ADVICE = {"io": "Look at the disk, then start again", "full": "Free some space, 
 
 async def write_until_it_stops(ledger: SqliteLedger, crew: int, barrier: bool) -> list[str]:
     """The subjects whose writes were acknowledged before the first failure."""
-    ledger.crew = crew
+    ledger._writer.crew = crew
     said: list[str] = []
     for round_ in range(40):
         names = [f"{round_}.{n}" for n in range(crew)]
@@ -60,7 +60,7 @@ async def test_a_failing_disk_stops_the_ledger(
     assert ledger.stopped() == stopped.value.message
     with pytest.raises(LedgerStopped):
         await ledger.barrier()
-    assert ledger.read().all("workflow_all") == [], "looking still works"
+    assert ledger.reads.all("workflow_all") == [], "looking still works"
     await ledger.close()
 
     again = SqliteLedger(path)

@@ -148,7 +148,7 @@ async def test_a_workflow_has_one_open_run(ledger: SqliteLedger) -> None:
         with pytest.raises(Conflict):
             await ledger.write(rows.prepare, workflow_id, "m2")
     await ledger.write(rows.prepare, other, "m1")
-    assert len(ledger.read().all("run_open_all")) == 2
+    assert len(ledger.reads.all("run_open_all")) == 2
 
 
 async def test_a_workflow_has_one_open_mutation(ledger: SqliteLedger) -> None:
@@ -158,7 +158,7 @@ async def test_a_workflow_has_one_open_mutation(ledger: SqliteLedger) -> None:
     await ledger.write(rows.send, run, "one")
     with pytest.raises(Conflict):
         await ledger.write(rows.send, run, "two")
-    assert len(ledger.read().all("look_mutations", workflow_id=workflow_id, limit=9)) == 1
+    assert len(ledger.reads.all("look_mutations", workflow_id=workflow_id, limit=9)) == 1
 
 
 async def test_a_deed_is_applied_once(file: apsw.Connection) -> None:
@@ -185,7 +185,7 @@ async def test_an_illegal_move_by_a_verb_is_an_illegal_move(ledger: SqliteLedger
 
     with pytest.raises(IllegalMove):
         await ledger.write(jump)
-    kept = ledger.read().all("look_mutations", workflow_id=workflow_id, limit=9)
+    kept = ledger.reads.all("look_mutations", workflow_id=workflow_id, limit=9)
     assert [row["status"] for row in kept] == ["in_flight"]
 
 
@@ -210,7 +210,7 @@ async def test_a_verb_of_another_epoch_changes_nothing(path: Path) -> None:
         assert second.epoch > first.epoch
         with pytest.raises(Conflict, match="under this host"):
             await second.write(rows.finish, run, "o1")
-        assert second.read().one("event_find", workflow_id=workflow_id, topic="out", message_id="o1") is None
+        assert second.reads.one("event_find", workflow_id=workflow_id, topic="out", message_id="o1") is None
     finally:
         await second.close()
 
@@ -220,8 +220,8 @@ async def test_an_event_is_reserved_by_one_run_or_none_is(ledger: SqliteLedger) 
     await ledger.write(rows.produce, workflow_id, "m1", "m2")
     with pytest.raises(Exception, match="there is no such event"):
         await ledger.write(rows.prepare, workflow_id, "m1", "m2", "m3")
-    assert ledger.read().all("run_open_all") == []
-    found = ledger.read().all("look_events", workflow_id=workflow_id, topic=None, status=None, limit=9)
+    assert ledger.reads.all("run_open_all") == []
+    found = ledger.reads.all("look_events", workflow_id=workflow_id, topic=None, status=None, limit=9)
     assert [event["reserved_by"] for event in found] == [None, None]
     with pytest.raises(Exception, match="it is reserved by run_"):
         await ledger.write(rows.prepare, workflow_id, "m1", "m1")
@@ -230,5 +230,5 @@ async def test_an_event_is_reserved_by_one_run_or_none_is(ledger: SqliteLedger) 
 async def test_acts_of_people_are_kept_with_who_and_what(ledger: SqliteLedger) -> None:
     workflow_id = await ledger.write(rows.deploy)
     await ledger.write(workflows.grant, workflow_id, "gmail.send", Grant(Mode.ASK), "ann")
-    acts = [(a["act"], a["actor"], a["subject"]) for a in ledger.read().all("action_all", workflow_id=workflow_id)]
+    acts = [(a["act"], a["actor"], a["subject"]) for a in ledger.reads.all("action_all", workflow_id=workflow_id)]
     assert acts == [("deploy", "person", f"{workflow_id} 1.0"), ("grant", "ann", "gmail.send")]

@@ -24,14 +24,14 @@ NO_IDS: list[Any] = ["run_nope", "", "run_36wdc9x80w5o", "' or 1=1 --", "\ud800"
 async def test_a_look_up_by_what_is_no_id_finds_nothing(ledger: SqliteLedger, query: str, given: Any) -> None:
     await ledger.write(rows.deploy)
     parameter = query.replace("_by_id", "_id")
-    assert ledger.read().all(query, **{parameter: given}) == []
+    assert ledger.reads.all(query, **{parameter: given}) == []
 
 
 async def test_an_id_of_another_kind_with_the_same_digits_finds_nothing(ledger: SqliteLedger) -> None:
     workflow_id = await ledger.write(rows.deploy)
     digits = workflow_id.partition("_")[2]
     for prefix in KINDS:
-        found = ledger.read().one("workflow_by_id", workflow_id=f"{prefix}_{digits}")
+        found = ledger.reads.one("workflow_by_id", workflow_id=f"{prefix}_{digits}")
         assert (found is not None) == (prefix == "wf")
 
 

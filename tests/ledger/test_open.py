@@ -304,7 +304,7 @@ async def test_a_ledger_in_memory_works_without_a_file(tmp_path: Path, monkeypat
     ledger = SqliteLedger(":memory:")
     await ledger.write(rows.deploy, barrier=True)
     await ledger.barrier()
-    assert len(ledger.read().all("workflow_all")) == 1
+    assert len(ledger.reads.all("workflow_all")) == 1
     await ledger.close()
     assert os.listdir() == []
 

@@ -45,7 +45,7 @@ def carry_on(tx: Tx, run: Run) -> Run:
 
 def pinned(ledger: SqliteLedger, run: Run) -> list[str]:
     """The payloads that a run has pinned."""
-    found = ledger.read().all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
+    found = ledger.reads.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
     return [str(row["payload"]) for row in found]
 
 
@@ -70,11 +70,11 @@ async def test_a_payload_is_stored_once_while_nobody_publishes_anew(ledger: Sqli
 async def test_a_run_that_was_given_up_keeps_what_it_had_pinned_when_the_event_changes(ledger: SqliteLedger) -> None:
     workflow_id, run = await begun(ledger)
     await ledger.write(give_up, run)
-    before = ledger.kept_bytes(workflow_id)
+    before = await ledger.kept_bytes(workflow_id)
     await ledger.write(publish, workflow_id, NEW)
     again = await ledger.write(rows.prepare, workflow_id, "m1")
     assert (pinned(ledger, run), pinned(ledger, again), copies(ledger)) == ([OLD], [NEW], 1)
-    assert ledger.kept_bytes(workflow_id) - before >= len(OLD), "what is kept twice counts twice"
+    assert await ledger.kept_bytes(workflow_id) - before >= len(OLD), "what is kept twice counts twice"
 
 
 async def test_what_comes_too_late_reaches_the_event_when_the_run_lets_go_of_it_and_not_the_run(
@@ -99,7 +99,7 @@ async def test_an_event_that_is_processed_again_leaves_the_first_run_as_it_was(l
     workflow_id, run = await begun(ledger)
     await ledger.write(rows.finish, await ledger.write(runs.advance, run, Phase.MUTATING))
     await ledger.write(events_late, workflow_id)
-    [event] = ledger.read().all("reservation_of_run", workflow_id=workflow_id, run_id=run.id)
+    [event] = ledger.reads.all("reservation_of_run", workflow_id=workflow_id, run_id=run.id)
     assert await ledger.write(events.reprocess, workflow_id, event["event_id"])
     again = await ledger.write(rows.prepare, workflow_id, "m1")
     assert (pinned(ledger, run), pinned(ledger, again)) == ([OLD], [NEW])

@@ -40,7 +40,7 @@ async def story(tmp_path: Path) -> Any:
 
 
 def sound(keep: Keep) -> bool:
-    return all(each.sound for each in check(keep.parts.ledger.read()))
+    return all(each.sound for each in check(keep.parts.ledger.reads))
 
 
 def content(path: Path) -> dict[str, int]:
@@ -190,7 +190,7 @@ async def test_more_than_one_stretch_is_looked_at(story: Story, monkeypatch: pyt
 
 async def test_the_account_tells_that_it_was_done_and_by_whom(story: Story) -> None:
     await story.keep.prune(days=90)
-    acts = story.keep.parts.ledger.read().all("action_all", workflow_id=(await story.keep.workflows())[0].id)
+    acts = story.keep.parts.ledger.reads.all("action_all", workflow_id=(await story.keep.workflows())[0].id)
     assert [a["actor"] for a in acts if a["act"] == "prune"] == ["person"]
 
 

@@ -61,7 +61,7 @@ async def test_a_first_run_and_what_it_sends_stand_in_no_index_of_lineages(ledge
     await ledger.write(rows.produce, workflow_id, "a")
     run = await ledger.write(rows.mutating, workflow_id, "a")
     sent = await ledger.write(rows.send, run)
-    read = ledger.read()
+    read = ledger.reads
     assert [row["id"] for row in read.all("look_lineage", workflow_id=workflow_id, lineage=run.id)] == [run.id]
     found = read.one("mutation_of_lineage", workflow_id=workflow_id, lineage=run.id)
     assert found is not None

@@ -22,7 +22,7 @@ AT = 1_767_603_600_000 - 7
 
 async def begun(ledger: SqliteLedger, *messages: str) -> Run:
     """A consumer's run that has not pinned anything, and events for it."""
-    workflow_id = await ledger.write(rows.deploy, f"demo-{len(ledger.read().all('workflow_all'))}")
+    workflow_id = await ledger.write(rows.deploy, f"demo-{len(ledger.reads.all('workflow_all'))}")
     await ledger.write(rows.produce, workflow_id, *messages)
     new = Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event")
     return await ledger.write(runs.begin, new)
@@ -39,13 +39,13 @@ def line(run: Run) -> Traced:
 def kept(ledger: SqliteLedger, run: Run) -> tuple[object, ...]:
     """Phase, PrepareResult, its time, reserved events, statuses of mutations, lines of the trace."""
     of_run = {"workflow_id": run.workflow_id, "run_id": run.id}
-    row = ledger.read().one("run_by_id", run_id=run.id)
+    row = ledger.reads.one("run_by_id", run_id=run.id)
     assert row is not None
     return (
         row["phase"], row["prepare_result"], row["prepared_at"],
-        [r["message_id"] for r in ledger.read().all("reservation_of_run", **of_run)],
-        [m["status"] for m in ledger.read().all("look_mutations", workflow_id=run.workflow_id, limit=9)],
-        (ledger.read().one("trace_last", **of_run) or {"position": None})["position"],
+        [r["message_id"] for r in ledger.reads.all("reservation_of_run", **of_run)],
+        [m["status"] for m in ledger.reads.all("look_mutations", workflow_id=run.workflow_id, limit=9)],
+        (ledger.reads.one("trace_last", **of_run) or {"position": None})["position"],
     )
 
 
@@ -60,7 +60,7 @@ async def test_what_was_decided_and_the_intent_are_one_step(ledger: SqliteLedger
         mutations.prepare_and_send, run, prepared("m1", "m2"), [line(run)], rows.intent(), barrier=True)
     assert sent is not None
     assert (now.phase, now.prepared_at, sent.run_id, sent.attempts) == (Phase.MUTATING, AT, run.id, 1)
-    assert pinned == ledger.read().all("reservation_of_run", workflow_id=now.workflow_id, run_id=now.id)
+    assert pinned == ledger.reads.all("reservation_of_run", workflow_id=now.workflow_id, run_id=now.id)
     assert kept(ledger, run) == (*PINNED[:4], ["in_flight"], 1)
 
 
@@ -81,7 +81,7 @@ async def test_if_somebody_changed_the_workflow_since_the_run_began_only_what_wa
 async def test_what_goes_wrong_in_it_undoes_all_of_it(ledger: SqliteLedger, crew: int) -> None:
     # I12
     run = await begun(ledger, "m1", "m2")
-    ledger.crew = crew
+    ledger._writer.crew = crew
     with pytest.raises(RuleBroken):
         await ledger.write(
             mutations.prepare_and_send, run, prepared("m1", "nobody"), [line(run)], rows.intent(), barrier=True)
@@ -116,15 +116,15 @@ async def test_a_refused_neighbour_has_it_done_over_and_not_twice(ledger: Sqlite
     def refuse(tx: Tx) -> None:
         raise RuleBroken("No.")
 
-    ledger.crew = 8
+    ledger._writer.crew = 8
     good = (mutations.prepare_and_send, run, prepared("m1"), [line(run)], rows.intent())
     verbs = [(refuse,), good] if first else [good, (refuse,)]
     answers = await asyncio.gather(*(ledger.write(*verb, barrier=True) for verb in verbs), return_exceptions=True)
-    ledger.crew = 0
+    ledger._writer.crew = 0
     refusal, done = answers if first else answers[::-1]
     assert isinstance(refusal, RuleBroken)
     assert isinstance(done, tuple)
-    [row] = ledger.read().all("look_mutations", workflow_id=run.workflow_id, limit=9)
+    [row] = ledger.reads.all("look_mutations", workflow_id=run.workflow_id, limit=9)
     assert (row["id"], row["attempts"], row["status"]) == (done[1].id, 1, "in_flight")
     assert kept(ledger, run) == ("mutating", RESULT, AT, ["m1"], ["in_flight"], 1)
     await ledger.write(mutations.apply, done[0], done[1], "{}", '{"status":"applied"}', [])

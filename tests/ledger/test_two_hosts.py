@@ -108,7 +108,7 @@ async def test_a_first_host_writes_nothing_more_by_any_verb(two: tuple[SqliteLed
     run = await first.write(rows.mutating, wf, "a")
     mutation = await first.write(rows.send, run)
     second = come_in()
-    before = second.read().all("account_page", first=0, limit=1000)
+    before = second.reads.all("account_page", first=0, limit=1000)
     leave = Carry(Status.CRASHED, (1, 0), Phase.PREPARED, keep=True, trigger="retry")
     verbs: list[tuple[Any, ...]] = [
         (mutations.apply, run, mutation, "1", '{"status":"applied"}', ()), (mutations.refuse, run, mutation, STOP, ()),
@@ -118,7 +118,7 @@ async def test_a_first_host_writes_nothing_more_by_any_verb(two: tuple[SqliteLed
     for verb, *args in verbs:
         with pytest.raises(LedgerStopped, match=f"Another host .{second.host}, process {os.getpid()} on .* has opened"):
             await first.write(verb, *args)
-    assert second.read().all("account_page", first=0, limit=1000) == before
+    assert second.reads.all("account_page", first=0, limit=1000) == before
     assert "Another host" in str(first.stopped())
     await second.write(rows.deploy, "third")  # who has it can work
 
@@ -155,7 +155,7 @@ async def test_what_two_hosts_did_is_found_by_the_check(two: tuple[SqliteLedger,
     await first.write(rows.produce, wf, "a")
     second = come_in()
     await second.write(rows.produce, wf, "b")
-    assert all(each.sound for each in check(second.read()))
+    assert all(each.sound for each in check(second.reads))
     first._writer._tx.epoch = second.epoch  # a host that does not look, as before
     first._writer._head = second._writer._head
     first._writer._tx.host = first.host
@@ -165,7 +165,7 @@ async def test_what_two_hosts_did_is_found_by_the_check(two: tuple[SqliteLedger,
         rows.produce(tx, wf, "c")
 
     await first.write(late)
-    [wrong] = [each for each in check(second.read()) if not each.sound]
+    [wrong] = [each for each in check(second.reads) if not each.sound]
     assert "two hosts had the file" in wrong.said
     first._writer._tx.epoch, first._writer._head = first.epoch, second._writer._head
 

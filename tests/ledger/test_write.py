@@ -45,7 +45,7 @@ async def test_a_refused_verb_is_undone_and_the_others_of_its_group_stand(
     ledger: SqliteLedger, path: Path, crew: int,
 ) -> None:
     await ledger.write(rows.deploy, "taken")
-    ledger.crew = crew
+    ledger._writer.crew = crew
     acts = []
     for number in range(50):
         if number % 5 == 1:
@@ -65,7 +65,7 @@ async def test_a_refused_verb_is_undone_and_the_others_of_its_group_stand(
 
 
 async def test_a_group_of_refusals_writes_nothing(ledger: SqliteLedger, path: Path) -> None:
-    ledger.crew = 4
+    ledger._writer.crew = 4
     answers = await asyncio.gather(
         *(ledger.write(refuse, n, Refused("No."), barrier=True) for n in range(4)), return_exceptions=True,
     )
@@ -75,13 +75,13 @@ async def test_a_group_of_refusals_writes_nothing(ledger: SqliteLedger, path: Pa
 
 
 async def test_a_group_commits_in_the_order_in_which_it_was_asked(ledger: SqliteLedger, path: Path) -> None:
-    ledger.crew = 30
+    ledger._writer.crew = 30
     await asyncio.gather(*(ledger.write(note, number, barrier=True) for number in range(30)))
     assert noted(path) == [str(n) for n in range(30)]
 
 
 async def test_a_verb_whose_caller_gave_up_is_still_whole(ledger: SqliteLedger, path: Path) -> None:
-    ledger.crew = 3
+    ledger._writer.crew = 3
     first = asyncio.ensure_future(ledger.write(note, "left", barrier=True))
     await asyncio.sleep(0)
     first.cancel()
@@ -90,7 +90,7 @@ async def test_a_verb_whose_caller_gave_up_is_still_whole(ledger: SqliteLedger, 
 
 
 async def test_plain_commits_do_not_wait_for_a_group_of_barriers(ledger: SqliteLedger) -> None:
-    ledger.crew = 64
+    ledger._writer.crew = 64
     waiting = asyncio.ensure_future(ledger.write(note, "barrier", barrier=True))
     await asyncio.sleep(0)
     for number in range(3):
@@ -112,10 +112,10 @@ async def test_a_verb_sees_the_moment_the_host_and_its_own_writes(ledger: Sqlite
 async def test_readers_do_not_see_what_is_not_committed(ledger: SqliteLedger) -> None:
     def look(tx: Tx) -> tuple[int, int]:
         rows.deploy(tx)
-        return len(tx.all("workflow_all")), len(ledger.read().all("workflow_all"))
+        return len(tx.all("workflow_all")), len(ledger.reads.all("workflow_all"))
 
     assert await ledger.write(look) == (1, 0)
-    assert len(ledger.read().all("workflow_all")) == 1
+    assert len(ledger.reads.all("workflow_all")) == 1
 
 
 @pytest.fixture
@@ -137,12 +137,12 @@ async def test_a_barrier_waits_for_the_disk_and_nobody_else_does(
     ledger: SqliteLedger, held: tuple[threading.Event, threading.Event],
 ) -> None:
     asked, leave = held
-    ledger.crew = 2
+    ledger._writer.crew = 2
     barrier = asyncio.ensure_future(ledger.write(rows.deploy, barrier=True))
     await asyncio.to_thread(asked.wait, 10)
     async with asyncio.timeout(5):
         await ledger.write(note, "plain")
-    assert len(ledger.read().all("workflow_all")) == 1
+    assert len(ledger.reads.all("workflow_all")) == 1
     assert not barrier.done()
     leave.set()
     await barrier
@@ -152,7 +152,7 @@ async def test_a_barrier_that_comes_during_a_sync_is_committed_and_waits_for_the
     ledger: SqliteLedger, path: Path, held: tuple[threading.Event, threading.Event], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked, leave = held
-    ledger.crew = 2
+    ledger._writer.crew = 2
     first = asyncio.ensure_future(ledger.write(note, "first", barrier=True))
     await asyncio.to_thread(asked.wait, 10)
     second = asyncio.ensure_future(ledger.write(note, "second", barrier=True))
@@ -176,7 +176,7 @@ async def test_a_barrier_that_comes_during_a_sync_is_committed_and_waits_for_the
 async def test_what_is_asked_for_while_a_commit_waits_for_the_disk_comes_after_it(
     ledger: SqliteLedger, path: Path,
 ) -> None:
-    ledger.crew = 2
+    ledger._writer.crew = 2
     asked = [asyncio.ensure_future(ledger.write(note, n, barrier=n % 3 == 0)) for n in range(40)]
     for _ in range(5):
         await asyncio.sleep(0)
@@ -199,7 +199,7 @@ async def test_the_writer_does_not_wait_for_readers(ledger: SqliteLedger, path: 
 
 async def test_looking_cannot_write(ledger: SqliteLedger) -> None:
     with pytest.raises(Exception, match="attempt to write a readonly database"):
-        ledger.read().all("host_insert", id="x", machine="m", pid=1, now=1)
+        ledger.reads.all("host_insert", id="x", machine="m", pid=1, now=1)
     assert ledger.stopped() is None
 
 

@@ -86,7 +86,7 @@ async def test_a_backup_is_a_ledger_that_opens(old: Path) -> None:
     with raw(old) as file:
         migrate(file, old, NEXT)
     ledger = SqliteLedger(backup_of(old))
-    assert len(ledger.read().all("workflow_all")) == 1
+    assert len(ledger.reads.all("workflow_all")) == 1
     await ledger.close()
 
 

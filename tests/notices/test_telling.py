@@ -135,7 +135,7 @@ async def test_a_host_that_dies_at_every_try_tells_ever_more_rarely(tmp_path: Pa
 
 async def _dies(story: Told) -> bool:
     before = story.channels[0].tried  # type: ignore[attr-defined]
-    row = story.keep.parts.ledger.read().one("channel_get", name="box")
+    row = story.keep.parts.ledger.reads.one("channel_get", name="box")
     assert row is not None
     if story.clock.now_ms() < row["retry_at"]:
         await story.run()
@@ -470,4 +470,4 @@ async def test_a_message_under_way_is_noted_before_the_host_ends(tmp_path: Path)
             await begun.wait()
         await story.keep.host.close()
         await serving
-        assert len(story.keep.parts.ledger.read().all("notice_all")) == 1
+        assert len(story.keep.parts.ledger.reads.all("notice_all")) == 1

@@ -172,7 +172,7 @@ class Said:
 
 async def work(ledger: SqliteLedger, said: Teller, load: Load) -> list[str]:
     """Lanes side by side; each ends when the ledger is stopped. What ended one otherwise."""
-    ledger.crew, rng = load.lanes, Random(load.seed)
+    ledger._writer.crew, rng = load.lanes, Random(load.seed)
     lanes = [Lane(said, ledger, Random(rng.random()), f"lane-{n}") for n in range(load.lanes)]
     ends = await asyncio.gather(*(lane.work(2) for lane in lanes), return_exceptions=True)
     return [f"the work broke: {end!r}" for end in ends if end is not None and not isinstance(end, LedgerStopped)]
@@ -207,7 +207,7 @@ async def stopped(ledger: SqliteLedger, disk: Broken, path: Path) -> list[str]:
 
 def _looked(ledger: SqliteLedger) -> list[str]:
     try:
-        ledger.read().all("workflow_all")
+        ledger.reads.all("workflow_all")
     except (apsw.Error, KeepError) as error:
         return [f"it cannot be read: {error}"]
     return []

@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from keepai.ledger.transitions.runs import Begin, ConsumerEnd, Prepared
 from keepai.model.clock import Clock, SystemClock
 from keepai.model.states import Phase
 from keepai.testing import ManualClock, World
-from tests.harness import Feed, consumer, producer, take_all, workflow
+from tests.harness import Feed, consumer, producer, take_all, views, workflow
 from tests.prove.base import Result, rounds
 
 #: Budget in seconds from which on a size is tried → (workflows, events).
@@ -151,7 +151,7 @@ async def many_workflows(path: Path, count: int) -> Judged:
         ran = time.perf_counter()
         undone = [wf for wf in ids if [e.status for e in await keep.events(wf, "in")] != ["consumed"]]
         judged.broken += [f"{len(undone)} of {count} workflows did not file their event"] if undone else []
-        alone = statistics.median(_timed(keep.host._is_due, wf) for wf in ids[:50])
+        alone = statistics.median([await _timed(keep.host._is_due, wf) for wf in ids[:50]])
     judged.figures |= {
         f"{count:,} workflows, each": f"deployed in {(deployed - began) / count * 1000:.1f} ms",
         "run once": f"in {(ran - deployed) / count * 1000:.1f} ms",
@@ -174,7 +174,7 @@ async def _restarted(desk: Desk, judged: Judged, what: str) -> None:
         while not any(
             run.trigger != "deploy" and run.created_at >= desk.clock.now_ms() and run.status == "committed"
             for wf in list(before)[:1]
-            for run in keep.views.newest_runs(wf, last=1)
+            for run in views(keep).newest_runs(wf, last=1)
         ):
             await asyncio.sleep(0.002)
             if time.perf_counter() - began > 120:
@@ -189,9 +189,9 @@ def _mebibytes(path: Path) -> str:
     return f"{path.stat().st_size / (1 << 20):,.0f} MiB"
 
 
-def _timed(what: Callable[..., object], *args: object) -> float:
+async def _timed(act: Callable[..., Awaitable[object]], *args: object) -> float:
     began = time.perf_counter()
-    what(*args)
+    await act(*args)
     return time.perf_counter() - began
 
 
@@ -228,10 +228,10 @@ async def _measured(desk: Desk, keep: Keep, wf: str, until: int, name: str) -> d
         await keep.parts.ledger.write(bulk, wf, f"{name}-{first}", min(BATCH, until - first))
     await desk.once(keep, f"{name}-warm")
     return {
-        "a decision": statistics.median(_timed(lambda: keep.host._is_due(wf)) for _ in range(30)),
+        "a decision": statistics.median([await _timed(keep.host._is_due, wf) for _ in range(30)]),
         "an event from feed to sheet": statistics.median([await desk.once(keep, f"{name}-{n}") for n in range(5)]),
-        "keep status": statistics.median(_timed(lambda: keep.views.workflows(desk.clock.now_ms())) for _ in range(5)),
-        "keep todo": statistics.median(_timed(lambda: keep.views.needs_you(desk.clock.now_ms())) for _ in range(5)),
+        "keep status": statistics.median([await _timed(keep.workflows) for _ in range(5)]),
+        "keep todo": statistics.median([await _timed(keep.needs_you) for _ in range(5)]),
     }
 
 
@@ -244,7 +244,7 @@ def bulk(tx: Tx, workflow_id: str, name: str, count: int) -> None:
     for first in range(0, count, 1000):
         taking = runs.begin(tx, Begin(workflow_id, "take", "consumer", (1, 0), Phase.PREPARING, "event"))
         wanted = [("in", event.message_id) for event in events[first : first + 1000]]
-        prepared = runs.prepare(tx, taking, Prepared(tx.now, '{"data":{},"reservations":[]}', wanted), [])
+        prepared, _ = runs.prepare(tx, taking, Prepared(tx.now, '{"data":{},"reservations":[]}', wanted), [])
         emitting = runs.advance(tx, prepared, Phase.EMITTING, '{"status":"none"}')
         runs.commit_consumer(tx, emitting, ConsumerEnd())
 
@@ -360,7 +360,7 @@ async def _others(path: Path, count: int, poison: str | None) -> float | None:
             ).workflow_id
         ids = [str((await keep.deploy(script(f"w{n}"), grants="all")).workflow_id) for n in range(count)]
         began, serving = time.perf_counter(), asyncio.create_task(keep.serve())
-        while not all(len(keep.views.events(wf, "in", "consumed")) == 3 for wf in ids):
+        while not all(len(views(keep).events(wf, "in", "consumed")) == 3 for wf in ids):
             if poison is not None:
                 await _again(keep, str(bad))
             if serving.done() or time.perf_counter() - began > 120:

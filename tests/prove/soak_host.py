@@ -279,7 +279,7 @@ class Soak:
         for flow in flows:
             await keep.pause(flow)
         until = time.monotonic() + _QUIET_S_MAX
-        while keep.parts.ledger.crew or keep.parts.calls or keep.parts.questions:
+        while keep.parts.ledger._writer.crew or keep.parts.calls or keep.parts.questions:
             assert time.monotonic() < until, "the host does not come to rest"
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.1)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness import views
 from tests.prove.load import Desk, bulk, many_workflows, poisoned, scans, script, statements, unsound
 
 
@@ -21,13 +22,13 @@ async def test_what_is_behind_a_workflow_adds_no_statement_and_no_scan(tmp_path:
         await desk.once(keep, "first")
         with statements() as few:
             await desk.once(keep, "with few")
-            keep.views.workflows(desk.clock.now_ms())
-            keep.views.needs_you(desk.clock.now_ms())
+            views(keep).workflows(desk.clock.now_ms())
+            views(keep).needs_you(desk.clock.now_ms())
         await keep.parts.ledger.write(bulk, wf, "many", 3_000)
         with statements() as many:
             await desk.once(keep, "with many")
-            keep.views.workflows(desk.clock.now_ms())
-            keep.views.needs_you(desk.clock.now_ms())
+            views(keep).workflows(desk.clock.now_ms())
+            views(keep).needs_you(desk.clock.now_ms())
         for each in (few, many):
             del each["account_head"]  # one for each transaction, and how many verbs share one depends on the machine
         assert many == few

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 from keepai import Call, Connector, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.app import Keep
-from keepai.engine import failure, recovery, runner
+from keepai.engine import failure, recovery, relaunch
 from keepai.engine.call_ends import CallEnds
 from keepai.ledger.sqlite.lock import HostLock
 from keepai.ledger.transitions import mutations, runs
@@ -438,7 +438,7 @@ def _resend() -> None:
     careful = recovery._take_over
 
     async def take_over(parts: Any, run: Any) -> None:
-        sent = runner.in_flight(parts, run)
+        sent = await parts.ledger.look(relaunch.in_flight, run)
         if sent is None:
             await careful(parts, run)
             return

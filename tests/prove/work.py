@@ -171,7 +171,7 @@ async def session(recording: Recording, rng: Random, lanes: int, rounds: int, na
     """A host's life from opening to closing: lanes side by side, each a workflow of its own, and people."""
     ledger = SqliteLedger(recording.path, ManualClock(), vfs=recording.tape.name)
     small_log(ledger, rng.choice((8, LOG_PAGES, LOG_PAGES, 400)))
-    ledger.crew = lanes
+    ledger._writer.crew = lanes
     try:
         await recording.say(ledger, adopt_all, barrier=rng.random() < 0.5)
         await asyncio.gather(*(

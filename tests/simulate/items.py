@@ -35,7 +35,7 @@ from keepai.model.errors import KeepError, Refused
 from keepai.model.records import Escalation, Item
 from keepai.testing import Crashed, ManualClock, World
 from tests.crashes.invariants import violations
-from tests.harness import START, Feed
+from tests.harness import START, Feed, views
 from tests.simulate.office import CALLS, BlindOffice, Office, Plan, Stub, in_memory
 
 ITEMS = ("a", "b", "c")
@@ -140,7 +140,7 @@ class Schedule:
 
     def item(self, name: str) -> Item | None:
         """An item as the ledger has it."""
-        row = self.keep.parts.ledger.read().one("item_find", workflow_id=self.wf, external_id=name)
+        row = self.keep.parts.ledger.reads.one("item_find", workflow_id=self.wf, external_id=name)
         return item_record(row) if row else None
 
     def attempt(self, name: str) -> int:
@@ -302,7 +302,7 @@ class Schedule:
 
     def _effect_of(self, mutation_id: str) -> Any:
         """What a person finds who looks outside."""
-        key = self.keep.views.mutation(mutation_id).idempotency_key
+        key = views(self.keep).mutation(mutation_id).idempotency_key
         return next((e for e in self.world.effects if e.idempotency_key == key), None)
 
     async def pause(self) -> None:
@@ -395,7 +395,7 @@ class Schedule:
         self.judge_attempts()
         statuses = {i.external_id: str(i.status) for i in await self.keep.items(self.wf)}
         self.need(set(statuses) == set(ITEMS) and set(statuses.values()) <= {"done", "skipped"}, f"{statuses}")
-        rows = self.keep.views.mutations(self.wf)
+        rows = views(self.keep).mutations(self.wf)
         self.reached.update(f"mutation {m.status}" for m in rows)
         self.reached.update(f"run {r.status}" for r in await self.keep.runs(self.wf))
         self.need({m.status for m in rows} <= {"applied", "failed", "skipped"}, "a mutation is open")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from keepai import Transient
-from keepai.engine import failure, mutation, recovery, routine_run, runner
+from keepai.engine import failure, mutation, recovery, relaunch, routine_run
 from keepai.engine.mutation import Unit, Wanted
 from keepai.ledger.transitions import items, mutations, runs
 from keepai.model.operations import Step
@@ -68,10 +68,8 @@ async def test_the_script_without_a_sandbox_does_what_it_does_in_one(
 
 
 def replay_ignores_the_ledger(patch: Patch) -> None:
-    async def never(*args: Any) -> None:
-        return None
-
-    patch.setattr(mutation, "_applied_before", never)
+    real = mutation._intent
+    patch.setattr(mutation, "_intent", lambda *args: (real(*args)[0], None))
 
 
 def the_key_knows_no_attempt(patch: Patch) -> None:
@@ -92,19 +90,17 @@ def the_key_is_the_runs(patch: Patch) -> None:
 
 
 def results_are_not_kept(patch: Patch) -> None:
-    real = mutation._applied_before
-
     async def forgets(*args: Any) -> Any:
-        return None if await real(*args) is None else '{"id":"forgotten"}'
+        return '{"id":"forgotten"}'
 
-    patch.setattr(mutation, "_applied_before", forgets)
+    patch.setattr(mutation, "_use_applied", forgets)
 
 
 def recovery_guesses_that_it_did_not_happen(patch: Patch) -> None:
     real = recovery._take_over
 
     async def take_over(parts: Any, run: Run) -> None:
-        found = runner.in_flight(parts, run)
+        found = await parts.ledger.look(relaunch.in_flight, run)
         if found is None:
             await real(parts, run)
             return
@@ -119,8 +115,8 @@ def recovery_guesses_that_it_did_not_happen(patch: Patch) -> None:
 def another_content_is_sent_as_well(patch: Patch) -> None:
     real = mutation._intent
 
-    def intent(parts: Any, read: Any, run: Run, wanted: Any, unit: Unit) -> Any:
-        return real(parts, read, run, replace(wanted, subkey=wanted.params["text"]), unit)
+    def intent(read: Any, parts: Any, run: Run, wanted: Any, unit: Unit) -> Any:
+        return real(read, parts, run, replace(wanted, subkey=wanted.params["text"]), unit)
 
     patch.setattr(mutation, "_intent", intent)
 
@@ -136,14 +132,14 @@ def what_was_left_is_forgotten(patch: Patch) -> None:
 
 def a_replay_sees_another_time(patch: Patch) -> None:
     real = routine_run._fixed_by_item
-    patch.setattr(routine_run, "_fixed_by_item", lambda stepper, item: replace(
-        real(stepper, item), now_ms=stepper.run.created_at))
+    patch.setattr(routine_run, "_fixed_by_item", lambda read, run, item: replace(
+        real(read, run, item), now_ms=run.created_at))
 
 
 def a_replay_draws_other_numbers(patch: Patch) -> None:
     real = routine_run._fixed_by_item
-    patch.setattr(routine_run, "_fixed_by_item", lambda stepper, item: replace(
-        real(stepper, item), seed=stepper.run.id.encode()))
+    patch.setattr(routine_run, "_fixed_by_item", lambda read, run, item: replace(
+        real(read, run, item), seed=run.id.encode()))
 
 
 FAULTS: tuple[Callable[[Patch], None], ...] = (

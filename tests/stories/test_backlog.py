@@ -204,14 +204,14 @@ async def test_a_limit_that_is_lowered_is_warned_of_in_every_run(tmp_path: Path)
 
 async def test_no_more_is_read_than_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    each = Statements.each
+    iterate = Statements.iterate
 
     def counting(self: Statements, query: str, **params: object) -> Iterator[Any]:
-        for row in each(self, query, **params):
+        for row in iterate(self, query, **params):
             read.append(row["message_id"])
             yield row
 
-    monkeypatch.setattr(Statements, "each", counting)
+    monkeypatch.setattr(Statements, "iterate", counting)
     async with Story(tmp_path, policy=Policy(peek_bytes_max=1_000)) as story:
         await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(
             f'await ctx.peek("in"); {NOTHING}')}))

@@ -244,7 +244,7 @@ async def test_the_evidence_of_a_routine_names_the_item(tmp_path: Path) -> None:
         story.feed.put("x", sweep=True)
         wf = await story.deploy(script(filing=False, sweep=SWEEP.replace("/*BUG*/", "throw new Error('no');")))
         await story.run()
-        assert evidence(story.keep.parts, await story.last(wf)).inputs == ("Sweep x",)
+        assert evidence(story.keep.parts.ledger.reads, story.keep.parts, await story.last(wf)).inputs == ("Sweep x",)
 
 
 async def test_its_card_lists_what_the_faulty_versions_touched(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ async def test_a_script_that_calls_and_logs_without_end_keeps_little_and_says_so
 
 
 async def lines(story: Story, run_id: str) -> Any:
-    reader = story.keep.parts.ledger.read()
+    reader = story.keep.parts.ledger.reads
     [run] = reader.all("run_by_id", run_id=run_id)
     for row in trace_rows(story, run["id"]):
         yield row
@@ -440,8 +440,8 @@ async def test_a_page_of_peek_loads_no_more_than_it_may_show(tmp_path: Path) -> 
             story.feed.put(f"e{n:02}", "x" * 3_000)
         wf = await story.deploy(source)
         loaded = list[int]()
-        reads = story.keep.parts.ledger.read()
-        real = type(reads).each
+        reads = story.keep.parts.ledger.reads
+        real = type(reads).iterate
 
         def counting(self: Any, query: str, **params: object) -> Any:
             for row in real(self, query, **params):
@@ -449,7 +449,7 @@ async def test_a_page_of_peek_loads_no_more_than_it_may_show(tmp_path: Path) -> 
                 yield row
 
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(type(reads), "each", counting)
+            patched.setattr(type(reads), "iterate", counting)
             await story.run()
         assert story.logs(await story.last(wf, "take")) == ["3"]
         assert len(loaded) <= 2 * 4, "three that fit and one that does not, for a guess and for the run"

@@ -199,7 +199,7 @@ async def test_without_a_host_the_card_says_what_it_cannot_know(tmp_path: Path, 
     # the command line reads the ledger alone
     async with story_of(tmp_path) as story:
         await asked(story, CALLS[letter])
-        views = Views(story.keep.parts.ledger.read(), Policy())
+        views = Views(story.keep.parts.ledger.reads, Policy())
         [question] = views.needs_you(story.clock.now_ms())
         assert question.facts["connector_class"] is None
         assert question.facts["can_verify"] is (letter != "C")  # the history says whether it was ever asked

@@ -34,7 +34,7 @@ from keepai.model.states import (
 )
 from keepai.reading.explain import Explanation
 from keepai.reading.next_steps import StepAhead
-from tests.harness import NOTHING, Story, consumer, producer, take_first, workflow
+from tests.harness import NOTHING, Story, consumer, producer, take_first, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
@@ -111,7 +111,7 @@ class Maker:
         if target is Phase.PREPARED:
             result = encode({"reservations": [{"topic": "in", "ids": ["a"]}], "data": {}, "ui": {"title": "Say hi"}})
             prepared = Prepared(self._now, result, [("in", "a")])
-            return await self._ledger.write(runs.prepare, run, prepared, [])
+            return (await self._ledger.write(runs.prepare, run, prepared, []))[0]
         if target is Phase.MUTATED:
             sent = await self._ledger.write(mutations.send, run, intent(), [])
             return await self._ledger.write(_found, run, sent)
@@ -133,7 +133,7 @@ class Maker:
         """End it without its having finished."""
         if status is not Status.CRASHED:
             await self.stop(run, Status.PAUSED, Reason.TRANSIENT, "transient")
-            [row] = self._ledger.read().all("run_open_all")
+            [row] = self._ledger.reads.all("run_open_all")
             run = run_record(row)
         if status is Status.ABANDONED:
             await self._ledger.write(runs.abandon, run)
@@ -180,7 +180,7 @@ async def test_every_phase_in_every_status_says_why_and_what_moves_it(
             assert "This is why. (line 3 of the script, in mutate)" in found.because
         if phase not in (Phase.PREPARING, Phase.EXECUTING) and status is not Status.ABANDONED:
             assert {"Item a", "in/a"} == {s.title for s in found.selected}
-        asked = story.keep.views.question(run.id, story.clock.now_ms())
+        asked = views(story.keep).question(run.id, story.clock.now_ms())
         if asked is not None:
             assert set(asked.actions) <= acts_of(found)
 

@@ -105,7 +105,7 @@ async def seen(story: Story, wf: str, handler: str) -> list[int]:
 
 def asked(story: Story, query: str) -> list[str]:
     """The handlers about which the ledger is asked from here on."""
-    read, names = story.keep.parts.ledger.read(), list[str]()
+    read, names = story.keep.parts.ledger.reads, list[str]()
     one = read.one
 
     def listen(name: str, **params: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from keepai import OutcomeUnknown, Policy, PreconditionFailed, Rejected, Transient
-from tests.harness import NOTHING, POLL, Story, consumer, producer, take_first, workflow
+from tests.harness import NOTHING, POLL, Story, consumer, producer, take_first, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 SAID = "ctx.log('now');" + SEND  # not foreseen, so prepare and send are two commits
@@ -25,7 +25,7 @@ def acting(mutate: str | None = SEND, *, name: str = "story", prepare: str | Non
 
 def history(story: Story, wf: str, subject: str, machine: str) -> list[str]:
     """Every state that a run or mutation or event was in."""
-    return [str(r["target"]) for r in story.keep.views.history(wf, subject) if r["machine"] == machine]
+    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == machine]
 
 
 # -- phases ------------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ async def test_phases_go_forward_one_by_one_and_every_move_is_on_record(tmp_path
             assert history(story, wf, act.id, "phase") == phases, way
             assert history(story, wf, act.id, "status") == ["active", "committed"], way
             assert history(story, wf, poll.id, "phase") == ["executing", "committed"], way
-            assert all(r["at"] == story.clock.now_ms() for r in story.keep.views.history(wf, act.id))
+            assert all(r["at"] == story.clock.now_ms() for r in views(story.keep).history(wf, act.id))
 
 
 async def test_a_skipped_run_goes_from_mutating_to_emitting(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from keepai import Transient
 from keepai.model.errors import NotFound, Refused
 from keepai.reading import views as reading_views
-from tests.harness import NOTHING, Story, consumer, producer, workflow
+from tests.harness import NOTHING, Story, consumer, producer, views, workflow
 from tests.routines import ROW, guarded, routine
 
 FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
@@ -130,9 +130,9 @@ async def test_what_cannot_be_listed_is_refused_and_not_empty(tmp_path: Path) ->
 async def test_the_newest_lines_of_a_long_log_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with Story(tmp_path) as story:
         wf = await worked(story, 4)
-        views = story.keep.views
-        every = views.logs(wf)
+        looked = views(story.keep)
+        every = looked.logs(wf)
         monkeypatch.setattr(reading_views, "ROWS_MAX", 3)
-        assert views.newest_logs(wf, 2) == every[-2:]
-        assert views.logs(wf) == every[:3]
-        assert views.logs(wf, every[2][0]) == every[3:6]
+        assert looked.newest_logs(wf, 2) == every[-2:]
+        assert looked.logs(wf) == every[:3]
+        assert looked.logs(wf, every[2][0]) == every[3:6]

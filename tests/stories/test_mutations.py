@@ -21,7 +21,7 @@ from keepai import (
 )
 from keepai.model.errors import Refused
 from keepai.model.records import Mutation
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import Story, consumer, producer, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 SAID = "ctx.log('now');" + SEND  # not foreseen, so prepare and send are two commits
@@ -42,7 +42,7 @@ async def only(story: Story, wf: str) -> Mutation:
 
 async def moves(story: Story, wf: str, subject: str) -> list[str]:
     """Every state that a mutation was in."""
-    return [str(r["target"]) for r in story.keep.views.history(wf, subject) if r["machine"] == "mutation"]
+    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == "mutation"]
 
 
 # -- definite answers --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pytest
 from keepai import Call, Connector, OutcomeUnknown, Policy, Rejected, Transient, Verdict, mutation
 from keepai.model.errors import KeepError, Refused
 from keepai.model.records import Mutation
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import Story, consumer, producer, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
@@ -31,7 +31,7 @@ async def only(story: Story, wf: str) -> Mutation:
 
 async def moves(story: Story, wf: str, subject: str) -> list[str]:
     """Every state that a mutation was in."""
-    return [str(r["target"]) for r in story.keep.views.history(wf, subject) if r["machine"] == "mutation"]
+    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == "mutation"]
 
 
 class Slow(Connector):
@@ -418,13 +418,13 @@ async def test_of_several_answers_at_the_same_moment_one_counts_and_the_others_a
     # R252, I31
     async with Story(tmp_path) as story:
         wf, row = await in_question(story)
-        story.keep.parts.ledger.crew += 2  # as while other workflows run: commits are gathered
+        story.keep.parts.ledger._writer.crew += 2  # as while other workflows run: commits are gathered
         try:
             ended = await asyncio.gather(
                 *(story.keep.resolve(row.id, answer) for answer in ("skip", "happened", "did_not_happen", "skip")),
                 return_exceptions=True)
         finally:
-            story.keep.parts.ledger.crew -= 2
+            story.keep.parts.ledger._writer.crew -= 2
         refused = [e for e in ended if e is not None]
         assert len(refused) == 3
         assert {type(e) for e in refused} == {Refused}, refused
@@ -441,12 +441,12 @@ async def test_a_person_who_retries_in_the_moment_in_which_the_host_does_harms_n
         await story.run()
         run = await story.last(wf)
         story.clock.advance(seconds=30)
-        story.keep.parts.ledger.crew += 2
+        story.keep.parts.ledger._writer.crew += 2
         try:
             host, person = await asyncio.gather(
                 story.keep.run_until_idle(), story.keep.retry(run.id), return_exceptions=True)
         finally:
-            story.keep.parts.ledger.crew -= 2
+            story.keep.parts.ledger._writer.crew -= 2
         assert host is None
         assert isinstance(person, str | Refused), person
         await story.run()
@@ -503,7 +503,7 @@ async def test_what_a_call_says_after_it_was_given_up_is_kept_as_evidence_and_de
         late = await only(story, wf)
         assert late.status == "indeterminate"
         assert late.closed_at is not None
-        stored = story.keep.parts.ledger.read().one("mutation_by_id", mutation_id=row.id)
+        stored = story.keep.parts.ledger.reads.one("mutation_by_id", mutation_id=row.id)
         assert stored is not None
         assert "call" in stored["evidence"]
         await story.keep.resolve(row.id, "skip")

@@ -79,7 +79,7 @@ async def test_a_run_that_failed_in_a_done_item_names_it(tmp_path: Path, fault: 
         assert run.status == "failed:logic"
         asked = await the_question(story, wf)
         assert asked.facts["inputs"] == ["Item a"]
-        assert evidence(story.keep.parts, run).inputs == ("Item a",)
+        assert evidence(story.keep.parts.ledger.reads, story.keep.parts, run).inputs == ("Item a",)
         assert "Item a" in [s.title for s in (await story.keep.explain(run.id)).selected]
         assert await items(story, wf) == {"a": "done", "b": "done"}, "what is done stays done"
 
@@ -90,7 +90,7 @@ async def test_a_run_that_failed_outside_of_its_items_names_none(tmp_path: Path)
         wf = await story.deploy(routine(guarded(ROW, after="throw new Error('no');")))
         await story.run()
         assert (await the_question(story, wf)).facts["inputs"] == []
-        assert evidence(story.keep.parts, await story.last(wf)).inputs == ()
+        assert evidence(story.keep.parts.ledger.reads, story.keep.parts, await story.last(wf)).inputs == ()
 
 
 async def test_the_evidence_names_the_item_in_which_a_run_stopped_and_not_every_item_before_it(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_the_evidence_names_the_item_in_which_a_run_stopped_and_not_every_
             story.feed.put(name)
         wf = await story.deploy(routine(guarded("if (item.id === 'b') throw new Error('no');", ROW)))
         await story.run()
-        assert evidence(story.keep.parts, await story.last(wf)).inputs == ("Item b",)
+        assert evidence(story.keep.parts.ledger.reads, story.keep.parts, await story.last(wf)).inputs == ("Item b",)
         assert (await the_question(story, wf)).facts["inputs"] == ["Item b"]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from keepai import Policy
-from tests.harness import NOTHING, Story, consumer, producer, take_all, take_first, workflow
+from tests.harness import NOTHING, Story, consumer, producer, take_all, take_first, views, workflow
 
 APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.messageId] });'
 FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
@@ -323,7 +323,7 @@ async def test_what_the_script_logged_is_kept_with_its_run_step_by_step(tmp_path
             "console.error('in next', [1, { a: null }]); ctx.log('by ctx', 2);",
             prepare="console.debug('in prepare');" + take_first(), mutate="console.warn('in mutate');" + APPEND))
         await story.run()
-        trace = [t for t in story.keep.views.trace((await story.last(wf)).id) if t.kind == "log"]
+        trace = [t for t in views(story.keep).trace((await story.last(wf)).id) if t.kind == "log"]
         assert [(t.step, t.name) for t in trace] == [
             ("prepare", "debug"), ("mutate", "warn"), ("next", "error"), ("next", "info")]
         assert [t.answer for t in trace[:2]] == ["in prepare", "in mutate"]

@@ -82,5 +82,5 @@ async def test_a_look_without_a_host_decides_by_what_the_ledger_says(
         story.feed.put("a")
         await story.run()
         await story.keep.grant(wf, "gmail.send", mode)
-        now = look(story.keep.parts.ledger.read(), wf, story.clock.now_ms(), Policy(), None)
+        now = look(story.keep.parts.ledger.reads, wf, story.clock.now_ms(), Policy(), None)
         assert isinstance(next_step(now), kind)

@@ -204,7 +204,7 @@ async def test_what_is_said_of_no_source_is_allowed_and_all_grants_leave_a_deny(
         await story.deploy(acting(prepare="ctx.log('2');"))
         await story.run(minutes=5)
         assert (await story.last(wf)).status == "paused:approval"
-        grants = story.keep.parts.ledger.read().all("grant_all", workflow_id=wf)
+        grants = story.keep.parts.ledger.reads.all("grant_all", workflow_id=wf)
         assert {g["capability"]: g["mode"] for g in grants}["inputs.feed"] == "deny"
 
 

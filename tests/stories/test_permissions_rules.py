@@ -152,7 +152,7 @@ async def test_a_renewed_grant_is_an_act_of_its_own_in_the_account(tmp_path: Pat
         with pytest.raises(Refused, match="has moved since"):
             await story.keep.grant(wf, "gmail.send", "ask", shown=shown)
         await story.keep.grant(wf, "gmail.send", "ask")
-        acts = story.keep.parts.ledger.read().all("action_all", workflow_id=wf)
+        acts = story.keep.parts.ledger.reads.all("action_all", workflow_id=wf)
         assert [act["detail"] for act in acts if act["act"] == "grant"] == [
             '{"account":"ann@example.com","mode":"ask"}', '{"account":"bob@example.com","mode":"ask"}',
         ]
@@ -165,7 +165,7 @@ async def test_a_grant_by_hand_that_comes_between_plan_and_commit_of_a_deploy_st
     async with Story(tmp_path) as story:
         wf = await story.deploy(sending(), grants=READS, configured={"story": {"gmail.send": "allow"}})
         planned = {"gmail.send": replace(grant_of("ask", "gmail.send"), configured=True)}
-        ledger, read = story.keep.parts.ledger, story.keep.parts.ledger.read()
+        ledger, read = story.keep.parts.ledger, story.keep.parts.ledger.reads
         await ledger.write(workflows.allow, wf, planned)
         assert [r["mode"] for r in read.all("grant_all", workflow_id=wf)] == ["allow", "ask"]
         await story.keep.grant(wf, "gmail.send", "deny")

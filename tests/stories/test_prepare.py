@@ -15,7 +15,7 @@ from keepai.ledger.transitions import events
 from keepai.ledger.transitions.events import Publication
 from keepai.model.errors import RuleBroken
 from keepai.model.records import Event, Run
-from tests.harness import NOTHING, POLL, Story, consumer, producer, take_all, take_first, workflow
+from tests.harness import NOTHING, POLL, Story, consumer, producer, take_all, take_first, views, workflow
 
 APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data] });'
 
@@ -423,7 +423,7 @@ async def test_a_skip_during_prepare_makes_prepare_run_again(
         [warning] = story.warnings(run)
         assert "'a'" in warning
         assert "A person skipped it after this run had begun. So prepare is run again." in warning
-        reads = [t.name for t in story.keep.views.trace(run.id) if t.kind == "call"]
+        reads = [t.name for t in views(story.keep).trace(run.id) if t.kind == "call"]
         assert reads[:-1] == ["peek", "gmail.get"] * 2, "what was looked at before stays on record"
 
 
@@ -511,7 +511,7 @@ async def test_everything_that_a_failed_prepare_did_is_kept_with_it(tmp_path: Pa
   throw new Error("because");
 """))
         await story.run()
-        trace = story.keep.views.trace((await story.last(wf)).id)
+        trace = views(story.keep).trace((await story.last(wf)).id)
         assert [(t.step, t.kind, t.name) for t in trace] == [
             ("prepare", "log", "info"), ("prepare", "call", "peek"), ("prepare", "call", "gmail.get"),
             ("prepare", "log", "warn"),
@@ -529,7 +529,7 @@ async def test_a_read_that_failed_is_kept_with_its_error(tmp_path: Path) -> None
         story.world.on("gmail.get").fail(Transient("the line is busy"))
         wf = await story.deploy(taking('await ctx.gmail.get({ id: "m1" });' + NOTHING))
         await story.run()
-        [call] = [t for t in story.keep.views.trace((await story.last(wf)).id) if t.kind == "call"]
+        [call] = [t for t in views(story.keep).trace((await story.last(wf)).id) if t.kind == "call"]
         assert (call.name, call.error, call.answer) == ("gmail.get", "the line is busy", None)
 
 

@@ -101,7 +101,7 @@ async def test_an_empty_or_other_ledger_in_the_place_of_one_that_has_worked_is_r
     assert (story.path.read_bytes() if story.path.exists() else None) == before
     async with Keep(story.path, clock=story.clock, actor="ada", accept_older=True) as keep:
         assert len(await keep.workflows()) == int(other)
-        assert [move["actor"] for move in walk(keep.parts.ledger.read())][-1] == "ada"
+        assert [move["actor"] for move in walk(keep.parts.ledger.reads)][-1] == "ada"
     await story.open()  # from now on it is the ledger
     await story.keep.close()
 

@@ -286,7 +286,7 @@ async def test_a_repair_that_comes_after_its_run_went_on_is_refused_and_says_so(
         scene.keep.parts.repair = late
         scene.keep.host.wake()
         await scene.keep.run_until_idle()
-        tried = scene.keep.parts.ledger.read().all("look_repairs", workflow_id=scene.wf, limit=10)
+        tried = scene.keep.parts.ledger.reads.all("look_repairs", workflow_id=scene.wf, limit=10)
         assert [(row["run_id"] == first.id, row["status"]) for row in tried] == [(True, "refused"), (False, "declined")]
         assert "no longer failed:logic" in tried[0]["note"]
         assert [q.kind for q in await scene.keep.needs_you()] == ["logic"]

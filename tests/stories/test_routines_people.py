@@ -11,7 +11,7 @@ import pytest
 
 from keepai import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.model.errors import KeepError, Refused
-from tests.harness import Story
+from tests.harness import Story, views
 from tests.routines import (
     FIRE,
     MAIL,
@@ -529,7 +529,8 @@ async def test_an_item_reprocessed_while_its_routine_runs_is_worked_on_once_more
         assert await items(story, wf) == {"a": "done", "b": "done"}
         a = await item(story, wf)
         assert (a.attempt, len(await story.runs(wf))) == (2, 3)
-        assert [m["target"] for m in story.keep.views.history(wf, a.id)] == ["processing", "done", "processing", "done"]
+        moves = [move["target"] for move in views(story.keep).history(wf, a.id)]
+        assert moves == ["processing", "done", "processing", "done"]
 
 
 @pytest.mark.parametrize("how", ["found by asking", "approved", "a person says it happened"])

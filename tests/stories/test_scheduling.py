@@ -829,7 +829,7 @@ async def test_workflows_run_side_by_side_and_each_one_run_at_a_time(tmp_path: P
                 "one": producer(knock), "two": producer(knock, publishes=["out"]),
             })) for n in range(8)
         ]
-        door.on_knock = lambda: under_way.append(len(story.keep.parts.ledger.read().all("run_active_all")))
+        door.on_knock = lambda: under_way.append(len(story.keep.parts.ledger.reads.all("run_active_all")))
         await story.run()
         assert [[r.status for r in await story.runs(wf)] for wf in ids] == [["committed", "committed"]] * 8
         assert door.most_of_one == 1
@@ -865,7 +865,7 @@ async def test_a_time_that_came_and_changed_nothing_does_not_keep_the_host_awake
         now = story.clock.now_ms()
         monkeypatch.setattr(host, "next_step", lambda seen: Wait(now))
         story.keep.host.wake()
-        story.keep.host._look(now)
+        await story.keep.host._look(now)
         assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S
 
 

@@ -38,7 +38,7 @@ from keepai.model.errors import KeepError, Refused
 from keepai.testing.rehearsal import ReadOnlyConnector, RehearsalState
 from keepai.vault.keys import KeyPlaces
 from keepai.vault.vault import Vault as Secrets
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import Story, consumer, producer, views, workflow
 from tests.web.conftest import Served
 
 CANARY = "canary-5ecret-8f14e45f"
@@ -149,7 +149,7 @@ async def said(story: Story, wf: str) -> str:
     runs = await keep.runs(wf)
     records: list[Any] = [
         *await keep.workflows(), *runs, *await keep.mutations(wf), *await keep.events(wf), *await keep.inputs(wf),
-        *await keep.outputs(wf), *await keep.needs_you(wf), *(t for r in runs for t in keep.views.trace(r.id)),
+        *await keep.outputs(wf), *await keep.needs_you(wf), *(t for r in runs for t in views(keep).trace(r.id)),
     ]
     text = json.dumps([r.to_json() for r in records])
     explain = getattr(keep, "explain", None)

@@ -20,7 +20,7 @@ from keepai.engine.gate import Gate
 from keepai.model.records import Run
 from keepai.runtime.base import Ended, Job, Operation, Reply
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.harness import Story, consumer, js, producer, take_first, workflow
+from tests.harness import Story, consumer, js, producer, take_first, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId, body: prepared.data.payload });"
 TELL = "ctx.log(JSON.stringify(mutationResult)); ctx.publish('out', { messageId: prepared.data.messageId });"
@@ -95,8 +95,8 @@ async def account(story: Story, wf: str) -> str:
     ) for n, each in enumerate(records, 1)}
     causes = {each.id: each.external_id for each in inputs}
     kept = {
-        "runs": [{**_plain(run), "trace": [_plain(line) for line in story.keep.views.trace(run.id)], "moves": [
-            (move["machine"], move["target"]) for move in story.keep.views.history(wf, run.id)]} for run in runs],
+        "runs": [{**_plain(run), "trace": [_plain(line) for line in views(story.keep).trace(run.id)], "moves": [
+            (move["machine"], move["target"]) for move in views(story.keep).history(wf, run.id)]} for run in runs],
         "events": [{**_plain(each), "caused_by": sorted(causes[id] for id in each.caused_by)} for each in events],
         "inputs": [{**_plain(each), "id": each.external_id} for each in inputs],
         "mutations": [_plain(each) for each in mutations], "state": await story.keep.state(wf, "act"),
@@ -358,7 +358,7 @@ async def test_many_events_of_many_workflows_are_each_sent_once_and_the_state_go
             assert await story.ids(wf, "in", "consumed") == list(events)
             assert [each.status for each in await story.keep.mutations(wf)] == ["applied"] * len(events)
             for run in await story.runs(wf, "act"):
-                calls = [line.name for line in story.keep.views.trace(run.id) if line.kind == "call"]
+                calls = [line.name for line in views(story.keep).trace(run.id) if line.kind == "call"]
                 assert calls == ["peek", "gmail.send"]
 
 

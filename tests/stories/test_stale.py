@@ -10,9 +10,10 @@ import pytest
 
 from keepai.engine.commands import Commands
 from keepai.ledger.transitions import mutations
+from keepai.ledger.transitions.shown_acts import ShownAct
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import Story, consumer, producer, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 SOURCE = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=SEND)})
@@ -39,10 +40,10 @@ class Tabs(Story):
 
     def account(self) -> int:
         """How long the account is: what was refused adds nothing."""
-        return self.keep.views.version()
+        return views(self.keep).version()
 
     def acts(self) -> list[tuple[Any, ...]]:
-        rows = self.keep.parts.ledger.read().all("action_all", workflow_id=self.wf)
+        rows = self.keep.parts.ledger.reads.all("action_all", workflow_id=self.wf)
         return [(row["act"], row["actor"], row["shown"]) for row in rows if row["act"] != "deploy"]
 
 
@@ -212,7 +213,11 @@ async def test_a_version_that_nobody_can_have_seen_is_refused(tmp_path: Path) ->
 
 async def test_the_transaction_of_the_act_judges_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # what was looked at before is not what holds when the act is written
-    monkeypatch.setattr(Commands, "_judged", lambda self, act: act)
+
+    async def unjudged(self: Commands, act: ShownAct) -> ShownAct:
+        return act
+
+    monkeypatch.setattr(Commands, "_judged", unjudged)
     async with Tabs(tmp_path) as story:
         wf = await story.deploy(SOURCE)
         shown = await story.keep.version()

@@ -147,8 +147,8 @@ async def _ends_without(scene: Scene) -> None:
 
 async def deployed(scene: Scene) -> None:
     """Another version is active; nothing has run since."""
-    row = scene.bob.workflow(scene.wf)
-    text = scene.keep.parts.script(scene.wf, (row["major"], row["minor"])).source
+    row, parts = await scene.bob.workflow(scene.wf), scene.keep.parts
+    text = (await parts.ledger.look(parts.script, scene.wf, (row["major"], row["minor"]))).source
     await scene.keep.deploy(text + "// a change\n", workflow_id=scene.wf)
 
 
@@ -354,9 +354,12 @@ async def test_a_deploy_that_overtakes_an_approval_leaves_it_undecided(
     # the deploy is committed after the act was looked at, and before it is written
     async with Scene(tmp_path) as scene:
         await card("approval", "id")(scene)
-        look = Commands._to_decide
-        seen = look(scene.bob, scene.subject)
+        seen = await scene.bob._to_decide(scene.subject)
         await deployed(scene)
-        monkeypatch.setattr(Commands, "_to_decide", lambda self, id: seen)
+
+        async def seen_before(self: Commands, id: str) -> Any:
+            return seen
+
+        monkeypatch.setattr(Commands, "_to_decide", seen_before)
         with pytest.raises(Refused, match=r"version 2\.0 was deployed since it was asked"):
             await scene.keep.approve(scene.subject)

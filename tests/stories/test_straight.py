@@ -19,18 +19,17 @@ from keepai import Call, Connector, OutcomeUnknown, Policy, PreconditionFailed, 
 from keepai.engine import consumer_run
 from keepai.engine.mutation import Unit
 from keepai.engine.permission import Permissions
-from keepai.engine.stepping import Stepper
-from keepai.ledger.base import Row
+from keepai.ledger.base import Reader, Row
 from keepai.ledger.transitions import runs
 from keepai.ledger.transitions.runs import Stop
 from keepai.model.clock import parse_iso
 from keepai.model.codec import encode
 from keepai.model.operations import Step
-from keepai.model.permissions import Mode
+from keepai.model.permissions import Judged
 from keepai.model.records import Mutation, Run
 from keepai.model.states import Reason, Status
 from keepai.testing import CrashAt
-from tests.harness import START, Story, consumer, producer, take_first, workflow
+from tests.harness import START, Story, consumer, producer, take_first, views, workflow
 
 pytestmark = pytest.mark.speculates
 
@@ -70,7 +69,7 @@ async def only(story: Story, wf: str) -> Mutation:
 
 def traced(story: Story, run: Run) -> list[tuple[str, str, str]]:
     """The lines of a run; their positions leave no gap."""
-    lines = story.keep.views.trace(run.id)
+    lines = views(story.keep).trace(run.id)
     assert [line.position for line in lines] == list(range(1, len(lines) + 1))
     return [(line.step, line.kind, line.name) for line in lines]
 
@@ -95,7 +94,7 @@ async def test_a_plain_call_is_recorded_in_the_commit_that_pins_what_it_follows_
             "mutating", "active", "a")
         assert (row.status, row.run_id, row.attempts, row.title) == ("in_flight", run.id, 1, "a")
         assert (row.params, row.target) == ({"to": "a", "body": "hello"}, "a")
-        moves = [(str(r["machine"]), str(r["target"])) for r in story.keep.views.history(wf, run.id)]
+        moves = [(str(r["machine"]), str(r["target"])) for r in views(story.keep).history(wf, run.id)]
         assert [target for machine, target in moves if machine == "phase"] == [
             "preparing", "prepared", "mutating", "mutated", "emitting", "committed"]
         assert [e.params for e in story.world.effects] == [row.params]
@@ -111,7 +110,7 @@ async def test_nothing_is_kept_of_a_result_whose_commit_did_not_take_place(tmp_p
         [first, second] = await story.runs(wf, "act")
         assert (first.status, first.phase, first.prepare_result, first.prepared_at) == (
             "crashed", "preparing", None, None)
-        assert story.keep.views.trace(first.id) == []
+        assert views(story.keep).trace(first.id) == []
         assert (await story.event(wf, "in", "a")).reserved_by is None
         assert (await story.keep.mutations(wf), story.world.asked) == ([], [])
         story.feed.put("a", "new")  # what was not pinned may still change
@@ -345,8 +344,8 @@ async def test_a_grant_that_is_taken_back_while_one_run_acts_counts_for_the_next
 
 def one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all runs of a consumer be for the same thing, so that a later one finds what an earlier one applied."""
-    def unit(stepper: Stepper, reserved: Sequence[Row]) -> Unit:
-        return Unit(Step.MUTATE, "the same", stepper.wishes.title)
+    def unit(reserved: Sequence[Row], title: str | None) -> Unit:
+        return Unit(Step.MUTATE, "the same", title)
 
     monkeypatch.setattr(consumer_run, "_unit", unit)
 
@@ -434,10 +433,10 @@ async def test_a_disk_that_fails_while_a_foreseen_call_is_judged_is_not_the_conn
         wf = await story.deploy(acting())
         check = Permissions.check
 
-        def judged(self: Permissions, capability: str, *args: Any, **more: Any) -> Mode:
+        def judged(self: Permissions, read: Reader, capability: str, *args: Any, **more: Any) -> Judged:
             if capability == "gmail.send":
                 raise apsw.IOError("the disk is gone")
-            return check(self, capability, *args, **more)
+            return check(self, read, capability, *args, **more)
 
         monkeypatch.setattr(Permissions, "check", judged)
         await story.run()
@@ -554,7 +553,7 @@ async def test_the_trace_tells_in_order_what_a_run_did(tmp_path: Path, line: str
                 *([("mutate", "log", "info")] if line else []),
                 ("mutate", "call", "gmail.send"), ("next", "log", "info"),
             ]
-        peeks = [line for run in done for line in story.keep.views.trace(run.id) if line.name == "peek"]
+        peeks = [line for run in done for line in views(story.keep).trace(run.id) if line.name == "peek"]
         first = [json.loads(peek.answer or "")[0]["messageId"] for peek in peeks]
         assert (first, {peek.args for peek in peeks}) == (["a", "b", "c"], {'["in"]'})
 

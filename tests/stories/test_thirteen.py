@@ -15,7 +15,7 @@ from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.runs import Begin
 from keepai.model.errors import Conflict, RuleBroken
 from keepai.model.states import Phase
-from tests.harness import NOTHING, POLL, Story, consumer, js, producer, take_first, workflow
+from tests.harness import NOTHING, POLL, Story, consumer, js, producer, take_first, views, workflow
 
 SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 TOLD = "ctx.log(JSON.stringify(mutationResult));"
@@ -251,7 +251,7 @@ async def test_11_an_endless_loop_in_one_workflow_does_not_delay_another(tmp_pat
         before: list[set[str]] = []
 
         def looked(params: Any, call: Any) -> None:
-            runs = [run for each in story.keep.views.workflows(0) for run in story.keep.views.runs(each.id)]
+            runs = [run for each in views(story.keep).workflows(0) for run in views(story.keep).runs(each.id)]
             before.append({run.status for run in runs if run.handler == "poll" and run.workflow_id != wf})
 
         story.world.on("gmail.send").before(looked)
@@ -270,7 +270,7 @@ async def test_12_a_transaction_that_fails_does_not_undo_those_of_other_workflow
         wfs = [await story.deploy(workflow(f"w{n}", producers={"poll": producer()})) for n in range(12)]
         await story.run()
         begun = {wf: (await story.runs(wf))[0] for wf in wfs}
-        ledger.crew += 12  # so that the writer gathers them, as it does while twelve workflows run
+        ledger._writer.crew += 12  # so that the writer gathers them, as it does while twelve workflows run
 
         async def work(number: int, wf: str) -> Any:
             if number % 3 == 0:  # the second open run of a workflow: a unique index refuses it
@@ -294,7 +294,7 @@ async def test_12_a_transaction_that_fails_does_not_undo_those_of_other_workflow
         try:
             ended = await asyncio.gather(*(work(n, wf) for n, wf in enumerate(wfs)), return_exceptions=True)
         finally:
-            ledger.crew -= 12
+            ledger._writer.crew -= 12
         kinds = [type(e) for e in ended]
         assert kinds == [Conflict, RuleBroken, type(None)] * 4
         await story.reopen()

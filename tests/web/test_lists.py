@@ -9,7 +9,7 @@ import pytest
 from keepai import Transient
 from keepai.reading import lists, overview
 from keepai.reading.lists import ListFilter
-from tests.harness import Story, consumer, producer, take_all, workflow
+from tests.harness import Story, consumer, producer, take_all, views, workflow
 
 from .conftest import APPEND, LINES
 
@@ -32,7 +32,7 @@ def titles(listed: lists.ListPage[lists.InputRow]) -> list[str]:
 async def test_pages_follow_each_other_without_gap_or_overlap(tmp_path: Path) -> None:
     async with Story(tmp_path) as story:
         wf = await filled(story, 7)
-        read, seen, before = story.keep.parts.ledger.read(), [], None
+        read, seen, before = story.keep.parts.ledger.reads, [], None
         for size in (3, 3, 1):
             page = lists.inputs(read, wf, ListFilter(before=before), rows=3)
             assert len(page.rows) == size
@@ -49,7 +49,7 @@ async def test_filters_by_status_time_and_text(tmp_path: Path) -> None:
         await story.keep.grant(wf, "sheets.appendRow", "ask")
         story.feed.put("late", title="Ärger mit Straße")
         await story.run(minutes=5)
-        read, now = story.keep.parts.ledger.read(), story.clock.now_ms()
+        read, now = story.keep.parts.ledger.reads, story.clock.now_ms()
         assert titles(lists.inputs(read, wf, ListFilter(status="pending"))) == ["Ärger mit Straße"]
         assert titles(lists.inputs(read, wf, ListFilter(status="needs you"))) == ["Ärger mit Straße"]
         assert len(lists.inputs(read, wf, ListFilter(status="done")).rows) == 4
@@ -66,7 +66,7 @@ async def test_one_page_searches_so_far_and_says_how_far(tmp_path: Path, monkeyp
     monkeypatch.setattr(lists, "SPAN", 3)
     async with Story(tmp_path) as story:
         wf = await filled(story, 8)
-        read, found, pages, before = story.keep.parts.ledger.read(), [], 0, None
+        read, found, pages, before = story.keep.parts.ledger.reads, [], 0, None
         while True:
             page = lists.inputs(read, wf, ListFilter(text="Item 00", before=before))
             pages, before = pages + 1, page.older
@@ -92,7 +92,7 @@ async def test_what_waits_is_found_wherever_it_stands_in_a_long_list(
     script = workflow(producers={"poll": producer()}, consumers={"take": consumer(skips_first, mutate=holds)})
     async with Story(tmp_path) as story:
         wf = await filled(story, 6, script)
-        page = lists.inputs(story.keep.parts.ledger.read(), wf, ListFilter(status="pending"))
+        page = lists.inputs(story.keep.parts.ledger.reads, wf, ListFilter(status="pending"))
         assert titles(page) == ["Item 00"]
         assert page.older is None
 
@@ -104,7 +104,7 @@ async def test_an_output_leads_back_to_all_its_inputs(tmp_path: Path) -> None:
         for each in range(7):
             story.feed.put(f"m{each}")
         await story.run()
-        read = story.keep.parts.ledger.read()
+        read = story.keep.parts.ledger.reads
         [went] = lists.outputs(read, wf, ListFilter()).rows
         assert (went.inputs, went.more) == (7, False)
         assert went.first is not None
@@ -129,8 +129,8 @@ async def test_a_workflow_stands_as_people_would_say(tmp_path: Path, what: str, 
         await story.run()
         if what == "paused":
             await story.keep.pause(wf)
-        read, views = story.keep.parts.ledger.read(), story.keep.views
-        [glance] = overview.glances(read, views, story.clock.now_ms())
+        read, looked = story.keep.parts.ledger.reads, views(story.keep)
+        [glance] = overview.glances(read, looked, story.clock.now_ms())
         assert glance.standing == standing
         [arrived] = glance.inputs
         assert (arrived.source, arrived.type, arrived.total) == ("feed", "item", 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable
 
 #: However quiet it is, everything is looked at this often.
 LONGEST_SLEEP_S = 60.0
@@ -29,17 +29,16 @@ class Agenda:
         """A workflow was looked at: it is not due before `at_ms`."""
         self._at[workflow_id] = at_ms
 
-    def to_look(self, everything: Iterable[str], now_ms: int) -> list[str]:
+    async def to_look(self, everything: Callable[[], Awaitable[list[str]]], now_ms: int) -> list[str]:
         """The workflows that may be due now. `everything` is asked for only if all must be looked at."""
         went_back, self._seen_ms = now_ms < self._seen_ms, now_ms
-        if self._all_touched or went_back or now_ms - self._all_ms >= LONGEST_SLEEP_S * 1000:
-            found, self._all_ms = list(everything), now_ms
-        else:
-            found = [w for w, at in self._at.items() if w in self._touched or (at is not None and at <= now_ms)]
-            found += [w for w in self._touched if w not in self._at]
-        self._all_touched = False
-        self._touched.clear()
-        return found
+        at_all = self._all_touched or went_back or now_ms - self._all_ms >= LONGEST_SLEEP_S * 1000
+        touched, self._touched, self._all_touched = self._touched, set(), False  # what is touched from here on waits
+        if at_all:
+            self._all_ms = now_ms
+            return await everything()
+        found = [w for w, at in self._at.items() if w in touched or (at is not None and at <= now_ms)]
+        return found + [w for w in touched if w not in self._at]
 
     def sleep_s(self, now_ms: int) -> float:
         """How long nothing can become due by itself."""

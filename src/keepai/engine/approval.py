@@ -19,23 +19,23 @@ from ..ledger.transitions.mutations import Intent
 from ..model.codec import canonical, digest, encode, stored
 from ..model.errors import ApprovalNeeded, NotGranted
 from ..model.operations import Kind, Step
-from ..model.permissions import Mode
+from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import ApprovalStatus
 from . import failure, permission
 from .parts import Parts
 from .permission import Permissions
-from .stepping import Stepper
+from .run_context import RunContext
 
 
-async def ask(stepper: Stepper, intent: Intent, because: str) -> None:
+async def ask(context: RunContext, intent: Intent, because: str) -> None:
     """Hold a call until a person has decided; `because` is the rule by which that is asked."""
-    parts, run = stepper.parts, stepper.run
+    parts, run = context.parts, context.run
     needed = ApprovalNeeded(in_words(intent.preview, because))
     why = failure.stop(needed, run, Step.MUTATE, parts.policy, parts.clock.now_ms())
-    asked = _ask(parts, run, intent, because)
+    asked = await parts.ledger.look(_ask, parts, run, intent, because)
     await parts.ledger.write(
-        approvals.ask, run, asked, failure.until(why, asked.expires_at), stepper.trace.take(), barrier=True,
+        approvals.ask, run, asked, failure.until(why, asked.expires_at), context.trace.take(), barrier=True,
     )
 
 
@@ -44,9 +44,9 @@ def in_words(preview: str, because: str) -> str:
     return f"“{preview}” waits for a person to approve it. It asks because {because}."
 
 
-def of_run(parts: Parts, run: Run) -> Approval | None:
+def of_run(read: Reader, run: Run) -> Approval | None:
     """The approval that a run waits for or may use."""
-    row = parts.ledger.read().one("approval_open", run_id=run.id)
+    row = read.one("approval_open", run_id=run.id)
     return approval_record(row) if row else None
 
 
@@ -74,10 +74,10 @@ def _permitted(read: Reader, run: Run, approval: Approval, parts: Parts | None) 
         return permission.mode_of(read, run.workflow_id, approval.capability) in (Mode.ALLOW, Mode.ASK)
     intent = intent_of(approval)
     known = parts.surface.kind(approval.capability) is Kind.MUTATION
-    if not known or _digest(parts, read, run, intent) != approval.digest:
+    if not known or _digest(read, parts, run, intent) != approval.digest:
         return False
     try:
-        Permissions(parts, run, read).check(approval.capability, stored(intent.params), may_ask=True)
+        _rule_now(read, parts, run, approval)
     except NotGranted:
         return False
     return True
@@ -85,19 +85,27 @@ def _permitted(read: Reader, run: Run, approval: Approval, parts: Parts | None) 
 
 async def ask_afresh(parts: Parts, run: Run, approval: Approval) -> None:
     """Show the same call again, with a new term."""
-    intent, because = intent_of(approval), approval.because
-    with suppress(NotGranted):  # by the rule that there is now; if there is none, by the one that asked first
-        rule = Permissions(parts, run).check(approval.capability, stored(intent.params), may_ask=True)
-        because = rule.because or because
-    asked = _ask(parts, run, intent, because)
+    def again(read: Reader) -> Ask:
+        because = approval.because
+        with suppress(NotGranted):  # by the rule that there is now; if there is none, by the one that asked first
+            because = _rule_now(read, parts, run, approval).because or because
+        return _ask(read, parts, run, intent_of(approval), because)
+
+    asked = await parts.ledger.look(again)
     await parts.ledger.write(approvals.ask_afresh, run, approval, asked, barrier=True)
 
 
-async def send(stepper: Stepper, approval: Approval) -> Mutation:
+def _rule_now(read: Reader, parts: Parts, run: Run, approval: Approval) -> Judged:
+    """How the grants judge the call that an approval holds, as they are now."""
+    permissions = Permissions(parts, run, permission.grants_of(read, run.workflow_id))
+    return permissions.check(read, approval.capability, stored(intent_of(approval).params), may_ask=True)
+
+
+async def send(context: RunContext, approval: Approval) -> Mutation:
     """Record that the approved call is about to leave; the approval is used up in the same commit."""
-    parts, intent = stepper.parts, intent_of(approval)
-    stepper.run, mutation = await parts.ledger.write(
-        approvals.send, stepper.run, approval, _due_anew(parts, intent), barrier=True,
+    parts, intent = context.parts, intent_of(approval)
+    context.run, mutation = await parts.ledger.write(
+        approvals.send, context.run, approval, _due_anew(parts, intent), barrier=True,
     )
     return mutation
 
@@ -108,9 +116,9 @@ def intent_of(approval: Approval) -> Intent:
     return Intent(**data)
 
 
-def _ask(parts: Parts, run: Run, intent: Intent, because: str) -> Ask:
+def _ask(read: Reader, parts: Parts, run: Run, intent: Intent, because: str) -> Ask:
     return Ask(
-        intent, parts.account(intent.connector), because, _digest(parts, parts.ledger.read(), run, intent),
+        intent, parts.account(intent.connector), because, _digest(read, parts, run, intent),
         parts.clock.now_ms() + int(parts.policy.approval_s * 1000),
     )
 
@@ -121,7 +129,7 @@ def _due_anew(parts: Parts, intent: Intent) -> Intent:
     return Intent(**{**asdict(intent), "deadline_at": deadline_at})
 
 
-def _digest(parts: Parts, read: Reader, run: Run, intent: Intent) -> str:
+def _digest(read: Reader, parts: Parts, run: Run, intent: Intent) -> str:
     """Binds an answer to workflow, run, attempt, version, connector, account, operation, params and inputs."""
     reserved = read.all("reservation_of_run", workflow_id=run.workflow_id, run_id=run.id)
     item = read.one("item_by_id", item_id=intent.item_id) if intent.item_id else None

@@ -7,18 +7,19 @@ from collections.abc import Sequence
 from ..ledger.base import Reader, Row
 from ..ledger.transitions.events import Publication
 from ..model.errors import LimitExceeded
-from .stepping import Stepper
+from .run_context import RunContext
 
 _SHOWN_MAX = 12
 
 
-def depth(stepper: Stepper, publications: Sequence[Publication]) -> int:
+async def depth(context: RunContext, publications: Sequence[Publication]) -> int:
     """How deep what a run publishes is: one more than what it took, or than what it saw if it took nothing."""
-    run, limit = stepper.run, stepper.parts.policy.chain_max
-    taken = _deepest(stepper.reserved) or _seen(stepper)
+    run, limit = context.run, context.parts.policy.chain_max
+    ledger = context.parts.ledger
+    taken = _deepest(context.reserved) or await ledger.look(_seen, run.workflow_id, context.handler.subscribe)
     deep = int(taken["depth"]) + 1 if taken else 1
     if deep > limit:
-        way = _circle(stepper.parts.ledger.read(), run.handler, taken, publications[0].topic)
+        way = await ledger.look(_circle, run.handler, taken, publications[0].topic)
         raise LimitExceeded(
             f"A chain of events went on through {limit:,} consumers and did not end: {way}. That is the limit (policy "
             "chain_max). Let the script end it, or publish to a topic that does not lead back."
@@ -30,11 +31,10 @@ def _deepest(events: Sequence[Row]) -> Row | None:
     return max(events, key=lambda event: int(event["depth"]), default=None)
 
 
-def _seen(stepper: Stepper) -> Row | None:
-    """The deepest event that waits for a handler."""
-    read, workflow_id = stepper.parts.ledger.read(), stepper.run.workflow_id
+def _seen(read: Reader, workflow_id: str, topics: Sequence[str]) -> Row | None:
+    """The deepest event that waits in these topics."""
     return _deepest([
-        row for topic in stepper.handler.subscribe
+        row for topic in topics
         if (row := read.one("event_waiting_deepest", workflow_id=workflow_id, topic=topic)) is not None
     ])
 

@@ -71,8 +71,8 @@ class Commands:
     @_once
     async def run_now(self, workflow: str, actor: str, shown: int | None = None) -> list[str]:
         """Queue every producer of a workflow; gives their names."""
-        row = self.workflow(workflow)
-        act = self._judged(ShownAct("run_now", row["id"], row["id"], actor, shown))
+        row = await self.workflow(workflow)
+        act = await self._judged(ShownAct("run_now", row["id"], row["id"], actor, shown))
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
         return await self._act(act, workflows.run_now, row["id"], actor)
@@ -82,71 +82,71 @@ class Commands:
         self, workflow: str, capability: str, rule: object, actor: str, shown: int | None = None,
     ) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
-        row = self.workflow(workflow)
+        row = await self.workflow(workflow)
         wanted = bound(self._parts, capability, grant_of(rule, capability))
-        waits = self._parts.ledger.read().one("run_open", workflow_id=row["id"])
+        waits = await self._parts.ledger.one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
-        act = self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
+        act = await self._judged(ShownAct("grant", row["id"], capability, actor, shown, about, wanted.on_record()))
         await self._act(act, workflows.grant, row["id"], capability, wanted, actor)
 
     @_once
     async def skip_event(self, event_id: str, actor: str, shown: int | None = None) -> None:
         """Nothing shall come of a waiting event."""
-        row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
+        row = await self._parts.ledger.one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event {event_id}.")
-        act = self._judged(ShownAct("skip_event", row["workflow_id"], event_id, actor, shown))
+        act = await self._judged(ShownAct("skip_event", row["workflow_id"], event_id, actor, shown))
         await self._act(act, workflows.skip_event, row["workflow_id"], event_id, actor)
 
     @_once
     async def reprocess(self, event_id: str, actor: str, shown: int | None = None) -> None:
         """Process an ended event, or a finished item, once more, as a new attempt."""
-        item = self._parts.ledger.read().one("item_by_id", item_id=event_id)
+        item = await self._parts.ledger.one("item_by_id", item_id=event_id)
         if item is not None:
-            act = self._judged(ShownAct("reprocess", item["workflow_id"], event_id, actor, shown))
+            act = await self._judged(ShownAct("reprocess", item["workflow_id"], event_id, actor, shown))
             await self._act(act, workflows.reprocess_item, item, actor)
             return
-        row = self._parts.ledger.read().one("event_by_id", event_id=event_id)
+        row = await self._parts.ledger.one("event_by_id", event_id=event_id)
         if row is None:
             raise NotFound(f"There is no event or item {event_id}.")
-        act = self._judged(ShownAct("reprocess", row["workflow_id"], event_id, actor, shown))
+        act = await self._judged(ShownAct("reprocess", row["workflow_id"], event_id, actor, shown))
         await self._act(act, workflows.reprocess_event, row["workflow_id"], event_id, actor)
 
     @_once
     async def skip_input(self, input_id: str, actor: str, shown: int | None = None) -> list[str]:
         """Nothing more shall come of an input; gives the events skipped with it."""
-        row = self._parts.ledger.read().one("input_by_id", input_id=input_id)
+        row = await self._parts.ledger.one("input_by_id", input_id=input_id)
         if row is None:
             raise NotFound(f"There is no input {input_id}.")
-        act = self._judged(ShownAct("skip_input", row["workflow_id"], input_id, actor, shown))
+        act = await self._judged(ShownAct("skip_input", row["workflow_id"], input_id, actor, shown))
         return await self._act(act, workflows.skip_input, row["workflow_id"], input_id, actor)
 
     @_once
     async def retry(self, run_id: str, actor: str, shown: int | None = None) -> str:
         """Try a stopped run again now; gives the id of the run that carries on."""
-        run = self.run(run_id)
-        act = self._judged(ShownAct("retry", run.workflow_id, run_id, actor, shown))
+        run = await self.run(run_id)
+        act = await self._judged(ShownAct("retry", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
-        new = await self._act(act, workflows.retry_run, run, self._how(run), actor)
+        new = await self._act(act, workflows.retry_run, run, await self._how(run), actor)
         return new.id
 
     @_once
     async def skip_run(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do; `next` is told so."""
-        run = self.run(run_id)
-        act = self._judged(ShownAct("skip_run", run.workflow_id, run_id, actor, shown))
-        mutation = last_mutation(self._parts, run)
+        run = await self.run(run_id)
+        act = await self._judged(ShownAct("skip_run", run.workflow_id, run_id, actor, shown))
+        mutation = await self._parts.ledger.look(last_mutation, run)
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be skipped: it is {run.status}.")
         self._check_skippable(run, mutation)
-        await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor, self._again_at(run))
+        await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor, await self._again_at(run))
 
     @_once
     async def finish(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
-        run = self.run(run_id)
-        act = self._judged(ShownAct("finish", run.workflow_id, run_id, actor, shown))
+        run = await self.run(run_id)
+        act = await self._judged(ShownAct("finish", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED) or run.phase not in (Phase.MUTATED, Phase.EMITTING):
             raise Refused(
                 f"Run {run_id} cannot be finished: it is {run.status} in {run.phase}. "
@@ -161,12 +161,12 @@ class Commands:
         """A person says what became of a mutation that nobody could verify, or has seen what contradicts it."""
         if answer not in ANSWERS:
             raise Refused(f"resolve takes {', '.join(ANSWERS)}, not {answer!r}.")
-        mutation = self._mutation(mutation_id)
+        mutation = await self.mutation(mutation_id)
         held = self._parts.redactor.found_in(result) if self._parts.redactor is not None else None
         if held:
             raise Refused(f"The result holds the secret {held}, and nothing was kept. Leave it out.")
         text = encode(result, what="the result")
-        act = self._judged(_answering(mutation, answer, text, actor, shown))
+        act = await self._judged(_answering(mutation, answer, text, actor, shown))
         if ANSWERS[answer] == "difference":
             await self._keep_applied(act, mutation)
             return
@@ -175,7 +175,7 @@ class Commands:
             return
         if mutation.status is not MutationStatus.INDETERMINATE:
             raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
-        run = self.run(mutation.run_id)
+        run = await self.run(mutation.run_id)
         match answer:
             case "try_again":
                 await self._try_again(act, run, mutation)
@@ -187,13 +187,13 @@ class Commands:
                 await self._act(act, workflows.skip_run, run, mutation, SKIPPED, actor)
 
     async def _keep_applied(self, act: ShownAct, mutation: Mutation) -> None:
-        row = self._parts.ledger.read().one("run_open", workflow_id=mutation.workflow_id)
+        row = await self._parts.ledger.one("run_open", workflow_id=mutation.workflow_id)
         run = run_record(row) if row else None
         differs = run.differs if run else None
         if run is None or differs is None or differs["mutation_id"] != mutation.id:
             raise Refused(f"Mutation {mutation.id} is {mutation.status}, and no run asks whether to keep it.")
         wanted = str(differs["wanted_payload"])
-        await self._act(act, workflows.keep_applied, run, mutation, wanted, self._how(run), act.actor)
+        await self._act(act, workflows.keep_applied, run, mutation, wanted, await self._how(run), act.actor)
 
     async def _seen(self, act: ShownAct, mutation: Mutation) -> None:
         if mutation.contradicted_at is None:
@@ -221,60 +221,60 @@ class Commands:
     @_once
     async def approve(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Allow exactly the call that was shown; it is sent without running the script again."""
-        act = self._judged(ShownAct("approve", self._asked_in(approval_id), approval_id, actor, shown))
+        act = await self._judged(ShownAct("approve", await self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
-            row, run = self._waiting_repair(approval_id)
+            row, run = await self._waiting_repair(approval_id)
             await self._unless_overtaken(repair.approve(self._parts, run, row, act))
             return
-        approval_, _ = self._to_decide(approval_id)
+        approval_, _ = await self._to_decide(approval_id)
         await self._act(act, workflows.approve, approval_, actor)
 
     @_once
     async def reject(self, approval_id: str, actor: str, shown: int | None = None) -> None:
         """Refuse the call that was shown; the run goes on without it and its events end as skipped."""
-        act = self._judged(ShownAct("reject", self._asked_in(approval_id), approval_id, actor, shown))
+        act = await self._judged(ShownAct("reject", await self._asked_in(approval_id), approval_id, actor, shown))
         if approval_id.startswith("fix_"):
-            row, run = self._waiting_repair(approval_id)
+            row, run = await self._waiting_repair(approval_id)
             await self._act(act, repairs.reject_repair, run.workflow_id, row["id"], actor)
             return
-        approval_, run = self._to_decide(approval_id)
+        approval_, run = await self._to_decide(approval_id)
         await self._act(act, workflows.reject, run, approval_, SKIPPED, actor)
 
     async def fix(self, workflow: str, source: str, impact: str | None, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; if it keeps the rules it waits for a person. Gives its id."""
-        row = self._parts.ledger.read().one("run_open", workflow_id=self.workflow(workflow)["id"])
+        row = await self._parts.ledger.one("run_open", workflow_id=(await self.workflow(workflow))["id"])
         if row is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
         return await self._unless_overtaken(repair.fix(self._parts, run_record(row), offered, actor))
 
-    def _asked_in(self, id: str) -> str:
+    async def _asked_in(self, id: str) -> str:
         """The workflow of an approval or a repair."""
         kind, query = ("repair", "repair_by_id") if id.startswith("fix_") else ("approval", "approval_by_id")
-        row = self._parts.ledger.read().one(query, **{f"{kind}_id": id})
+        row = await self._parts.ledger.one(query, **{f"{kind}_id": id})
         if row is None:
             raise NotFound(f"There is no {kind} {id}. `keep todo` lists what waits for you.")
         return str(row["workflow_id"])
 
-    def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
-        row = self._parts.ledger.read().one("repair_by_id", repair_id=repair_id)
+    async def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
+        row = await self._parts.ledger.one("repair_by_id", repair_id=repair_id)
         assert row is not None, f"{repair_id} was looked up before"
-        run = self.run(row["run_id"])
+        run = await self.run(row["run_id"])
         if row["status"] != RepairStatus.WAITING or run.state is not Status.FAILED:
             raise Refused(f"Repair {repair_id} is {row['status']}, its run {run.status}; there is nothing to decide.")
         return row, run
 
-    def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
-        row = self._parts.ledger.read().one("approval_by_id", approval_id=approval_id)
+    async def _to_decide(self, approval_id: str) -> tuple[Approval, Run]:
+        row = await self._parts.ledger.one("approval_by_id", approval_id=approval_id)
         assert row is not None, f"{approval_id} was looked up before"
         found = approval_record(row)
         if found.status is not ApprovalStatus.PENDING:
             by = f" by {found.decided_by}" if found.decided_by else ""
             raise Refused(f"Approval {approval_id} is {found.status}{by}; there is nothing to decide.")
-        run = self.run(found.run_id)
-        row, now = self.workflow(run.workflow_id), self._parts.clock.now_ms()
-        active, read = (row["major"], row["minor"]), self._parts.ledger.read()
-        standing = approval.standing(read, run, found, now, active, self._parts)
+        run = await self.run(found.run_id)
+        row, now = await self.workflow(run.workflow_id), self._parts.clock.now_ms()
+        active = (row["major"], row["minor"])
+        standing = await self._parts.ledger.look(approval.standing, run, found, now, active, self._parts)
         if standing is Standing.EXPIRED:
             raise Refused(f"Approval {approval_id} has expired; the call is shown afresh.")
         if standing is Standing.UNFIT:
@@ -287,32 +287,34 @@ class Commands:
 
     # -- looking up --------------------------------------------------------------------------------
 
-    def workflow(self, name_or_id: str) -> Row:
+    async def workflow(self, name_or_id: str) -> Row:
         """A workflow by its id or its name."""
-        read = self._parts.ledger.read()
-        row = read.one("workflow_by_id", workflow_id=name_or_id) or read.one("workflow_by_name", name=name_or_id)
+        ledger = self._parts.ledger
+        row = await ledger.one("workflow_by_id", workflow_id=name_or_id) or await ledger.one(
+            "workflow_by_name", name=name_or_id)
         if row is None:
             raise NotFound(f"There is no workflow {name_or_id!r}. `keep status` lists them.")
         return row
 
-    def run(self, run_id: str) -> Run:
+    async def run(self, run_id: str) -> Run:
         """A run by its id."""
-        row = self._parts.ledger.read().one("run_by_id", run_id=run_id)
+        row = await self._parts.ledger.one("run_by_id", run_id=run_id)
         if row is None:
             raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
         return run_record(row)
 
-    def _mutation(self, mutation_id: str) -> Mutation:
-        row = self._parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
+    async def mutation(self, mutation_id: str) -> Mutation:
+        """A mutation by its id."""
+        row = await self._parts.ledger.one("mutation_by_id", mutation_id=mutation_id)
         if row is None:
             raise NotFound(f"There is no mutation {mutation_id}.")
         return mutation_record(row)
 
     # -- shared ------------------------------------------------------------------------------------
 
-    def _judged(self, act: ShownAct) -> ShownAct:
+    async def _judged(self, act: ShownAct) -> ShownAct:
         """The act, unless what was shown has moved already; its transaction judges once more."""
-        shown_acts.judge(self._parts.ledger.read(), act)
+        await self._parts.ledger.look(shown_acts.judge, act)
         return act
 
     async def _act(self, act: ShownAct, verb: Callable[..., T], *args: Any) -> T:
@@ -329,30 +331,31 @@ class Commands:
             self._host.wake()  # also if whoever asked went away meanwhile: it may have been done
 
     async def _move(self, workflow: str, target: WorkflowStatus, name: str, actor: str, shown: int | None) -> None:
-        workflow_id = self.workflow(workflow)["id"]
-        act = self._judged(ShownAct(name, workflow_id, workflow_id, actor, shown))
+        workflow_id = (await self.workflow(workflow))["id"]
+        act = await self._judged(ShownAct(name, workflow_id, workflow_id, actor, shown))
         await self._act(act, workflows.move, workflow_id, target, name, actor)
 
-    def _how(self, run: Run) -> Carry:
+    async def _how(self, run: Run) -> Carry:
         """How a person has a stopped run carried on, or why that cannot be."""
-        row = self.workflow(run.workflow_id)
+        row, ledger = await self.workflow(run.workflow_id), self._parts.ledger
         active = row["major"], row["minor"]
-        how = carry(run, last_mutation(self._parts, run), active, Status.SUPERSEDED, "person")
+        how = carry(run, await ledger.look(last_mutation, run), active, Status.SUPERSEDED, "person")
         if how is None:
             raise Refused(
                 f"Run {run.id} cannot be retried: nobody knows yet whether its mutation happened. Resolve that first."
             )
-        if self._parts.script(run.workflow_id, how.version).manifest.handler(run.handler) is None:
+        if (await ledger.look(self._parts.script, run.workflow_id, how.version)).manifest.handler(run.handler) is None:
             raise Refused(f"Run {run.id} cannot be retried: the active version has no handler {run.handler!r}.")
         return how
 
-    def _again_at(self, run: Run) -> int:
+    async def _again_at(self, run: Run) -> int:
         """When a handler whose run is given up before it pinned anything looks again by itself."""
         parts, now = self._parts, self._parts.clock.now_ms()
-        handler = parts.script(run.workflow_id, run.number).manifest.handler(run.handler)
+        loaded = await parts.ledger.look(parts.script, run.workflow_id, run.number)
+        handler = loaded.manifest.handler(run.handler)
         if handler is None or run.phase is not Phase.EXECUTING:
             return now + int(parts.policy.recheck_s * 1000)
-        ran = scheduler.taken(parts.ledger.read(), run.workflow_id, handler, now)
+        ran = await parts.ledger.look(scheduler.taken, run.workflow_id, handler, now)
         return scheduler.next_run_at(handler, now, parts.policy, ran)
 
     def _check_skippable(self, run: Run, mutation: Mutation | None) -> None:

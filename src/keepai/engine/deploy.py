@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..connectors.base import OperationSpec
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import workflows
 from ..ledger.transitions.workflows import Version
 from ..model.codec import digest
@@ -94,14 +94,14 @@ async def deploy(
     existing = planned.existing["id"] if planned.existing else None
     if planned.same and existing:
         await parts.ledger.write(workflows.grant_all, existing, planned.version.grants, actor, barrier=True)
-        return _deployment(parts, existing, planned)
+        return await parts.ledger.look(_deployment, parts, existing, planned)
     try:
         new_id = await parts.ledger.write(
             workflows.deploy, existing, planned.version, planned.number, planned.before, barrier=True,
         )
     except Conflict as error:
         raise Refused(f"{error.message} Somebody deployed meanwhile: look at it, then deploy again.") from error
-    return _deployment(parts, new_id, planned)
+    return await parts.ledger.look(_deployment, parts, new_id, planned)
 
 
 async def plan(
@@ -120,37 +120,47 @@ async def plan(
     if author not in AUTHORS:
         raise ConfigError(f"author must be one of {', '.join(AUTHORS)}, not {author!r}.")
     manifest, source_hash = checked.manifest, digest(source)
-    existing = _existing(parts, workflow_id, manifest.name)
-    if existing is None or not _same(parts, existing, source_hash):
+    if not await parts.ledger.look(_is_active, workflow_id, manifest.name, source_hash):
         await _check_loads(parts, source, checked.findings)
-        existing = _existing(parts, workflow_id, manifest.name)  # that took a while
-    wanted, earlier = _wanted(parts, grants, manifest), _earlier(parts, existing)
-    settled, overruled = _configured(parts, (configured or {}).get(manifest.name, {}), wanted, existing)
-    same = existing is not None and _same(parts, existing, source_hash)
-    if existing is not None and not same:
-        _check_successor(parts, existing, manifest, earlier, author, strand)
-    version = Version(
-        name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
-        impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
-        handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(parts, existing, manifest),
-        grants=wanted | settled, actor=actor,
-    )
-    number = _number(existing) if existing and same else _next_number(existing, author)
-    return Plan(existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled)
+
+    def planned(read: Reader) -> Plan:
+        existing = _existing(read, workflow_id, manifest.name)
+        wanted, earlier = _wanted(parts, grants, manifest), _earlier(read, parts, existing)
+        settled, overruled = _configured(read, parts, (configured or {}).get(manifest.name, {}), wanted, existing)
+        same = existing is not None and _same(read, existing, source_hash)
+        if existing is not None and not same:
+            _check_successor(read, existing, manifest, earlier, author, strand)
+        version = Version(
+            name=manifest.name, source=source, hash=source_hash, manifest=manifest.to_text(), author=author,
+            impact=impact, topics={t: _subscriber(manifest, t) for t in manifest.topics},
+            handlers={h.name: h.kind.value for h in manifest.handlers}, due=_due(read, parts, existing, manifest),
+            grants=wanted | settled, actor=actor,
+        )
+        number = _number(existing) if existing and same else _next_number(existing, author)
+        return Plan(
+            existing, version, number, manifest, checked.findings, earlier, same, checked.message_ids, overruled)
+
+    return await parts.ledger.look(planned)
 
 
-def _due(parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
+def _is_active(read: Reader, workflow_id: str | None, name: str, source_hash: str) -> bool:
+    """Whether this is the script of the active version."""
+    existing = _existing(read, workflow_id, name)
+    return existing is not None and _same(read, existing, source_hash)
+
+
+def _due(read: Reader, parts: Parts, row: Row | None, manifest: Manifest) -> dict[str, int]:
     """When the handlers are due that are new, or have another schedule; all others keep their due time."""
-    before = parts.script(row["id"], _number(row)).manifest if row else None
+    before = parts.script(read, row["id"], _number(row)).manifest if row else None
     due, now, workflow_id = {}, parts.clock.now_ms(), row["id"] if row else ""
     for handler in manifest.handlers:
         old = before.handler(handler.name) if before else None
         same = old is not None and (old.kind, old.schedule) == (handler.kind, handler.schedule)
         if handler.kind is HandlerKind.CONSUMER or same:
             continue
-        known = parts.ledger.read().one("handler_get", workflow_id=workflow_id, handler=handler.name) if old else None
+        known = read.one("handler_get", workflow_id=workflow_id, handler=handler.name) if old else None
         ran_at = known["ran_at"] if known else None
-        ran = scheduler.taken(parts.ledger.read(), workflow_id, handler, now)
+        ran = scheduler.taken(read, workflow_id, handler, now)
         due[handler.name] = scheduler.first_run_at(handler, ran_at, parts.policy, now, ran)
     return due
 
@@ -173,16 +183,15 @@ async def _check_loads(parts: Parts, source: str, findings: Sequence[Finding]) -
 
 
 def _check_successor(
-    parts: Parts, row: Row, manifest: Manifest, earlier: frozenset[str], author: str, strand: bool,
+    read: Reader, row: Row, manifest: Manifest, earlier: frozenset[str], author: str, strand: bool,
 ) -> None:
     if author == "maintainer":
         _check_not_wider(manifest, earlier)
     if not strand:
-        _check_stranded(parts, row, manifest)
+        _check_stranded(read, row, manifest)
 
 
-def _existing(parts: Parts, workflow_id: str | None, name: str) -> Row | None:
-    read = parts.ledger.read()
+def _existing(read: Reader, workflow_id: str | None, name: str) -> Row | None:
     if workflow_id is None:
         return read.one("workflow_by_name", name=name)
     row = read.one("workflow_by_id", workflow_id=workflow_id)
@@ -207,10 +216,10 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
 
 
 def _configured(
-    parts: Parts, rules: Mapping[str, GrantRule], wanted: Mapping[str, Grant], row: Row | None,
+    read: Reader, parts: Parts, rules: Mapping[str, GrantRule], wanted: Mapping[str, Grant], row: Row | None,
 ) -> tuple[dict[str, Grant], tuple[str, ...]]:
     """What keep.toml changes, and what it says in vain: a rule that a person set by hand stays."""
-    rows = parts.ledger.read().all("grant_all", workflow_id=row["id"]) if row else []
+    rows = read.all("grant_all", workflow_id=row["id"]) if row else []
     there = {r["capability"]: from_text(r["rule"], r["account"], r["configured"]) for r in rows} | dict(wanted)
     changed, overruled = {}, []
     for capability, rule in rules.items():
@@ -255,16 +264,14 @@ def _check_rule(spec: OperationSpec, capability: str, rule: Grant) -> None:
             )
 
 
-def _same(parts: Parts, row: Row, source_hash: str) -> bool:
-    script = parts.ledger.read().one(
-        "script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"],
-    )
+def _same(read: Reader, row: Row, source_hash: str) -> bool:
+    script = read.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
     return script is not None and script["hash"] == source_hash
 
 
-def _check_stranded(parts: Parts, row: Row, manifest: Manifest) -> None:
+def _check_stranded(read: Reader, row: Row, manifest: Manifest) -> None:
     """Events that wait for a consumer must not be left without one by accident."""
-    waiting = parts.ledger.read().all("topic_stranded", workflow_id=row["id"])
+    waiting = read.all("topic_stranded", workflow_id=row["id"])
     stranded = [r for r in waiting if manifest.subscriber(r["topic"]) is None]
     if stranded:
         listed = ", ".join(f"{r['pending']} in {r['topic']!r}" for r in stranded)
@@ -274,9 +281,9 @@ def _check_stranded(parts: Parts, row: Row, manifest: Manifest) -> None:
         )
 
 
-def _earlier(parts: Parts, row: Row | None) -> frozenset[str]:
+def _earlier(read: Reader, parts: Parts, row: Row | None) -> frozenset[str]:
     """What the active version already asks permission for."""
-    return frozenset(parts.script(row["id"], _number(row)).manifest.capabilities) if row else frozenset()
+    return frozenset(parts.script(read, row["id"], _number(row)).manifest.capabilities) if row else frozenset()
 
 
 def _check_not_wider(manifest: Manifest, earlier: frozenset[str]) -> None:
@@ -304,16 +311,16 @@ def _subscriber(manifest: Manifest, topic: str) -> str | None:
     return handler.name if handler else None
 
 
-def modes_of(parts: Parts, workflow_id: str) -> dict[str, str]:
+def modes_of(read: Reader, parts: Parts, workflow_id: str) -> dict[str, str]:
     """Capability → its mode, of every rule that counts for the account that its connector has now."""
     return {
-        r["capability"]: r["mode"] for r in parts.ledger.read().all("grant_all", workflow_id=workflow_id)
+        r["capability"]: r["mode"] for r in read.all("grant_all", workflow_id=workflow_id)
         if r["account"] == parts.account(r["capability"].partition(".")[0])
     }
 
 
-def _deployment(parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
-    modes = modes_of(parts, workflow_id)
+def _deployment(read: Reader, parts: Parts, workflow_id: str, planned: Plan) -> Deployment:
+    modes = modes_of(read, parts, workflow_id)
     needed = planned.manifest.capabilities
     before = None if planned.same or planned.before is None else "{}.{}".format(*planned.before)
     return Deployment(

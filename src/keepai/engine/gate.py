@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions.events import Publication, Registration
 from ..model.codec import Json, check_id, check_size, digest, shown, size, text_of
-from ..model.errors import KeepError, LimitExceeded, PhaseViolation, RuleBroken
+from ..model.errors import KeepError, LedgerStopped, LimitExceeded, PhaseViolation, RuleBroken
 from ..model.operations import Kind, Step, allowed, where_allowed
 from ..model.policy import Policy
 from ..model.records import Run
@@ -29,6 +29,8 @@ from . import outside
 from .parts import Parts
 from .permission import Permissions
 from .trace import Trace
+
+T = TypeVar("T")
 
 TITLE_MAX = 1_000  #: characters of a title that are kept
 
@@ -44,7 +46,7 @@ class Work(Protocol):
         """Make a mutation of the item at work."""
         ...
 
-    def begin_again(self) -> None:
+    async def begin_again(self) -> None:
         """The step is run from the top once more; raises what ends it, if it must not be."""
         ...
 
@@ -65,8 +67,9 @@ class Gate:
 
     def __init__(
         self, parts: Parts, run: Run, manifest: Manifest, handler: Handler, step: Step,
-        permissions: Permissions, trace: Trace, items: Work | None = None,
+        permissions: Permissions, trace: Trace, begun_ms: int, items: Work | None = None,
     ) -> None:
+        self.begun_ms = begun_ms  # when the step began
         self._parts, self._run, self._manifest, self._handler = parts, run, manifest, handler
         self._step, self._permissions, self._trace, self._items = step, permissions, trace, items
         self.gathered = Gathered()
@@ -85,9 +88,11 @@ class Gate:
         return reply
 
     async def foresee(self, operation: Operation) -> Reply | None:
-        """The answer to a call that the step may make; None if it is not a plain one."""
+        """The answer to a `peek` that the step may make; None if it would be refused, or to any other call."""
         try:
-            return self._peek(*_padded(operation.args, 2)) if operation.kind is Kind.PEEK else None
+            return await self._look(self._peek, operation, 2) if operation.kind is Kind.PEEK else None
+        except LedgerStopped:
+            raise
         except KeepError:
             return None  # it is said when the script calls
 
@@ -111,13 +116,13 @@ class Gate:
         check_allowed(self._step, operation, mutate_reads=self._parts.policy.mutate_reads == "by_id")
         match operation.kind:
             case Kind.PEEK:
-                return self._peek(*_padded(operation.args, 2))
+                return await self._look(self._peek, operation, 2)
             case Kind.GET_BY_IDS:
-                return self._get_by_ids(*_padded(operation.args, 2))
+                return await self._look(self._get_by_ids, operation, 2)
             case Kind.REGISTER_INPUT:
-                return Reply(text_of(self._register(*_padded(operation.args, 1))))
+                return Reply(text_of(await self._look(self._register, operation, 1)))
             case Kind.PUBLISH:
-                self._publish(*_padded(operation.args, 2))
+                await self._look(self._publish, operation, 2)
                 return Reply("null")
             case Kind.READ | Kind.READ_BY_ID:
                 return await self._read(operation)
@@ -126,6 +131,10 @@ class Gate:
             case Kind.MUTATION if self._items:
                 return await self._items.mutate(operation)
         raise PhaseViolation(f"ctx.{operation.name} cannot be answered in {self._step}.")
+
+    async def _look(self, question: Callable[..., T], operation: Operation, count: int) -> T:
+        """The answer to `question(read, …)` with so many of the call's arguments."""
+        return await self._parts.ledger.look(question, *_padded(operation.args, count))
 
     def _warn_of_limit(self, options: Json) -> None:
         """Once a step: a script that asks for more than it gets must not take the page for everything."""
@@ -139,7 +148,7 @@ class Gate:
 
     # -- topics ------------------------------------------------------------------------------------
 
-    def _peek(self, topic: Json, options: Json) -> Reply:
+    def _peek(self, read: Reader, topic: Json, options: Json) -> Reply:
         """A page of what waits: as many events as fit its bounds, and where to go on if more wait."""
         policy, found = self._parts.policy, list[Shown]()
         name, cursor = self._subscribed(topic, "peek"), options.get("after") if isinstance(options, dict) else None
@@ -150,7 +159,7 @@ class Gate:
         last = int(cursor or 0)  # the place in the topic that a cursor names; 0 is its beginning
         limit = min(self._limit(options), policy.peek_max)
         left = min(policy.peek_bytes_max, policy.message_bytes_max) - len("[]")
-        rows = self._parts.ledger.read().iterate(
+        rows = read.iterate(
             "event_peek", workflow_id=self._run.workflow_id, topic=name, after=last, limit=limit + 1,
         )
         with closing(rows):
@@ -166,7 +175,7 @@ class Gate:
         text, cuts = listed_events(found)
         return Reply(text, cuts=cuts)
 
-    def _get_by_ids(self, topic: Json, ids: Json) -> Reply:
+    def _get_by_ids(self, read: Reader, topic: Json, ids: Json) -> Reply:
         name = self._subscribed(topic, "getByIds")
         if not isinstance(ids, list):
             raise RuleBroken("ctx.getByIds takes a topic and an array of messageIds.")
@@ -175,7 +184,7 @@ class Gate:
             limit = self._parts.policy.peek_max
             raise LimitExceeded(f"ctx.getByIds was given {len(ids):,} ids; the limit is {limit:,}.")
         for message_id in ids:
-            row = self._parts.ledger.read().one(
+            row = read.one(
                 "event_find", workflow_id=self._run.workflow_id, topic=name,
                 message_id=check_id(message_id, "a messageId in getByIds"),
             )
@@ -210,7 +219,7 @@ class Gate:
 
     # -- what a producer brings in, what a step publishes ------------------------------------------
 
-    def _register(self, entry: Json) -> str:
+    def _register(self, read: Reader, entry: Json) -> str:
         if not isinstance(entry, dict):
             raise RuleBroken("ctx.registerInput takes one object.")
         source = check_id(entry.get("source"), "registerInput: source")
@@ -226,15 +235,15 @@ class Gate:
         self._permissions.check_inputs(source)
         external_id = check_id(entry.get("id"), "registerInput: id")
         title = check_title(entry.get("title"), "registerInput", self._trace, self._step)
-        return self._input(source, kind, external_id, title)
+        return self._input(read, source, kind, external_id, title)
 
-    def _input(self, source: str, kind: str, external_id: str, title: str) -> str:
+    def _input(self, read: Reader, source: str, kind: str, external_id: str, title: str) -> str:
         key = (source, kind, external_id)
         if key not in self.gathered.inputs:
             limit = self._parts.policy.events_per_run_max
             if len(self.gathered.inputs) >= limit:
                 raise LimitExceeded(f"This run registered over {limit:,} inputs, the limit. Spread them over runs.")
-            known = self._parts.ledger.read().one(
+            known = read.one(
                 "input_find", workflow_id=self._run.workflow_id, source=source, type=kind, external_id=external_id,
             )
             if known is None:
@@ -244,7 +253,7 @@ class Gate:
             self.gathered.input_ids.add(input_id)
         return self.gathered.inputs[key].input_id
 
-    def _publish(self, topics: Json, entry: Json) -> None:
+    def _publish(self, read: Reader, topics: Json, entry: Json) -> None:
         names = self._publishable(topics)
         if not isinstance(entry, dict):
             raise RuleBroken("ctx.publish takes a topic and an object {messageId, inputId, payload}.")
@@ -260,7 +269,7 @@ class Gate:
         if len(payload) * 4 > bytes_max:  # else it fits, whatever its characters are
             check_size(payload, f"the payload of {shown(message_id)}", bytes_max)
         self._spend(len(names) * (size(message_id) + size(payload)))
-        causes = self._causes(entry, names[0], message_id)
+        causes = self._causes(read, entry, names[0], message_id)
         for name in names:
             earlier = self.gathered.publications.get((name, message_id))
             united = tuple(dict.fromkeys((earlier.causes if earlier else ()) + causes))
@@ -288,18 +297,16 @@ class Gate:
         self.gathered.bytes += more
         check_spent(self.gathered.bytes, self._parts.policy)
 
-    def _causes(self, entry: Mapping[str, Json], topic: str, message_id: str) -> tuple[str, ...]:
+    def _causes(self, read: Reader, entry: Mapping[str, Json], topic: str, message_id: str) -> tuple[str, ...]:
         if self._step is not Step.PRODUCER:
             return ()  # inherited from what the run reserved, when it commits
         given = entry.get("inputId")
         if given is None and entry.get("title") is not None:
             title = check_title(entry.get("title"), "publish", self._trace, self._step)
-            return (self._input("workflow", topic, message_id, title),)
+            return (self._input(read, "workflow", topic, message_id, title),)
         known = isinstance(given, str) and given in self.gathered.input_ids
         if isinstance(given, str) and not known:
-            found = self._parts.ledger.read().one(
-                "input_exists", workflow_id=self._run.workflow_id, input_id=given,
-            )
+            found = read.one("input_exists", workflow_id=self._run.workflow_id, input_id=given)
             if found is not None:
                 self._permissions.check_inputs(found["source"])
                 known = True
@@ -317,7 +324,7 @@ class Gate:
         connector, _, name = operation.name.partition(".")
         spec = self._parts.connectors[connector].operations[name]
         params = spec.parse(_padded(operation.args, 1)[0])
-        self._permissions.check(operation.name, params)
+        await self._parts.ledger.look(self._permissions.check, operation.name, params)
         seconds, skipped = self._parts.policy.call_s, list[str]()
         call = outside.call_of(
             self._run, seconds, lambda text: self._trace.log(self._step, connector, str(text)), skip=skipped.append,

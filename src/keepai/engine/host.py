@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from ..ledger.transitions import runs, workflows
 from ..ledger.transitions.events import Publication
@@ -33,8 +33,8 @@ from .next_step import (
     next_step,
 )
 from .parts import Parts
-from .relaunch import carry, last_mutation
-from .stepping import Follow
+from .relaunch import carry, in_flight, last_mutation
+from .run_context import Follow
 from .telling import Teller
 
 #: How often a host that serves looks whether it still has its ledger.
@@ -68,7 +68,7 @@ class Host:
 
         Raises `LedgerStopped` if the ledger cannot be written any more."""
         self._parts.ledger.check()
-        while due := [w for w in self._workflow_ids() if self._is_due(w)]:
+        while due := [w for w in await self._workflow_ids() if await self._is_due(w)]:
             for workflow_id in due:
                 self._start(workflow_id)
             await self._lanes_done()
@@ -101,7 +101,7 @@ class Host:
             clock = self._parts.clock.now_ms()
             stopped = self._parts.ledger.stopped() is not None
             if not stopped:
-                self._look(clock)
+                await self._look(clock)
                 self._teller.stir()
             try:
                 async with asyncio.timeout(LONGEST_SLEEP_S if stopped else self._agenda.sleep_s(clock)):
@@ -123,13 +123,13 @@ class Host:
         self._agenda.touch(workflow_id)
         self._woken.set()
 
-    def _look(self, clock: int) -> None:
+    async def _look(self, clock: int) -> None:
         """Start every workflow that has something to do, and remember when the others can have."""
-        for workflow_id in self._agenda.to_look(self._workflow_ids(), clock):
+        for workflow_id in await self._agenda.to_look(self._workflow_ids, clock):
             if workflow_id in self._lanes:
                 self._touched.add(workflow_id)  # it is looked at again when its lane ends
                 continue
-            step = next_step(self._now(workflow_id))
+            step = next_step(await self._now(workflow_id))
             if isinstance(step, Wait):
                 self._rest(workflow_id, step)
             else:
@@ -166,12 +166,13 @@ class Host:
     async def _hand_over(self, workflow_id: str) -> None:
         """Have a run that was cut off ready to go on, unless its call is on record: the outcome of that is unknown."""
         await self._parts.ledger.barrier()  # what it had asked to be written is written
-        run = self._now(workflow_id).run
-        if run is None or run.state is not Status.ACTIVE or runner.in_flight(self._parts, run) is not None:
+        ledger, run = self._parts.ledger, (await self._now(workflow_id)).run
+        if run is None or run.state is not Status.ACTIVE or await ledger.look(in_flight, run) is not None:
             return
-        how = carry(run, last_mutation(self._parts, run), run.number, Status.SUPERSEDED, "ended", run.failures)
+        sent = await ledger.look(last_mutation, run)
+        how = carry(run, sent, run.number, Status.SUPERSEDED, "ended", run.failures)
         assert how is not None, "nothing of this run is in flight"
-        await self._parts.ledger.write(runs.carry_on, run, how)
+        await ledger.write(runs.carry_on, run, how)
 
     def settles_in_ms(self, mutation: Mutation) -> int | None:
         """How long a request may still arrive; None while its call has not ended."""
@@ -227,15 +228,14 @@ class Host:
                 await self._room.acquire()
             finally:
                 self._waiting -= 1
-            self._parts.ledger.crew += 1
             self._turns[workflow_id] = 0
             try:
-                while not self._turn_is_over(workflow_id) and not done:
-                    done = self._closing or not await self._advance(workflow_id)
+                with self._parts.ledger.under_way():
+                    while not self._turn_is_over(workflow_id) and not done:
+                        done = self._closing or not await self._advance(workflow_id)
             except LedgerStopped:
                 return  # whoever looks is told; nothing starts until the ledger is opened again
             finally:
-                self._parts.ledger.crew -= 1
                 self._room.release()
 
     def _turn_is_over(self, workflow_id: str) -> bool:
@@ -243,7 +243,7 @@ class Host:
 
     async def _advance(self, workflow_id: str) -> bool:
         """Do the next thing of a workflow; False if there is none now."""
-        step = next_step(self._now(workflow_id))
+        step = next_step(await self._now(workflow_id))
         if isinstance(step, Wait):
             self._rest(workflow_id, step)
             return False
@@ -267,20 +267,20 @@ class Host:
 
     # -- what is next ------------------------------------------------------------------------------
 
-    def _now(self, workflow_id: str) -> Now:
-        parts = self._parts
-        return look(parts.ledger.read(), workflow_id, parts.clock.now_ms(), parts.policy, parts)
+    async def _is_due(self, workflow_id: str) -> bool:
+        return not isinstance(next_step(await self._now(workflow_id)), Wait)
 
-    def _is_due(self, workflow_id: str) -> bool:
-        return not isinstance(next_step(self._now(workflow_id)), Wait)
+    async def _now(self, workflow_id: str) -> Now:
+        parts = self._parts
+        return await parts.ledger.look(look, workflow_id, parts.clock.now_ms(), parts.policy, parts)
 
     def _follow(self, run: Run) -> Follow:
         """What may begin in the commit that ends `run`: a run of the same version, if nothing else comes first."""
-        def follow(leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
+        async def follow(leaves: Mapping[str, object], published: Sequence[Publication]) -> Follows | None:
             parts = self._parts
             if self._closing or self._turn_is_over(run.workflow_id):
                 return None
-            now = at_rest(parts.ledger.read(), run.workflow_id, parts.clock.now_ms(), parts.policy, parts)
+            now = await parts.ledger.look(at_rest, run.workflow_id, parts.clock.now_ms(), parts.policy, parts)
             if now.active != run.number:
                 return None
             if any(each.topic in handler.subscribe for each in published for handler in now.manifest.handlers):
@@ -315,5 +315,5 @@ class Host:
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def _workflow_ids(self) -> Iterator[str]:
-        yield from (str(r["id"]) for r in self._parts.ledger.read().all("workflow_all"))
+    async def _workflow_ids(self) -> list[str]:
+        return [str(row["id"]) for row in await self._parts.ledger.all("workflow_all")]

@@ -28,7 +28,7 @@ def watch_call(parts: Parts, mutation: Mutation, pending: outside.Pending) -> No
     async def close() -> None:
         await asyncio.wait({pending})
         parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
-        evidence = of_call(parts, mutation, pending)
+        evidence = await _of_call(parts, mutation, pending)
         if await parts.ledger.write(mutations.close, mutation.id, evidence, barrier=True):
             parts.wake(mutation.workflow_id)
 
@@ -48,7 +48,7 @@ def watch_question(parts: Parts, mutation: Mutation, pending: outside.Question, 
 
 async def hear(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> None:
     """What the outside system said of a mutation, after somebody or something was quicker."""
-    evidence = _of_verdict(parts, mutation, verdict, proves=proves)
+    evidence = await _of_verdict(parts, mutation, verdict, proves=proves)
     if evidence is not None and await parts.ledger.write(mutations.hear, mutation.id, evidence, barrier=True):
         parts.wake(mutation.workflow_id)
 
@@ -66,7 +66,7 @@ def was_found(mutation: Mutation) -> bool:
 _FOUND = "found_unusable"
 
 
-def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> LateEvidence:
+async def _of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> LateEvidence:
     """What a call says that ended late."""
     said = encode({"at": iso(parts.clock.now_ms()), "ended_late": sound(outside.said_late(ended))})
     if ended.cancelled():
@@ -74,10 +74,10 @@ def of_call(parts: Parts, mutation: Mutation, ended: outside.Pending) -> LateEvi
     error = ended.exception()
     if error is not None:
         return LateEvidence(said, happened=False if isinstance(error, outside.DEFINITE) else None)
-    return _happened(parts, mutation, said, ended.result())
+    return await _happened(parts, mutation, said, ended.result())
 
 
-def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> LateEvidence | None:
+async def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: bool) -> LateEvidence | None:
     """What a late answer says; that it is not there says something only if nothing could arrive any more."""
     if verdict.found:
         return LateEvidence(of_found(verdict), happened=True)
@@ -86,16 +86,16 @@ def _of_verdict(parts: Parts, mutation: Mutation, verdict: Verdict, *, proves: b
         return None
     said = encode({"at": iso(parts.clock.now_ms()), "found_late": words})
     if verdict.status == "applied":
-        return _happened(parts, mutation, said, verdict.result)
+        return await _happened(parts, mutation, said, verdict.result)
     return LateEvidence(said, happened=False if proves else None)
 
 
-def _happened(parts: Parts, mutation: Mutation, said: str, result: object) -> LateEvidence:
+async def _happened(parts: Parts, mutation: Mutation, said: str, result: object) -> LateEvidence:
     try:
         text = encode(result, what="the late result")
     except KeepError:  # it happened, but there is nothing that a script could be given
         return LateEvidence(said, happened=True)
-    row = parts.ledger.read().one("run_by_id", run_id=mutation.run_id)
+    row = await parts.ledger.one("run_by_id", run_id=mutation.run_id)
     assert row is not None, f"{mutation.run_id} is never deleted"
     return LateEvidence(said, happened=True, result=text, outcome=outcome_of(run_record(row), text))
 

@@ -16,7 +16,7 @@ from ..ledger.transitions.mutations import Intent
 from ..ledger.transitions.runs import Stop
 from ..model import crash_points
 from ..model.codec import Json, canonical, digest, shown, stored, text_of
-from ..model.errors import KeepError, LimitExceeded, NeedsAttention, RuleBroken, Transient
+from ..model.errors import KeepError, LedgerStopped, LimitExceeded, NeedsAttention, RuleBroken, Transient
 from ..model.fast_record import fast_record
 from ..model.operations import Step
 from ..model.permissions import Judged, Mode
@@ -28,8 +28,8 @@ from .gate import check_allowed
 from .outcome import outcome_of
 from .outside import Answer
 from .parts import Parts
-from .permission import Permissions
-from .stepping import Stepper
+from .permission import Permissions, grants_of
+from .run_context import RunContext
 
 
 @fast_record
@@ -58,73 +58,91 @@ class Wanted:
     preview: str
 
 
-async def perform(stepper: Stepper, operation: Operation, unit: Unit) -> str | None:
+async def perform(context: RunContext, operation: Operation, unit: Unit) -> str | None:
     """Check, record, send, record; the result as it is kept, or None if the run has to wait."""
-    parts, run = stepper.parts, stepper.run
-    wanted = _wanted(stepper, operation, unit.step)
-    intent, earlier = _intent(parts, parts.ledger.read(), run, wanted, unit)
-    before = await _applied_before(stepper, wanted.spec, intent, earlier, unit.step)
-    if before is not None:
-        return before
-    _count(stepper, operation)
-    judged = _judged(parts, parts.ledger.read(), run, wanted)
-    if judged.mode is Mode.ASK:
-        await approval.ask(stepper, intent, judged.because)
+    wanted, ledger = _wanted(context, operation, unit.step), context.parts.ledger
+    decision = await ledger.look(_decide, context, wanted, unit)
+    if decision.applied is not None:
+        return await _use_applied(context, decision.applied, wanted.spec, decision.intent, unit.step)
+    assert decision.judged is not None, "what was not applied before is judged"
+    if decision.judged.mode is Mode.ASK:
+        await approval.ask(context, decision.intent, decision.judged.because)
         return None
-    mutation = await parts.ledger.write(mutations.send, run, intent, stepper.trace.take(), barrier=True)
-    return await complete(stepper, mutation, unit.step)
+    mutation = await ledger.write(mutations.send, context.run, decision.intent, context.trace.take(), barrier=True)
+    return await complete(context, mutation, unit.step)
 
 
-def _count(stepper: Stepper, operation: Operation) -> None:
-    """What is answered from the ledger does not count: a replay gets as far as it likes."""
-    stepper.sends += 1
-    limit = stepper.parts.policy.script_calls_max
-    if stepper.sends > limit:
+@dataclass(frozen=True)
+class Decision:
+    """What is to be done with a call, by one look at the ledger."""
+
+    intent: Intent
+    applied: Row | None = None  # the ledger has this for the same unit: nothing is sent
+    judged: Judged | None = None  # whether a person must see it first, and by which rule
+
+
+def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> Decision:
+    """Consult the ledger, then the grants as a person has them at this moment; a call that is not allowed is refused.
+
+    What is answered from the ledger does not count as sent: a replay gets as far as it likes."""
+    parts, run, operation = context.parts, context.run, wanted.operation
+    intent, applied = _intent(read, parts, run, wanted, unit)
+    if applied is not None:
+        return Decision(intent, applied)
+    context.sends += 1
+    limit = parts.policy.script_calls_max
+    if context.sends > limit:
         raise LimitExceeded(
             f"This run wants to send more than {limit:,} mutations, the limit. Spread them over runs.", at=operation.at,
         )
+    try:
+        now = Permissions(parts, run, grants_of(read, run.workflow_id))
+        return Decision(intent, judged=now.check(read, operation.name, wanted.params, may_ask=True))
+    except KeepError as error:
+        error.at = error.at or operation.at
+        raise
 
 
-async def complete(stepper: Stepper, mutation: Mutation, step: Step) -> str | None:
+async def complete(context: RunContext, mutation: Mutation, step: Step) -> str | None:
     """Send what is on record, and record what came of it."""
-    parts = stepper.parts
+    parts = context.parts
     spec = parts.connectors[mutation.connector].operations[mutation.operation]
     known = None
     if mutation.workflow_id in parts.put_back:
-        known = await put_back.look_up(parts, stepper.run, spec, mutation)
-    return await _record(stepper, mutation, known or await _call(stepper, spec, mutation, step))
+        known = await put_back.look_up(parts, context.run, spec, mutation)
+    return await _record(context, mutation, known or await _call(context, spec, mutation, step))
 
 
-def plain_intent(stepper: Stepper, operation: Operation, unit: Unit) -> Intent | None:
-    """The intent of a call that can be recorded together with what it follows from; None if that is no plain matter.
+async def plain_intent(context: RunContext, operation: Operation, unit: Unit) -> Intent | None:
+    """The intent of a call that can be recorded together with what it follows from; None if the call needs approval, is
+    a repeat, or is invalid.
 
-    Then nothing is lost: it is looked at once more when that is done, and whatever is wrong with it is said. What it
-    relies on was read since the run began; if anybody has changed something since, it is not recorded."""
-    parts, read, run = stepper.parts, stepper.parts.ledger.read(), stepper.run
-    try:
-        wanted = _wanted(stepper, operation, Step.MUTATE)
-        intent, earlier = _intent(parts, read, run, wanted, unit)
-        if any(row["status"] == MutationStatus.APPLIED for row in earlier):
+    Then it is decided again when what it follows from is recorded. The decision relies on what was read since the run
+    began; if anybody has changed something since, the intent is not recorded."""
+    def decide(read: Reader) -> Intent | None:
+        wanted = _wanted(context, operation, Step.MUTATE)
+        intent, applied = _intent(read, context.parts, context.run, wanted, unit)
+        if applied is not None:
             return None
-        judged = stepper.permissions.check(operation.name, wanted.params, may_ask=True)
+        judged = context.permissions.check(read, operation.name, wanted.params, may_ask=True)
         return None if judged.mode is Mode.ASK else intent
+
+    try:
+        return await context.parts.ledger.look(decide)
+    except LedgerStopped:
+        raise
     except KeepError:
         return None
 
 
-async def _applied_before(
-    stepper: Stepper, spec: OperationSpec, intent: Intent, earlier: list[Row], step: Step,
-) -> str | None:
-    """The result that the ledger already has for the same unit; then nothing is sent."""
-    row = next((r for r in earlier if r["status"] == MutationStatus.APPLIED), None)
-    if row is None:
-        return None
+async def _use_applied(context: RunContext, row: Row, spec: OperationSpec, intent: Intent, step: Step) -> str:
+    """The result that the ledger already has for the same unit; nothing is sent."""
     _check_content(spec, row, intent)
-    stepper.trace.warning(step, f"{row['id']} has applied this before; its result is used and nothing is sent.")
-    outcome = outcome_of(stepper.run, row["result"])
+    context.trace.warning(step, f"{row['id']} has applied this before; its result is used and nothing is sent.")
+    outcome = outcome_of(context.run, row["result"])
     if outcome is not None:
-        stepper.run = await stepper.parts.ledger.write(
-            runs.advance, stepper.run, AFTER_APPLIED[stepper.run.phase], outcome, stepper.trace.take(), barrier=True,
+        context.run = await context.parts.ledger.write(
+            runs.advance, context.run, AFTER_APPLIED[context.run.phase], outcome, context.trace.take(), barrier=True,
         )
     return str(row["result"])
 
@@ -146,17 +164,17 @@ def _check_content(spec: OperationSpec, row: Row, intent: Intent) -> None:
     )
 
 
-async def perform_approved(stepper: Stepper, approved: Approval) -> str | None:
+async def perform_approved(context: RunContext, approved: Approval) -> str | None:
     """Send what a person approved, from what was held; the result as it is kept, or None if the run has to wait."""
-    mutation = await approval.send(stepper, approved)
-    return await complete(stepper, mutation, Step.ROUTINE if mutation.item_id else Step.MUTATE)
+    mutation = await approval.send(context, approved)
+    return await complete(context, mutation, Step.ROUTINE if mutation.item_id else Step.MUTATE)
 
 
-def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
+def _wanted(context: RunContext, operation: Operation, step: Step) -> Wanted:
     """A call whose parameters fit its operation, or an error that names its place."""
     check_allowed(step, operation, mutate_reads=False)
     connector, _, name = operation.name.partition(".")
-    spec = stepper.parts.connectors[connector].operations[name]
+    spec = context.parts.connectors[connector].operations[name]
     given, subkey = operation.args[0] if operation.args else None, None
     try:
         if isinstance(given, dict) and "subkey" in given:
@@ -179,18 +197,8 @@ def _wanted(stepper: Stepper, operation: Operation, step: Step) -> Wanted:
         raise fault from error
 
 
-def _judged(parts: Parts, read: Reader, run: Run, wanted: Wanted) -> Judged:
-    """Whether a person must see this call first, and by which rule; one that nobody allowed is refused."""
-    try:
-        now = Permissions(parts, run, read)  # as a person has it at this moment
-        return now.check(wanted.operation.name, wanted.params, may_ask=True)
-    except KeepError as error:
-        error.at = error.at or wanted.operation.at
-        raise
-
-
-def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) -> tuple[Intent, list[Row]]:
-    """What is about to be sent, and what the ledger has of the same thing for the same unit."""
+def _intent(read: Reader, parts: Parts, run: Run, wanted: Wanted, unit: Unit) -> tuple[Intent, Row | None]:
+    """What is about to be sent, and the applied mutation of the same thing for the same unit, if there is one."""
     connector, _, operation = wanted.operation.name.partition(".")
     target, identity, payload, subkey = wanted.target, wanted.identity, wanted.payload, wanted.subkey
     key = digest(run.workflow_id, unit.key, connector, operation, target, identity, subkey or "")
@@ -205,14 +213,14 @@ def _intent(parts: Parts, read: Reader, run: Run, wanted: Wanted, unit: Unit) ->
         operation=operation, account=parts.connectors[connector].account, target=target, identity=identity,
         payload=payload, params=text_of(wanted.params), subkey=subkey, title=unit.title, preview=wanted.preview,
         deadline_at=parts.clock.now_ms() + int(parts.policy.call_s * 1000), item_id=unit.item_id,
-    ), earlier
+    ), next((row for row in earlier if row["status"] == MutationStatus.APPLIED), None)
 
 
-async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step: Step) -> Answer:
-    parts, name = stepper.parts, f"{mutation.connector}.{mutation.operation}"
+async def _call(context: RunContext, spec: OperationSpec, mutation: Mutation, step: Step) -> Answer:
+    parts, name = context.parts, f"{mutation.connector}.{mutation.operation}"
     seconds, started = parts.policy.call_s, time.monotonic()
     call = outside.call_of(
-        stepper.run, seconds, lambda text: stepper.trace.log(step, mutation.connector, str(text)),
+        context.run, seconds, lambda text: context.trace.log(step, mutation.connector, str(text)),
         attempt=mutation.attempts, idempotency_key=mutation.idempotency_key, lock_fd=parts.ledger.lock_fd,
     )
     crash_points.reach("before:call")
@@ -226,30 +234,30 @@ async def _call(stepper: Stepper, spec: OperationSpec, mutation: Mutation, step:
     if answer.closed:
         parts.call_ends.seen(mutation.id, parts.clock.steady_ms())
     error = answer.refused or answer.unknown
-    stepper.trace.call(
+    context.trace.call(
         step, name, text_of(mutation.params), answer.result, error.message if error else None,
         int((time.monotonic() - started) * 1000),
     )
     return answer
 
 
-async def _record(stepper: Stepper, mutation: Mutation, answer: Answer) -> str | None:
-    run, ledger, trace = stepper.run, stepper.parts.ledger, stepper.trace.take()
+async def _record(context: RunContext, mutation: Mutation, answer: Answer) -> str | None:
+    run, ledger, trace = context.run, context.parts.ledger, context.trace.take()
     if answer.result is not None:
         outcome = outcome_of(run, answer.result)
-        stepper.run = await ledger.write(mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
-        stepper.parts.call_ends.forget(mutation.id)
+        context.run = await ledger.write(mutations.apply, run, mutation, answer.result, outcome, trace, barrier=True)
+        context.parts.call_ends.forget(mutation.id)
         return answer.result
     if answer.refused is not None:
-        await ledger.write(mutations.refuse, run, mutation, _stop(stepper, answer.refused), trace, barrier=True)
-        stepper.parts.call_ends.forget(mutation.id)
+        await ledger.write(mutations.refuse, run, mutation, _stop(context, answer.refused), trace, barrier=True)
+        context.parts.call_ends.forget(mutation.id)
         return None
     assert answer.unknown is not None
-    doubt = reconcile.doubt(stepper.parts, run, mutation, answer.unknown, closed=answer.closed)
+    doubt = reconcile.doubt(context.parts, run, mutation, answer.unknown, closed=answer.closed)
     await ledger.write(mutations.doubt, run, mutation, doubt, trace, barrier=True)
     return None
 
 
-def _stop(stepper: Stepper, error: KeepError) -> Stop:
-    parts = stepper.parts
-    return failure.stop(error, stepper.run, stepper.at or Step.MUTATE, parts.policy, parts.clock.now_ms())
+def _stop(context: RunContext, error: KeepError) -> Stop:
+    parts = context.parts
+    return failure.stop(error, context.run, context.at or Step.MUTATE, parts.policy, parts.clock.now_ms())

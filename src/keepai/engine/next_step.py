@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..ledger.base import Reader, Row
-from ..ledger.rows import approval_record, mutation_record, run_record
+from ..ledger.rows import run_record
 from ..ledger.transitions.runs import Begin, Carry
 from ..model.fast_record import fast_record
 from ..model.policy import Policy
@@ -21,7 +21,7 @@ from ..script.manifest import Manifest
 from . import approval, permission, repair, scheduler
 from .approval import Standing
 from .parts import Parts
-from .relaunch import carry
+from .relaunch import carry, last_mutation
 
 # -- what can be next ------------------------------------------------------------------------------
 
@@ -156,7 +156,7 @@ def at_rest(
     rows = read.all("workflow_now", workflow_id=workflow_id)
     workflow, handlers = rows[0], [row for row in rows if row["handler"] is not None]
     active = workflow["major"], workflow["minor"]
-    manifest = parts.script(workflow_id, active, read).manifest if parts else manifest_of(read, workflow)
+    manifest = parts.script(read, workflow_id, active).manifest if parts else manifest_of(read, workflow)
     decided = run is None or (run.state is Status.ACTIVE and run.number == active)
     cron_times = {
         handler.name: ran for handler in manifest.handlers
@@ -181,14 +181,12 @@ def manifest_of(read: Reader, workflow: Row) -> Manifest:
 
 
 def _stopped(read: Reader, run: Run, at: int, active: tuple[int, int], parts: Parts | None) -> Stopped:
-    sent = read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
-    held = read.one("approval_open", run_id=run.id)
-    asked = approval_record(held) if held else None
+    asked = approval.of_run(read, run)
     return Stopped(
-        mutation_record(sent) if sent else None, asked,
+        last_mutation(read, run), asked,
         approval.standing(read, run, asked, at, active, parts) if asked else None,
         permission.granted_meanwhile(read, run), parts is not None and permission.connected_meanwhile(parts, run),
-        parts is not None and repair.wanted(parts, read, run),
+        parts is not None and repair.wanted(read, parts, run),
     )
 
 

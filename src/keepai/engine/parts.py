@@ -55,13 +55,11 @@ class Parts:
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy
 
-    def script(self, workflow_id: str, version: tuple[int, int], read: Reader | None = None) -> Loaded:
-        """A version of a workflow's script. Another thread than the loop's gives the reader that is its own."""
+    def script(self, read: Reader, workflow_id: str, version: tuple[int, int]) -> Loaded:
+        """A version of a workflow's script."""
         key = (workflow_id, *version)
         if key not in self._scripts:
-            row = (read or self.ledger.read()).one(
-                "script_get", workflow_id=workflow_id, major=version[0], minor=version[1],
-            )
+            row = read.one("script_get", workflow_id=workflow_id, major=version[0], minor=version[1])
             if row is None:
                 raise NotFound(f"Workflow {workflow_id} has no version {version[0]}.{version[1]}.")
             script = script_record(row)

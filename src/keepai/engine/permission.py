@@ -17,64 +17,59 @@ from .parts import Parts
 _DAY_MS = 86_400_000
 
 
+def grants_of(read: Reader, workflow_id: str) -> Mapping[str, Grant]:
+    """A workflow's grants by capability, as they are now."""
+    rows = read.all("grant_all", workflow_id=workflow_id)
+    return {str(r["capability"]): from_text(r["rule"], r["account"], r["configured"]) for r in rows}
+
+
 class Permissions:
-    """What one run may call."""
+    """What one run may call, by these grants."""
 
-    def __init__(
-        self, parts: Parts, run: Run, read: Reader | None = None, grants: Mapping[str, Grant] | None = None,
-    ) -> None:
-        self._parts, self._run, self._read = parts, run, read or parts.ledger.read()
+    def __init__(self, parts: Parts, run: Run, grants: Mapping[str, Grant]) -> None:
+        self._parts, self._run, self.grants = parts, run, grants
         self._used: dict[str, int] = {}
-        self._known = grants
 
-    @property
-    def grants(self) -> Mapping[str, Grant]:
-        """By capability, as they were when this was first asked."""
-        if self._known is None:
-            rows = self._read.all("grant_all", workflow_id=self._run.workflow_id)
-            self._known = {str(r["capability"]): from_text(r["rule"], r["account"], r["configured"]) for r in rows}
-        return self._known
-
-    def check(self, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
+    def check(self, read: Reader, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
         """Allow a call or say that a person must see it; anything else raises `NotGranted`."""
         grant = self.grants.get(capability)
         name, _, operation = capability.partition(".")
         connector = self._parts.connectors[name]
         judged = judge(
-            grant, capability, params, self._use(capability, grant), may_ask=may_ask,
+            grant, capability, params, self._use(read, capability, grant), may_ask=may_ask,
             kinds=connector.operations[operation].kinds, account=connector.account,
         )
         self._used[capability] = self._used.get(capability, 0) + 1
         return judged
 
-    def _use(self, capability: str, grant: Grant | None) -> Use:
+    def _use(self, read: Reader, capability: str, grant: Grant | None) -> Use:
         """What was used of the limits that a rule has."""
         if grant is None:
             return Use()
         return Use(
-            in_run=0 if grant.per_run is None else self._in_run(capability),
-            in_day=0 if grant.per_day is None else self._in_day(capability),
+            in_run=0 if grant.per_run is None else self._in_run(read, capability),
+            in_day=0 if grant.per_day is None else self._in_day(read, capability),
         )
 
     def check_inputs(self, source: str) -> None:
         """Refuse inputs of a source that is denied to the workflow."""
         judge_inputs(self.grants.get(f"{INPUTS}.{source}"), source)
 
-    def _in_run(self, capability: str) -> int:
+    def _in_run(self, read: Reader, capability: str) -> int:
         """How often it was used; what a routine sent counts over all its replays, what it found again does not."""
         sends = self._parts.surface.kind(capability) is Kind.MUTATION
         if not sends or self._run.phase is not Phase.EXECUTING:
             return self._used.get(capability, 0)
         connector, _, operation = capability.partition(".")
-        row = self._read.one(
+        row = read.one(
             "mutation_made_in_lineage", workflow_id=self._run.workflow_id, lineage=self._run.lineage,
             connector=connector, operation=operation,
         )
         return int(row["made"]) if row else 0
 
-    def _in_day(self, capability: str) -> int:
+    def _in_day(self, read: Reader, capability: str) -> int:
         connector, _, operation = capability.partition(".")
-        row = self._read.one(
+        row = read.one(
             "mutation_sent_since", workflow_id=self._run.workflow_id, connector=connector, operation=operation,
             since=self._parts.clock.now_ms() - _DAY_MS,
         )

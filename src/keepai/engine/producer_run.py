@@ -8,27 +8,28 @@ from ..model.operations import Step
 from ..model.records import Run
 from . import scheduler
 from .parts import Parts
-from .stepping import Stepper
+from .run_context import RunContext
 
 
-async def execute(stepper: Stepper) -> Run | None:
+async def execute(context: RunContext) -> Run | None:
     """Run the handler and commit what it brought; gives the run that begins in the same commit, if one does."""
-    parts, run = stepper.parts, stepper.run
-    ended, gate = await stepper.step(Step.PRODUCER, (stepper.state(),))
-    state, due_at = kept_state(parts, ended.value, stepper.handler.name), next_run_at(stepper)
+    parts, run = context.parts, context.run
+    ended, gate = await context.step(Step.PRODUCER, (context.state,))
+    state, due_at = kept_state(parts, ended.value, context.handler.name), await next_run_at(context)
     inputs, publications = tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values())
+    follows = await context.follows({"next_run_at": due_at}, publications)
     return await parts.ledger.write(
-        runs.commit_producer, run, inputs, publications, state, due_at, stepper.trace.take(),
-        stepper.follows({"next_run_at": due_at}, publications), grows(stepper, state), parts.policy.revisions_max,
+        runs.commit_producer, run, inputs, publications, state, due_at, context.trace.take(), follows,
+        grows(context, state), parts.policy.revisions_max,
     )
 
 
-def next_run_at(stepper: Stepper) -> int:
+async def next_run_at(context: RunContext) -> int:
     """When this producer is due after now."""
-    parts = stepper.parts
+    parts = context.parts
     now = parts.clock.now_ms()
-    ran = scheduler.taken(parts.ledger.read(), stepper.run.workflow_id, stepper.handler, now)
-    return scheduler.next_run_at(stepper.handler, now, parts.policy, ran)
+    ran = await parts.ledger.look(scheduler.taken, context.run.workflow_id, context.handler, now)
+    return scheduler.next_run_at(context.handler, now, parts.policy, ran)
 
 
 def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
@@ -38,6 +39,6 @@ def kept_state(parts: Parts, returned: str | None, handler: str) -> str | None:
     return returned
 
 
-def grows(stepper: Stepper, state: str | None) -> int:
+def grows(context: RunContext, state: str | None) -> int:
     """By how many bytes a handler's state grows with what it returned."""
-    return 0 if state is None else size(state) - size(stepper.state())
+    return 0 if state is None else size(state) - size(context.state)

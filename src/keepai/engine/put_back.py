@@ -9,6 +9,7 @@ lost. What came in after that cannot have been sent before.
 from __future__ import annotations
 
 from ..connectors.base import OperationSpec
+from ..ledger.base import Reader
 from ..model.clock import iso
 from ..model.codec import encode
 from ..model.errors import KeepError, OutcomeUnknown
@@ -24,7 +25,7 @@ _LEAST_MS = 3_600_000
 
 async def look_up(parts: Parts, run: Run, spec: OperationSpec, mutation: Mutation) -> Answer | None:
     """What is known of a thing that may have been sent before; None: it was not, and may be sent."""
-    if not _may_repeat(parts, run, mutation):
+    if not await parts.ledger.look(_may_repeat, parts, run, mutation):
         return None
     name, back = f"{mutation.connector}.{mutation.operation}", parts.put_back[run.workflow_id]
     put_back = f"The ledger was put back on {iso(back['accepted_at'])}, and may have sent “{mutation.preview}” before"
@@ -47,25 +48,25 @@ def _unknown(why: str) -> Answer:
     return Answer(unknown=OutcomeUnknown(why))
 
 
-def _may_repeat(parts: Parts, run: Run, mutation: Mutation) -> bool:
+def _may_repeat(read: Reader, parts: Parts, run: Run, mutation: Mutation) -> bool:
     """Whether a thing that is about to be sent may have been sent in the part of the account that was lost."""
-    read, back, workflow_id = parts.ledger.read(), parts.put_back[run.workflow_id], run.workflow_id
+    back, workflow_id = parts.put_back[run.workflow_id], run.workflow_id
     key = {"workflow_id": workflow_id, "mutation_key": mutation.mutation_key, "seq": back["seq"]}
     if read.one("put_back_known", **key):
         return False
-    number = _caught_up(parts, workflow_id)
+    number = _caught_up(read, parts, workflow_id)
     return number is None or read.one(
         "put_back_work", workflow_id=workflow_id, run_id=run.id, lineage=run.lineage, number=number) is not None
 
 
-def _caught_up(parts: Parts, workflow_id: str) -> int | None:
+def _caught_up(read: Reader, parts: Parts, workflow_id: str) -> int | None:
     """The number of the workflow's sequence at which it had caught up; None: it has not yet."""
-    read, back = parts.ledger.read(), parts.put_back[workflow_id]
+    back = parts.put_back[workflow_id]
     number = int(back["seq"])
     row = read.one("workflow_by_id", workflow_id=workflow_id)
     assert row is not None
     later = back["accepted_at"] + max(_LEAST_MS, back["until_at"] - back["since_at"])
-    for handler in parts.script(workflow_id, (row["major"], row["minor"])).manifest.handlers:
+    for handler in parts.script(read, workflow_id, (row["major"], row["minor"])).manifest.handlers:
         if handler.kind is HandlerKind.CONSUMER:
             continue
         passed = read.one(

@@ -29,12 +29,12 @@ _NO_CONNECTOR = "no connector is configured for the account that it was sent wit
 
 async def withdraw(parts: Parts) -> None:
     """Look up what is in question only because a connector was missing, if that is there now."""
-    for row in parts.ledger.read().all("mutation_in_question"):
+    for row in await parts.ledger.all("mutation_in_question"):
         mutation = mutation_record(row)
         lacked = mutation.error is not None and mutation.error.evidence is not None
         spec = spec_of(parts, mutation) if lacked else None
         if spec is not None and spec.can_reconcile:
-            found = parts.ledger.read().one("run_by_id", run_id=mutation.run_id)
+            found = await parts.ledger.one("run_by_id", run_id=mutation.run_id)
             assert found is not None, f"{mutation.run_id} is never deleted"
             run, name = run_record(found), f"{mutation.connector}.{mutation.operation}"
             back = OutcomeUnknown(f"{name} is configured again, and is asked what became of “{mutation.preview}”.")
@@ -134,7 +134,7 @@ async def _keep_doubt(parts: Parts, run: Run, mutation: Mutation, doubt: Doubt, 
     if doubt.evidence is None or doubt.evidence in (mutation.evidence or ""):
         await parts.ledger.write(mutations.still_doubt, run, mutation, replace(doubt, evidence=None), barrier=barrier)
         return
-    last = parts.ledger.read().one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
+    last = await parts.ledger.one("trace_last", workflow_id=run.workflow_id, run_id=run.id)
     trace = Trace(
         run.id, parts.clock, parts.policy.trace_bytes_max, int(last["position"]) if last else 0, parts.redactor,
     )

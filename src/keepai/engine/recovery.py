@@ -6,24 +6,25 @@ was committed. A run that keeps killing its host is stopped.
 
 from __future__ import annotations
 
+from ..ledger.base import Reader
 from ..ledger.rows import run_record
 from ..ledger.transitions import mutations, repairs, runs
+from ..ledger.transitions.runs import Carry
 from ..model.errors import HostFault, OutcomeUnknown
 from ..model.records import Run
 from ..model.states import Status
 from . import failure, reconcile
 from .parts import Parts
-from .relaunch import carry, last_mutation
-from .runner import in_flight
+from .relaunch import carry, in_flight, last_mutation
 
 
 async def recover(parts: Parts) -> int:
     """Take over every run that was active; returns how many there were."""
-    if parts.ledger.read().one("mutation_unclosed", epoch=parts.ledger.epoch):
+    if await parts.ledger.one("mutation_unclosed", epoch=parts.ledger.epoch):
         await parts.ledger.write(mutations.close_dead)
-    if parts.ledger.read().one("repair_orphaned"):
+    if await parts.ledger.one("repair_orphaned"):
         await parts.ledger.write(repairs.decline_orphans)
-    rows = parts.ledger.read().all("run_active_all")
+    rows = await parts.ledger.all("run_active_all")
     for row in rows:
         run = run_record(row)
         if run.epoch != parts.ledger.epoch:
@@ -34,7 +35,7 @@ async def recover(parts: Parts) -> int:
 
 async def _take_over(parts: Parts, run: Run) -> None:
     adopted = await parts.ledger.write(runs.adopt, run)
-    mutation = in_flight(parts, adopted)
+    mutation = await parts.ledger.look(in_flight, adopted)
     if mutation is not None:
         unknown = OutcomeUnknown(
             f"The host died while it was sending “{mutation.preview}”; it may or may not have happened."
@@ -42,10 +43,10 @@ async def _take_over(parts: Parts, run: Run) -> None:
         doubt = reconcile.doubt(parts, adopted, mutation, unknown, closed=True)  # its lock is free: it is dead
         await parts.ledger.write(mutations.doubt, adopted, mutation, doubt, [], barrier=True)
         return
-    owner = parts.ledger.read().one("host_get", epoch=run.epoch)
+    owner = await parts.ledger.one("host_get", epoch=run.epoch)
     if owner is not None and owner["ended_at"] is not None:
         return  # its host ended in order: it was made ready to go on, and nothing of it was interrupted
-    if _crashes(parts, run) + 1 >= parts.policy.crashes_max:
+    if await _crashes(parts, run) + 1 >= parts.policy.crashes_max:
         fault = HostFault(
             f"The host died {parts.policy.crashes_max} times while it ran {run.handler!r}. "
             "It is not tried again by itself; look at the host's log, then retry the run."
@@ -57,16 +58,20 @@ async def _take_over(parts: Parts, run: Run) -> None:
 
 
 async def _carry_on(parts: Parts, run: Run) -> None:
-    workflow = parts.ledger.read().one("workflow_by_id", workflow_id=run.workflow_id)
-    assert workflow is not None
-    active = (workflow["major"], workflow["minor"])
-    if parts.script(run.workflow_id, active).manifest.handler(run.handler) is None:
-        active = run.number  # it ends under the version that knows its handler
-    how = carry(run, last_mutation(parts, run), active, Status.CRASHED, "recovery", run.failures)
+    how = await parts.ledger.look(_how, parts, run)
     assert how is not None, "nothing of this run is in flight"
     await parts.ledger.write(runs.carry_on, run, how)
 
 
-def _crashes(parts: Parts, run: Run) -> int:
-    row = parts.ledger.read().one("run_crashes", workflow_id=run.workflow_id, lineage=run.lineage)
+def _how(read: Reader, parts: Parts, run: Run) -> Carry | None:
+    workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
+    assert workflow is not None
+    active = (workflow["major"], workflow["minor"])
+    if parts.script(read, run.workflow_id, active).manifest.handler(run.handler) is None:
+        active = run.number  # it ends under the version that knows its handler
+    return carry(run, last_mutation(read, run), active, Status.CRASHED, "recovery", run.failures)
+
+
+async def _crashes(parts: Parts, run: Run) -> int:
+    row = await parts.ledger.one("run_crashes", workflow_id=run.workflow_id, lineage=run.lineage)
     return int(row["crashes"]) if row else 0

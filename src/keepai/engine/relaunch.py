@@ -10,16 +10,22 @@
 
 from __future__ import annotations
 
+from ..ledger.base import Reader
 from ..ledger.rows import mutation_record
 from ..ledger.transitions.runs import Carry
 from ..model.records import Mutation, Run
 from ..model.states import DOUBTFUL, Phase, Status
-from .parts import Parts
 
 
-def last_mutation(parts: Parts, run: Run) -> Mutation | None:
+def last_mutation(read: Reader, run: Run) -> Mutation | None:
     """The newest mutation of a run's lineage."""
-    row = parts.ledger.read().one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    row = read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
+    return mutation_record(row) if row else None
+
+
+def in_flight(read: Reader, run: Run) -> Mutation | None:
+    """The mutation of this run whose call is recorded and whose outcome is not."""
+    row = read.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id)
     return mutation_record(row) if row else None
 
 

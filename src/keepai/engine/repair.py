@@ -85,24 +85,24 @@ def by_command(command: Sequence[str]) -> RepairHook:
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
 
-def wanted(parts: Parts, read: Reader, run: Run) -> bool:
+def wanted(read: Reader, parts: Parts, run: Run) -> bool:
     """Whether the hook should be asked about a run: once per run, within the budget of its lineage."""
     if parts.repair is None or run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         return False
     asked = read.one("repair_of_run", run_id=run.id)
-    return asked is None and tries_left(parts, run, read) > 0
+    return asked is None and tries_left(read, parts, run) > 0
 
 
-def tries_left(parts: Parts, run: Run, read: Reader | None = None) -> int:
+def tries_left(read: Reader, parts: Parts, run: Run) -> int:
     """How many more repairs this piece of work may have."""
-    row = (read or parts.ledger.read()).one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
+    row = read.one("repair_count", workflow_id=run.workflow_id, lineage=run.lineage)
     return parts.policy.repairs_max - (int(row["tries"]) if row else 0)
 
 
 async def ask_hook(parts: Parts, run: Run, actor: str) -> None:
     """Hand the evidence to the hook and do with its answer what the rules say."""
     repair_id = await parts.ledger.write(repairs.ask_repair, run, barrier=True)
-    offered, note = await _offered(parts, evidence(parts, run))
+    offered, note = await _offered(parts, await parts.ledger.look(evidence, parts, run))
     if offered is None:
         await _end(parts, repair_id, RepairStatus.DECLINED, note)
         return
@@ -118,11 +118,11 @@ async def fix(parts: Parts, run: Run, offered: Fix, actor: str) -> str:
     It waits like any other: who offers a script does not also let it in. A person who is sure deploys it."""
     if run.state is not Status.FAILED or run.reason is not Reason.LOGIC:
         raise Refused(f"Run {run.id} is {run.status}: there is no fault of the script to mend. Use deploy instead.")
-    tried = parts.ledger.read().one("repair_of_run", run_id=run.id)
+    tried = await parts.ledger.one("repair_of_run", run_id=run.id)
     if tried is not None and tried["status"] in (RepairStatus.ASKED, RepairStatus.WAITING):
         waits = "waits for a person: approve or reject it first" if tried["source"] else "is with the repair hook"
         raise Refused(f"Run {run.id} has a repair already: {tried['id']} {waits}.")
-    if tries_left(parts, run) <= 0:
+    if await parts.ledger.look(tries_left, parts, run) <= 0:
         raise Refused(f"Run {run.id} has used up its {parts.policy.repairs_max} repairs. A person must deploy.")
     repair_id = await parts.ledger.write(repairs.ask_repair, run, barrier=True)
     try:
@@ -152,9 +152,8 @@ async def approve(parts: Parts, run: Run, row: Row, act: ShownAct) -> None:
     )
 
 
-def evidence(parts: Parts, run: Run) -> Evidence:
+def evidence(read: Reader, parts: Parts, run: Run) -> Evidence:
     """What is known about a run that failed."""
-    read = parts.ledger.read()
     where = {"workflow_id": run.workflow_id, "run_id": run.id}
     workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
     assert workflow is not None, run
@@ -162,9 +161,9 @@ def evidence(parts: Parts, run: Run) -> Evidence:
              for r in read.all("look_trace", **where)]
     return Evidence(
         workflow_id=run.workflow_id, workflow=workflow["name"], run_id=run.id, handler=run.handler,
-        version=run.version, source=parts.script(run.workflow_id, run.number).source, error=run.error,
+        version=run.version, source=parts.script(read, run.workflow_id, run.number).source, error=run.error,
         trace=tuple(lines), inputs=tuple(str(row["title"]) for row in failure.inputs_of(read, run)),
-        tries_left=tries_left(parts, run),
+        tries_left=tries_left(read, parts, run),
     )
 
 
@@ -194,7 +193,7 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
         raise Refused("The repair is the script that failed.")
     if planned.before != run.number:
         raise Refused(f"The repair is for version {run.version}, and another one is active by now.")
-    before = parts.script(run.workflow_id, run.number).manifest
+    before = (await parts.ledger.look(parts.script, run.workflow_id, run.number)).manifest
     if set(planned.manifest.topics) != set(before.topics):
         raise Refused(f"A repair keeps the topics ({', '.join(before.topics)}). A person must deploy other ones.")
     if planned.manifest.handler(run.handler) is None:
@@ -205,7 +204,8 @@ async def _planned(parts: Parts, run: Run, offered: Fix, actor: str) -> Plan:
 
 async def _check_names(parts: Parts, run: Run, planned: Plan) -> None:
     """An event that got another name would be taken for another one, and what was done for it would be done again."""
-    before = await asyncio.to_thread(check, parts.script(run.workflow_id, run.number).source, parts.surface)
+    failed = await parts.ledger.look(parts.script, run.workflow_id, run.number)
+    before = await asyncio.to_thread(check, failed.source, parts.surface)
     found = renamed(before.message_ids, planned.message_ids)
     if found is None:
         return

@@ -44,8 +44,8 @@ async def prune(parts: Parts, before: int, actor: str) -> Pruned:
     done = Pruned(before)
     if not before:
         return done
-    for window in list(pruning.windows(parts.ledger.read(), before)):
-        found = pruning.to_prune(parts.ledger.read(), window)
+    for window in await parts.ledger.look(pruning.windows, before):
+        found = await parts.ledger.look(pruning.to_prune, window)
         if found.runs or found.events:
             await parts.ledger.write(pruning.prune, window, found, actor)
             done = done.and_also(found)

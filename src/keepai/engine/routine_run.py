@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.transitions import items, runs
 from ..model.codec import Json, check_id, encode, shown, size
 from ..model.errors import OutcomeUnknown, RuleBroken
@@ -24,38 +24,39 @@ from .gate import check_spent, check_title
 from .mutation import Unit
 from .outcome import check_fits
 from .producer_run import grows, kept_state, next_run_at
-from .stepping import Stepper
+from .relaunch import in_flight
+from .run_context import RunContext
 
 
 class Suspended(Exception):
     """The script ends here; why its run waits is on record already."""
 
 
-async def execute(stepper: Stepper) -> Run | None:
+async def execute(context: RunContext) -> Run | None:
     """Send what a person approved, if that is due; then replay, and commit if the handler returns.
 
     Gives the run that begins in the same commit, if one does."""
-    approved = approval.of_run(stepper.parts, stepper.run) if stepper.run.state is Status.PAUSED else None
-    if approved is not None and await mutation.perform_approved(stepper, approved) is None:
+    ledger = context.parts.ledger
+    approved = await ledger.look(approval.of_run, context.run) if context.run.state is Status.PAUSED else None
+    if approved is not None and await mutation.perform_approved(context, approved) is None:
         return None
+    fixed = await ledger.look(_fixed_by_lineage, context.run)
     try:
-        ended, _ = await stepper.step(
-            Step.ROUTINE, (stepper.state(),), items=Items(stepper), fixed=_fixed_by_lineage(stepper),
-        )
+        ended, _ = await context.step(Step.ROUTINE, (context.state,), items=Items(context), fixed=fixed)
     except Suspended:
         return None
-    state, due_at = kept_state(stepper.parts, ended.value, stepper.handler.name), next_run_at(stepper)
-    return await stepper.parts.ledger.write(
-        runs.commit_routine, stepper.run, state, due_at, stepper.trace.take(),
-        stepper.follows({"next_run_at": due_at}, ()), grows(stepper, state),
+    state, due_at = kept_state(context.parts, ended.value, context.handler.name), await next_run_at(context)
+    follows = await context.follows({"next_run_at": due_at}, ())
+    return await ledger.write(
+        runs.commit_routine, context.run, state, due_at, context.trace.take(), follows, grows(context, state),
     )
 
 
 class Items:
     """The item at work in one replay, and what the script does with it."""
 
-    def __init__(self, stepper: Stepper) -> None:
-        self._stepper = stepper
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._current: Row | None = None
         self._suspended = False  # the run waits, and why is on record
         self._bytes = 0  # of the items that it has begun and that are new
@@ -74,29 +75,30 @@ class Items:
                 f"ctx.withItem: {shown(name)} was begun {nested}. Items are worked on one after the other: "
                 "write `await ctx.withItem(…)` in a plain loop, and never inside another item."
             )
-        named = check_title(title, "withItem", self._stepper.trace, Step.ROUTINE)
+        named = check_title(title, "withItem", self._context.trace, Step.ROUTINE)
         item = self._current = await self._begin(name, named)
-        self._stepper.item_id = str(item["id"])
+        self._context.item_id = str(item["id"])
         is_done = Reply.of({"isDone": not _unfinished(item)})
-        return replace(is_done, fixed=_fixed_by_item(self._stepper, item))
+        fixed = await self._context.parts.ledger.look(_fixed_by_item, self._context.run, item)
+        return replace(is_done, fixed=fixed)
 
     async def _begin(self, name: str, title: str) -> Row:
-        ledger, run = self._stepper.parts.ledger, self._stepper.run
-        known = ledger.read().one("item_find", workflow_id=run.workflow_id, external_id=name)
+        ledger, run = self._context.parts.ledger, self._context.run
+        known = await ledger.one("item_find", workflow_id=run.workflow_id, external_id=name)
         if known is not None and not _unfinished(known):
             return known
         if known is None:
             self._bytes += 2 * (size(name) + size(title))  # the item, and the input that stands for it
-            check_spent(self._bytes, self._stepper.parts.policy)
+            check_spent(self._bytes, self._context.parts.policy)
         return await ledger.write(items.begin_item, run, name, title)
 
     async def _end(self, external_id: Json) -> None:
         current, self._current = self._current, None
-        self._stepper.item_id = None
+        self._context.item_id = None
         if current is None or current["external_id"] != external_id:
             raise RuleBroken(f"ctx.withItem: {shown(external_id)} is not the item at work.")
         if _unfinished(current):
-            await self._stepper.parts.ledger.write(items.end_item, self._stepper.run, current["id"])
+            await self._context.parts.ledger.write(items.end_item, self._context.run, current["id"])
 
     async def mutate(self, operation: Operation) -> Reply:
         """A side effect of the item at work: its result, from the outside system or from the ledger."""
@@ -113,40 +115,38 @@ class Items:
             )
         unit = Unit(Step.ROUTINE, encode(["item", item["external_id"], item["attempt"]]), item["title"], item["id"])
         result = await _to_its_end(self._perform(operation, unit))
-        check_fits(result, operation.name, self._stepper.parts.policy.message_bytes_max)
+        check_fits(result, operation.name, self._context.parts.policy.message_bytes_max)
         return Reply(result)
 
     async def _perform(self, operation: Operation, unit: Unit) -> str:
-        result = await mutation.perform(self._stepper, operation, unit)
+        result = await mutation.perform(self._context, operation, unit)
         if result is None:
             self._suspended = True
-            raise Suspended(f"Run {self._stepper.run.id} waits.")
+            raise Suspended(f"Run {self._context.run.id} waits.")
         return result
 
-    def begin_again(self) -> None:
+    async def begin_again(self) -> None:
         """The script's worker died: what it began stands in the ledger, and a replay finds it there."""
-        run, self._current = self._stepper.run, None
+        run, self._current = self._context.run, None
         if self._suspended:
             raise Suspended(f"Run {run.id} waits.")
-        read = self._stepper.parts.ledger.read()
-        if read.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id):
+        if await self._context.parts.ledger.look(in_flight, run) is not None:
             raise OutcomeUnknown("The script's worker died during the call; it may or may not have happened.")
 
 
-def _fixed_by_lineage(stepper: Stepper) -> Fixed:
+def _fixed_by_lineage(read: Reader, run: Run) -> Fixed:
     """Time and chance outside of items: the same in all runs of a lineage, whose beginning is the time."""
-    first = stepper.parts.ledger.read().one("run_by_id", run_id=stepper.run.lineage)
-    assert first is not None, stepper.run
+    first = read.one("run_by_id", run_id=run.lineage)
+    assert first is not None, run
     return Fixed.by(encode(["routine", first["id"]]), first["created_at"])
 
 
-def _fixed_by_item(stepper: Stepper, item: Row) -> Fixed:
+def _fixed_by_item(read: Reader, run: Run, item: Row) -> Fixed:
     """Time and chance in an item: those of the lineage that began its attempt, also if a later one finishes it."""
-    read = stepper.parts.ledger.read()
     first = read.one(
-        "item_attempt_begun", workflow_id=stepper.run.workflow_id, item_id=item["id"], attempt=item["attempt"],
-    ) or read.one("run_by_id", run_id=stepper.run.lineage)  # skipped by a person before it was begun
-    assert first is not None, stepper.run
+        "item_attempt_begun", workflow_id=run.workflow_id, item_id=item["id"], attempt=item["attempt"],
+    ) or read.one("run_by_id", run_id=run.lineage)  # skipped by a person before it was begun
+    assert first is not None, run
     return Fixed.by(encode(["item", first["id"], item["id"], item["attempt"]]), first["created_at"])
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..ledger import versions
-from ..ledger.base import Row
+from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import notices as verbs
 from ..model.errors import KeepError, LedgerStopped
@@ -47,11 +47,11 @@ class Asked:
 class Letters(Protocol):
     """Knows the open questions and writes what is told."""
 
-    def asked(self, now_ms: int) -> list[Asked]:
+    def asked(self, read: Reader, now_ms: int) -> list[Asked]:
         """Every question that only a person can answer, the oldest first."""
         ...
 
-    def letter(self, asked: Sequence[Asked], now_ms: int, *, again: bool) -> Message:
+    def letter(self, read: Reader, asked: Sequence[Asked], now_ms: int, *, again: bool) -> Message:
         """One question, or several in short; `again` if it was told before."""
         ...
 
@@ -143,38 +143,40 @@ class Teller:
             await ledger.write(verbs.know_channels, {each.name: each.digest is not None for each in self._channels})
             self._known = True
         is_due = self._due_at is not None and self._due_at <= now
-        if versions.newest(ledger.read()) == self._seen and not is_due:
+        if await ledger.look(versions.newest) == self._seen and not is_due:
             return
         await self._forget_answered()
         await asyncio.gather(*(self._serve(each) for each in self._channels))
-        moments = [self._standing(each).due_at(now) for each in self._channels]
+        moments = [(await self._standing(each)).due_at(now) for each in self._channels]
         self._due_at = min((at for at in moments if at is not None), default=None)
 
     async def _forget_answered(self) -> None:
-        is_open = {each.id for each in self._open()}
-        told = {str(row["question"]) for row in self._parts.ledger.read().all("notice_all")}
+        is_open = {each.id for each in await self._open()}
+        told = {str(row["question"]) for row in await self._parts.ledger.all("notice_all")}
         if told - is_open:
             await self._parts.ledger.write(verbs.forget_notices, sorted(told - is_open))
 
-    def _open(self) -> list[Asked]:
+    async def _open(self) -> list[Asked]:
         """The open questions as they are now."""
-        newest = versions.newest(self._parts.ledger.read())
+        newest = await self._parts.ledger.look(versions.newest)
         if newest != self._seen:
             began = self._parts.clock.steady_ms()
-            found = self._letters.asked(self._parts.clock.now_ms())
-            self._asked = [each for each in found if not self._is_being_mended(each)]
+            self._asked = await self._parts.ledger.look(self._unmended)
             self._seen = newest
             self._took_s = (self._parts.clock.steady_ms() - began) / 1000
         return self._asked
 
-    def _is_being_mended(self, asked: Asked) -> bool:
+    def _unmended(self, read: Reader) -> list[Asked]:
+        found = self._letters.asked(read, self._parts.clock.now_ms())
+        return [each for each in found if not self._is_being_mended(read, each)]
+
+    def _is_being_mended(self, read: Reader, asked: Asked) -> bool:
         """Whether the repair hook may still make the question go away."""
         if asked.kind != "logic" or self._parts.repair is None:
             return False
-        read = self._parts.ledger.read()
         run, tried = read.one("run_by_id", run_id=asked.run_id), read.one("repair_of_run", run_id=asked.run_id)
         under_way = tried is not None and tried["status"] == RepairStatus.ASKED
-        return under_way or (run is not None and repair.wanted(self._parts, read, run_record(run)))
+        return under_way or (run is not None and repair.wanted(read, self._parts, run_record(run)))
 
     # -- one channel -------------------------------------------------------------------------------
 
@@ -182,35 +184,35 @@ class Teller:
         """Send what waits, one message after the other, each by how things stand when it leaves."""
         for _ in range(MESSAGES_MAX):
             now = self._parts.clock.now_ms()
-            standing = self._standing(channel)
+            standing = await self._standing(channel)
             if not standing.waits(now) or now < (standing.row["retry_at"] or 0):
                 return
             batch = await self._batch(standing, now)
             if not await self._send(channel, batch, int(standing.row["attempts"])):
                 return
 
-    def _standing(self, channel: Channel) -> _Standing:
-        read, now = self._parts.ledger.read(), self._parts.clock.now_ms()
-        row = read.one("channel_get", name=channel.name)
+    async def _standing(self, channel: Channel) -> _Standing:
+        ledger, now, open_ = self._parts.ledger, self._parts.clock.now_ms(), await self._open()
+        row = await ledger.one("channel_get", name=channel.name)
         assert row is not None, f"the channel {channel.name} was made known"
-        told = {str(each["question"]): each for each in read.all("notice_of_channel", channel=channel.name)}
-        new = [each for each in self._open() if each.id not in told or told[each.id]["mark"] != each.mark]
+        told = {str(each["question"]): each for each in await ledger.all("notice_of_channel", channel=channel.name)}
+        new = [each for each in open_ if each.id not in told or told[each.id]["mark"] != each.mark]
         remind_ms = int(self._parts.policy.notify_remind_s * 1000)
-        rest = {each: int(told[each.id]["told_at"]) + remind_ms for each in self._open() if each not in new}
+        rest = {each: int(told[each.id]["told_at"]) + remind_ms for each in open_ if each not in new}
         again = [each for each, at in rest.items() if at <= now]
         digest_at = next_digest(channel.digest, row["digest_at"])
         return _Standing(row, new, again, digest_at, min((at for at in rest.values() if at > now), default=None))
 
     async def _batch(self, standing: _Standing, now: int) -> _Batch:
         """What the next message tells: a single question, many in short, reminders, or a digest."""
-        new, again = standing.new, standing.again
+        new, again, look = standing.new, standing.again, self._parts.ledger.look
         if new:
             # What was not taken is told in short: a text that a channel refuses must not hold up the others.
             together = len(new) > BURST or standing.row["attempts"]
             chosen = new if together else new[:1]
-            return _Batch(self._letters.letter(chosen, now, again=False), tuple(chosen))
+            return _Batch(await look(self._letters.letter, chosen, now, again=False), tuple(chosen))
         if again:
-            return _Batch(self._letters.letter(again, now, again=True), tuple(again))
+            return _Batch(await look(self._letters.letter, again, now, again=True), tuple(again))
         return _Batch(await self._letters.digest(standing.row["digest_at"], now), digest_until=now)
 
     async def _send(self, channel: Channel, batch: _Batch, failures: int) -> bool:

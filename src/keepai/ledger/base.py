@@ -3,6 +3,9 @@
 What is written is written by the verbs in `transitions/`, each a function of a `Tx`. A ledger runs a
 verb in one transaction; with `barrier` the commit is on disk before the caller goes on. A verb's name
 is also the name of its two crash points, `before:<verb>` and `after:<verb>`.
+
+What is read for a decision is read by a question, a function of a `Reader`: the ledger answers it over one moment.
+Verbs and questions are plain functions: they wait for nothing but the ledger, and may run in another thread.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..model.clock import Ids
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Row = Mapping[str, Any]
 
 
@@ -119,10 +123,9 @@ class Ledger(Protocol):
     host: str
     epoch: int
     ids: Ids  # makes every id that is to stand in it
-    lock_fd: int | None  # holds the host's lock in every process that has it
+    lock_fd: int | None  # the host's lock: a child process that inherits it proves that a call goes on
     accepted: bool  # a person accepted it although it is older than it was, or another
     behind: Behind | None  # if it is older
-    crew: int  # how many runs are under way, so how many may join a group commit
 
     async def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> T:
         """Run `verb(tx, …)` in one transaction."""
@@ -132,11 +135,23 @@ class Ledger(Protocol):
         """Wait until everything committed so far is on disk."""
         ...
 
-    def read(self) -> Reader:
-        """A view of what is committed."""
+    async def look(self, question: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The answer to `question(read, …)`: everything that it reads is committed, and of one moment."""
         ...
 
-    def kept_bytes(self, workflow_id: str) -> int:
+    async def one(self, query: str, **params: object) -> Row | None:
+        """The first row of one statement, if any."""
+        ...
+
+    async def all(self, query: str, **params: object) -> list[Row]:
+        """Every row of one statement."""
+        ...
+
+    def under_way(self) -> AbstractContextManager[None]:
+        """For as long as a run is under way: so many may join one commit."""
+        ...
+
+    async def kept_bytes(self, workflow_id: str) -> int:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         ...
 

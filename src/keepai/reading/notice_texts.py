@@ -15,7 +15,7 @@ from typing import Any
 
 from ..engine.telling import Asked
 from ..ledger import account, versions
-from ..ledger.base import Reader
+from ..ledger.base import Ledger, Reader
 from ..ledger.opening import open_reader
 from ..model.clock import iso
 from ..model.codec import Json
@@ -40,21 +40,21 @@ class NoticeWriter:
     """Letters about one ledger; `page` says where the host's page is, if it has one."""
 
     def __init__(
-        self, read: Reader, views: Callable[[Reader], Views], path: Path, page: Callable[[], str | None],
+        self, ledger: Ledger, views: Callable[[Reader], Views], path: Path, page: Callable[[], str | None],
     ) -> None:
-        self._read, self._views, self._path, self._page = read, views, path, page
+        self._ledger, self._views, self._path, self._page = ledger, views, path, page
         self._questions: dict[str, Escalation] = {}
 
-    def asked(self, now_ms: int) -> list[Asked]:
+    def asked(self, read: Reader, now_ms: int) -> list[Asked]:
         """Every question that only a person can answer, the oldest first."""
-        found = self._views(self._read).needs_you(now_ms)
+        found = self._waiting(read, now_ms)
         self._questions = {each.id: each for each in found}
-        return [Asked(each.id, self._mark(each), each.kind, each.run_id) for each in found]
+        return [Asked(each.id, self._mark(read, each), each.kind, each.run_id) for each in found]
 
-    def letter(self, asked: Sequence[Asked], now_ms: int, *, again: bool) -> Message:
+    def letter(self, read: Reader, asked: Sequence[Asked], now_ms: int, *, again: bool) -> Message:
         """One question, or several in short."""
         found = [self._questions[each.id] for each in asked]
-        names = {str(row["id"]): str(row["name"]) for row in self._read.all("workflow_all")}
+        names = {str(row["id"]): str(row["name"]) for row in read.all("workflow_all")}
         told = [_QuestionText(each, names[each.workflow_id], self._link(each)) for each in found]
         title, text = _single(told[0]) if len(told) == 1 else _several(told)
         word = "Still unanswered: " if again else ""
@@ -67,7 +67,7 @@ class NoticeWriter:
 
     async def digest(self, since_ms: int, until_ms: int) -> Message:
         """What was done; it may look at much, so that it does in a thread of its own."""
-        waiting = self._views(self._read).needs_you(until_ms)
+        waiting = await self._ledger.look(self._waiting, until_ms)
         found = await asyncio.to_thread(self._digested, waiting, since_ms, until_ms)
         return Message(
             kind="digest", title=_line(found.title, TITLE_MAX), text="\n".join(found.lines()), at=until_ms,
@@ -78,12 +78,15 @@ class NoticeWriter:
         with closing(open_reader(self._path)) as read:
             return digest(read, waiting, since_ms, until_ms)
 
-    def _mark(self, question: Escalation) -> str:
+    def _waiting(self, read: Reader, now_ms: int) -> list[Escalation]:
+        return self._views(read).needs_you(now_ms)
+
+    def _mark(self, read: Reader, question: Escalation) -> str:
         """Another text whenever a state of what is asked about has moved: then it is another question."""
         subject = about(question)
-        ids = (subject,) if question.id == f"ask_{subject}" else versions.things(self._read, subject)
+        ids = (subject,) if question.id == f"ask_{subject}" else versions.things(read, subject)
         own = [each for each in ids if each == question.id or each.startswith(("run_", "mut_", "apr_", "itm_"))]
-        moves = [account.last_of(self._read, question.workflow_id, each, but=_UNASKED) for each in own]
+        moves = [account.last_of(read, question.workflow_id, each, but=_UNASKED) for each in own]
         return f"{question.kind} {max((int(row['seq']) for row in moves if row), default=0)}"
 
     def _link(self, question: Escalation | None = None) -> str | None:

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from ..app import Keep
 from ..connectors.base import Call, Connector, OperationSpec, Page, Verdict
 from ..engine.deploy import Configured, Deployment, Grants, modes_of
+from ..ledger.base import Reader
 from ..ledger.opening import copy
 from ..model.codec import Json
 from ..model.errors import Transient
@@ -110,9 +111,11 @@ class RehearsalState:
 async def _rehearse(
     keep: Keep, source: str, deployed: Deployment, others: Sequence[Workflow], stage: RehearsalState,
 ) -> Rehearsal:
-    workflow_id, real = deployed.workflow_id, modes_of(keep.parts, deployed.workflow_id)
+    workflow_id, ledger = deployed.workflow_id, keep.parts.ledger
+    real = await ledger.look(modes_of, keep.parts, workflow_id)
     await _leave_alone(keep, others, workflow_id)
-    input, mutation, run = (_newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs"))
+    input, mutation, run = [
+        await _newest(keep, workflow_id, each) for each in ("look_inputs", "look_mutations", "look_runs")]
     await keep.deploy(source, grants=_everything(keep, source))
     await keep.run_now(workflow_id)
     await _run(keep, workflow_id, stage)
@@ -121,16 +124,16 @@ async def _rehearse(
     sent = [each for each in await keep.mutations(workflow_id, after=mutation)
             if each.status is MutationStatus.APPLIED]
     runs = [*([await keep.run(run)] if run else []), *await keep.runs(workflow_id, after=run)]  # the first may go on
-    rests = _resting_on_assumed(keep, runs, sent)
+    rests = await ledger.look(_resting_on_assumed, runs, sent)
     handlers = {run.id: run.handler for run in runs}
     held = [_held(each, handlers[each.run_id], real, each.id in rests) for each in sent]
     stops = [] if stage.more else await _stops(keep, workflow_id, rests)
     return Rehearsal(deployed, tuple(inputs), tuple(held), tuple(stops), stage.more)
 
 
-def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
+async def _newest(keep: Keep, workflow_id: str, listing: str) -> str | None:
     """The id of the newest entry that a list has before the rehearsal."""
-    row = keep.parts.ledger.read().one(listing, workflow_id=workflow_id, limit=1)
+    row = await keep.parts.ledger.one(listing, workflow_id=workflow_id, limit=1)
     return str(row["id"]) if row else None
 
 
@@ -152,12 +155,12 @@ async def _run(keep: Keep, workflow_id: str, stage: RehearsalState) -> None:
         halting.cancel()
 
 
-def _resting_on_assumed(keep: Keep, runs: Sequence[Run], sent: Sequence[Mutation]) -> set[str]:
+def _resting_on_assumed(read: Reader, runs: Sequence[Run], sent: Sequence[Mutation]) -> set[str]:
     """Of these mutations and all runs, the ids of those that come after an assumed result.
 
     That is what follows in the same run, what reserves an event that such a run has published, what carries such a run
     on, and a later run of its handler, if that keeps a state."""
-    read, after = keep.parts.ledger.read(), set[str]()
+    after = set[str]()
     made: dict[str, list[str]] = {}
     for mutation in sent:
         made.setdefault(mutation.run_id, []).append(mutation.id)

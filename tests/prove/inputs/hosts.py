@@ -49,7 +49,7 @@ class Bench:
 
     def sound(self) -> None:
         """Nothing in the file that must never be."""
-        broken = check_invariants(self.keep.parts.ledger.read())
+        broken = check_invariants(self.keep.parts.ledger.reads)
         assert not broken, str(broken[0])
 
 

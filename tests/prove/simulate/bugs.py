@@ -27,6 +27,7 @@ from keepai.engine import (
     recovery,
     relaunch,
     routine_run,
+    run_context,
     runner,
     scheduler,
 )
@@ -100,21 +101,20 @@ async def _stale_answer(parts: Any, run: Any, mutation_: Any, verdict: Any, left
 # -- when it is recorded -----------------------------------------------------------------------------
 
 
-async def _record_after_call(stepper: Any, operation: Any, unit: Any) -> str | None:
+async def _record_after_call(context: Any, operation: Any, unit: Any) -> str | None:
     """Call first, write down afterwards."""
-    parts, run, read = stepper.parts, stepper.run, stepper.parts.ledger.read()
-    wanted = mutation._wanted(stepper, operation, unit.step)
-    intent, earlier = mutation._intent(parts, read, run, wanted, unit)
-    before = await mutation._applied_before(stepper, wanted.spec, intent, earlier, unit.step)
-    if before is not None:
-        return before
-    judged = mutation._judged(parts, read, run, wanted)
-    if judged.mode is Mode.ASK:
-        await mutation.approval.ask(stepper, intent, judged.because)
+    parts, run = context.parts, context.run
+    wanted = mutation._wanted(context, operation, unit.step)
+    decision = await parts.ledger.look(mutation._decide, context, wanted, unit)
+    intent = decision.intent
+    if decision.applied is not None:
+        return await mutation._use_applied(context, decision.applied, wanted.spec, intent, unit.step)
+    if decision.judged.mode is Mode.ASK:
+        await mutation.approval.ask(context, intent, decision.judged.because)
         return None
     answer = await _called(run, wanted.spec, operation.name, wanted.params, intent.idempotency_key)
     row = await parts.ledger.write(mutations.send, run, intent, [], barrier=True)
-    return await mutation._record(stepper, row, answer)
+    return await mutation._record(context, row, answer)
 
 
 async def _called(run: Any, spec: Any, name: str, params: Any, key: str) -> Any:
@@ -133,15 +133,15 @@ def _rehearse(tx: Any, *args: Any) -> None:
 class _CallFirst:
     """A run's ledger that makes the call before it pins anything of it, where one commit records both."""
 
-    def __init__(self, stepper: Any) -> None:
-        self._stepper, self._ledger = stepper, stepper.parts.ledger
+    def __init__(self, context: Any) -> None:
+        self._context, self._ledger = context, context.parts.ledger
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._ledger, name)
 
     async def write(self, verb: Any, *args: Any, **kwargs: Any) -> Any:
         if verb is mutations.prepare_and_send:
-            self._stepper.answer = await self._answer(args)
+            self._context.answer = await self._answer(args)
         return await self._ledger.write(verb, *args, **kwargs)
 
     async def _answer(self, args: Any) -> Any:
@@ -151,37 +151,37 @@ class _CallFirst:
             [sent] = seen.args
         if sent is None:
             return None
-        spec = reconcile.spec_of(self._stepper.parts, sent)
+        spec = reconcile.spec_of(self._context.parts, sent)
         return await _called(
-            self._stepper.run, spec, f"{sent.connector}.{sent.operation}", sent.params, sent.idempotency_key)
+            self._context.run, spec, f"{sent.connector}.{sent.operation}", sent.params, sent.idempotency_key)
 
 
 _prepare = consumer_run._prepare
 _complete = mutation.complete
 
 
-async def _prepare_after_call(stepper: Any) -> None:
-    parts = stepper.parts
-    stepper.parts = replace(parts, ledger=_CallFirst(stepper))
+async def _prepare_after_call(context: Any) -> Any:
+    parts = context.parts
+    context.parts = replace(parts, ledger=_CallFirst(context))
     try:
-        await _prepare(stepper)
+        return await _prepare(context)
     finally:
-        stepper.parts = parts
+        context.parts = parts
 
 
-async def _complete_as_answered(stepper: Any, mutation_: Any, step: Any) -> str | None:
-    answer = getattr(stepper, "answer", None)
-    return await (mutation._record(stepper, mutation_, answer) if answer else _complete(stepper, mutation_, step))
+async def _complete_as_answered(context: Any, mutation_: Any, step: Any) -> str | None:
+    answer = getattr(context, "answer", None)
+    return await (mutation._record(context, mutation_, answer) if answer else _complete(context, mutation_, step))
 
 
 _PINNED_AFTER_CALL: tuple[Patch, ...] = (
     (consumer_run, "_prepare", _prepare_after_call), (mutation, "complete", _complete_as_answered))
 
 
-def _unchecked(stepper: Any, operation: Any, unit: Any) -> Any:
+async def _unchecked(context: Any, operation: Any, unit: Any) -> Any:
     """A call that came with the PrepareResult leaves, whether or not a person must see it or it was made before."""
-    wanted = mutation._wanted(stepper, operation, mutation.Step.MUTATE)
-    return mutation._intent(stepper.parts, stepper.parts.ledger.read(), stepper.run, wanted, unit)[0]
+    wanted = mutation._wanted(context, operation, mutation.Step.MUTATE)
+    return mutation._intent(context.parts.ledger.reads, context.parts, context.run, wanted, unit)[0]
 
 
 _write = SqliteLedger.write
@@ -194,13 +194,13 @@ def _relaxed(*verbs: str) -> Any:
     return write
 
 
-async def _outcome_in_two(stepper: Any, mutation_: Any, answer: Any) -> str | None:
+async def _outcome_in_two(context: Any, mutation_: Any, answer: Any) -> str | None:
     """First the row, then the run: two transactions where one belongs."""
     if answer.result is None:
-        return await _record(stepper, mutation_, answer)
-    ledger, run = stepper.parts.ledger, stepper.run
+        return await _record(context, mutation_, answer)
+    ledger, run = context.parts.ledger, context.run
     await ledger.write(_only_applied, mutation_, answer.result)
-    stepper.run = await ledger.write(
+    context.run = await ledger.write(
         runs.advance, run, mutation.AFTER_APPLIED[run.phase], mutation.outcome_of(run, answer.result), [])
     return str(answer.result)
 
@@ -212,15 +212,15 @@ def _only_applied(tx: Any, mutation_: Any, result: str) -> None:
 _record = mutation._record
 
 
-async def _commit_in_two(stepper: Any) -> None:
+async def _commit_in_two(context: Any) -> None:
     """First what it brought, then that it is done."""
-    parts, run = stepper.parts, stepper.run
-    ended, gate = await stepper.step(producer_run.Step.PRODUCER, (stepper.state(),))
-    state = producer_run.kept_state(parts, ended.value, stepper.handler.name)
+    parts, run = context.parts, context.run
+    ended, gate = await context.step(producer_run.Step.PRODUCER, (context.state,))
+    state = producer_run.kept_state(parts, ended.value, context.handler.name)
     await parts.ledger.write(_keep_state, run, state)
     await parts.ledger.write(
         runs.commit_producer, run, tuple(gate.gathered.inputs.values()), tuple(gate.gathered.publications.values()),
-        None, producer_run.next_run_at(stepper), [],
+        None, await producer_run.next_run_at(context), [],
     )
 
 
@@ -324,7 +324,7 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "unknown_is_failure": lambda: [
         (outside, "reconcile", lambda *a: _says("unknown", *a)), (CallEnds, "settled", _is(0))],
     "retry_is_failure": lambda: [(outside, "reconcile", lambda *a: _says("retry", *a)), (CallEnds, "settled", _is(0))],
-    "crash_is_failure": lambda: [(runner, "in_flight", _is(None)), (recovery, "in_flight", _is(None))],
+    "crash_is_failure": lambda: [(each, "in_flight", _is(None)) for each in (run_context, runner, recovery)],
     # People.
     "did_not_happen_too_early": lambda: [
         (host.Host, "check_settled", _nothing), (app.Keep, "known", _all_settled)],

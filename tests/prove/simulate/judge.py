@@ -20,7 +20,7 @@ def judge(world: World) -> None:
     if keep is None or keep._parts is None:
         world.problems.append("no host was alive at the end")
         return
-    read = keep.parts.ledger.read()
+    read = keep.parts.ledger.reads
     world.loop.run(world.loop.time() + 120, stop=lambda: not read.all("run_active_all"))
     world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
     _effects(world, read)

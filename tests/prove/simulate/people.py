@@ -133,7 +133,7 @@ class Person:
         keep = self._open()
         if keep is None:
             return None
-        row = keep.parts.ledger.read().one("mutation_by_id", mutation_id=mutation_id)
+        row = keep.parts.ledger.reads.one("mutation_by_id", mutation_id=mutation_id)
         return str(row["idempotency_key"]) if row else None
 
     async def _reprocess(self) -> int:
@@ -156,5 +156,5 @@ class Person:
 def _told(keep: Keep, card: Escalation) -> list[str]:
     """What the account says of a question's run, mutation or approval after it was shown; nothing if it stands."""
     shown, about = int(card.version), (card.id, card.run_id, card.mutation_id)
-    return [f"{move['machine']} {move['target']}" for move in walk(keep.parts.ledger.read(), shown + 1)
+    return [f"{move['machine']} {move['target']}" for move in walk(keep.parts.ledger.reads, shown + 1)
             if move["subject"] in about]

@@ -49,7 +49,7 @@ class AutoDeploy:
     async def __aenter__(self) -> AutoDeploy:
         for path, seen in await asyncio.to_thread(self._changed):
             self._seen[path] = seen
-            self._tell_difference(path, seen)
+            await self._tell_difference(path, seen)
         self._watching = asyncio.ensure_future(self._watch())
         return self
 
@@ -87,7 +87,7 @@ class AutoDeploy:
         name = seen.name or (before.name if before else None)
         if name is None or not seen.text.strip():
             return  # no workflow, or a save that is not finished
-        if self._active(name) is None:
+        if await self._active(name) is None:
             say(f"{path.name}: the workflow {plain(name)} is not deployed yet. Type: keep deploy {path.name}")
             return
         try:
@@ -95,7 +95,7 @@ class AutoDeploy:
         except ScriptInvalid as error:
             for finding in error.findings:
                 say(finding_line(path.name, finding))
-            say(f"{path.name} was saved with errors and not deployed: version {self._active(name)} goes on.")
+            say(f"{path.name} was saved with errors and not deployed: version {await self._active(name)} goes on.")
         except KeepError as error:
             say(f"{path.name} was saved and not deployed: {plain(error.message)}")
         else:
@@ -103,22 +103,22 @@ class AutoDeploy:
                 findings = [finding_line(path.name, Finding(**each)) for each in done["findings"]]
                 say("\n".join([*findings, *deploy_lines(done)]))
 
-    def _tell_difference(self, path: Path, seen: _ScriptFile) -> None:
-        version = self._active(seen.name) if seen.name else None
-        if seen.name and version and self._source(seen.name) != seen.text:
+    async def _tell_difference(self, path: Path, seen: _ScriptFile) -> None:
+        version = await self._active(seen.name) if seen.name else None
+        if seen.name and version and await self._source(seen.name) != seen.text:
             say(f"{path.name} is not version {version} of {plain(seen.name)}, which is active. "
                 f"Type: keep deploy {path.name}, or save it once more.")
 
-    def _active(self, name: str) -> str | None:
+    async def _active(self, name: str) -> str | None:
         """The active version of a workflow; None if it is not deployed."""
-        row = self._keep.parts.ledger.read().one("workflow_by_name", name=name)
+        row = await self._keep.parts.ledger.one("workflow_by_name", name=name)
         return f"{row['major']}.{row['minor']}" if row else None
 
-    def _source(self, name: str) -> str:
-        read = self._keep.parts.ledger.read()
-        row = read.one("workflow_by_name", name=name)
+    async def _source(self, name: str) -> str:
+        ledger = self._keep.parts.ledger
+        row = await ledger.one("workflow_by_name", name=name)
         assert row is not None, f"{name} is deployed"
-        script = read.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
+        script = await ledger.one("script_get", workflow_id=row["id"], major=row["major"], minor=row["minor"])
         assert script is not None, "a workflow has the version that is active"
         return str(script["source"])
 

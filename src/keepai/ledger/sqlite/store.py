@@ -6,10 +6,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Generator
-from contextlib import ExitStack
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import apsw
 
@@ -23,6 +23,7 @@ from .migrate import migrate
 from .writer import PendingWrite, Writer, taken_over
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class SqliteLedger:
@@ -57,16 +58,16 @@ class SqliteLedger:
         self.lock_fd = self._lock.fd if self._lock else None
         self._tx = Transaction(self._connection, self.ids, self.host, self.epoch)
         self._writer = Writer(self._connection, self._tx, self._clock, self.path, self._acknowledge)
-        self._reads = Looks(self._reader, self._tx, self._writer)
+        self.reads = Looks(self._reader, self._tx, self._writer)
 
-    @property
-    def crew(self) -> int:
-        """How many runs are under way."""
-        return self._writer.crew
-
-    @crew.setter
-    def crew(self, count: int) -> None:
-        self._writer.crew = count
+    @contextmanager
+    def under_way(self) -> Iterator[None]:
+        """For as long as a run is under way: so many may join one commit."""
+        self._writer.crew += 1
+        try:
+            yield
+        finally:
+            self._writer.crew -= 1
 
     def write(self, verb: Callable[..., T], *args: Any, barrier: bool = False, **kwargs: Any) -> Coroutine[Any, Any, T]:
         """Run `verb(tx, …)` in one transaction."""
@@ -78,15 +79,23 @@ class SqliteLedger:
         if self._writer.stopped:
             raise self._writer.stopped
 
-    def read(self) -> Reader:
-        """A view of what is committed."""
-        return self._reads
+    async def look(self, question: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The answer to `question(read, …)`, at once: nothing is committed while it is asked."""
+        return question(self.reads, *args, **kwargs)
 
-    def kept_bytes(self, workflow_id: str) -> int:
+    async def one(self, query: str, **params: object) -> Row | None:
+        """The first row of one statement, if any."""
+        return self.reads.one(query, **params)
+
+    async def all(self, query: str, **params: object) -> list[Row]:
+        """Every row of one statement."""
+        return self.reads.all(query, **params)
+
+    async def kept_bytes(self, workflow_id: str) -> int:
         """How much was kept for a workflow when this host last counted in it, or is now."""
         kept = self._tx.kept.get(workflow_id)
         if kept is None:
-            row = self.read().one("workflow_by_id", workflow_id=workflow_id)
+            row = self.reads.one("workflow_by_id", workflow_id=workflow_id)
             kept = row["event_bytes"] + row["run_bytes"] + row["input_bytes"] if row else 0
         return int(kept)
 
@@ -107,9 +116,9 @@ class SqliteLedger:
                 f"{why} The host has stopped: it writes nothing and sends nothing any more. Put the file back, or look "
                 "at the outside systems for what was sent; then start again."
             )
-        newest = self._reads.one("host_newest")
+        newest = self.reads.one("host_newest")
         if newest is None or newest["epoch"] != self.epoch:
-            return taken_over(self._reads, self.path)
+            return taken_over(self.reads, self.path)
         return None
 
     def stopped(self) -> str | None:

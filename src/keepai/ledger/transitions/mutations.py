@@ -76,7 +76,7 @@ def prepare_and_send(
 ) -> tuple[Run, Mutation | None, list[Row]]:
     """Pin what prepare decided and record the intent that follows from it, in one step. If somebody has changed
     something since the run began, the intent has to be decided anew: then pin only. Gives what is pinned as well."""
-    run, pinned = runs.pin(tx, run, prepared, trace, Phase.MUTATING)
+    run, pinned = runs.prepare(tx, run, prepared, trace, Phase.MUTATING)
     [(sequence,)] = tx.values("workflow_sequence", workflow_id=run.workflow_id)
     if sequence != runs.last_number(run):
         return run, None, pinned

@@ -7,7 +7,7 @@ outside. So nothing that was seen before is taken for new, and nothing that was 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base import Reader, Row, Tx
@@ -40,11 +40,12 @@ class Emptied:
     run_bytes: int = 0  # of these, what runs kept
 
 
-def windows(read: Reader, before: int) -> Iterator[Window]:
+def windows(read: Reader, before: int) -> list[Window]:
     """Everything that there is, stretch by stretch."""
-    for row in read.all("workflow_all"):
-        for first in range(0, int(row["sequence"]) + 1, WINDOW):
-            yield Window(str(row["id"]), first, first + WINDOW, before)
+    return [
+        Window(str(row["id"]), first, first + WINDOW, before)
+        for row in read.all("workflow_all") for first in range(0, int(row["sequence"]) + 1, WINDOW)
+    ]
 
 
 def to_prune(read: Reader, window: Window) -> Emptied:

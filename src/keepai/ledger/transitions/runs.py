@@ -153,15 +153,9 @@ def _insert(tx: Tx, run: Run) -> Run:
 def prepare(
     tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], target: Phase = Phase.PREPARED,
     outcome: str | None = None,
-) -> Run:
-    """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`."""
-    return pin(tx, run, prepared, trace, target, outcome)[0]
-
-
-def pin(
-    tx: Tx, run: Run, prepared: Prepared, trace: Sequence[Traced], target: Phase, outcome: str | None = None,
 ) -> tuple[Run, list[Row]]:
-    """The same, and the events as they are pinned."""
+    """Pin what prepare decided: its result, its reservations and the phase, or nothing; then go on to `target`. Gives
+    the events as they are pinned too."""
     try:
         pinned = events.reserve(tx, run.workflow_id, run.id, prepared.wanted, prepared.bytes_max)
     except KeepError:
