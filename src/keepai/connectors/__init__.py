@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ..model.errors import ConfigError
+from .user_module import load_user_connector
 
 if TYPE_CHECKING:
     from .base import Connector
@@ -55,7 +56,7 @@ NOT_SETTINGS = frozenset({"self", "name", "clock"})
 def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | None = None) -> Connector:
     """Make the connector that `[connectors.<name>]` describes. `ConfigError` lists everything that is wrong."""
     kind = load(type_name, folder)
-    wrong = [*_exposed(kind, name, settings), *_problems(kind, settings)]
+    wrong = [*_exposed(kind, name, settings), *wrong_settings(kind, settings)]
     if wrong:
         raise ConfigError(f"[connectors.{name}] (type {type_name!r}): {'; '.join(wrong)}.")
     return kind(**settings, name=name)
@@ -64,8 +65,6 @@ def make(type_name: str, name: str, settings: Mapping[str, Any], folder: Path | 
 def load(type_name: str, folder: Path | None = None) -> type[Connector]:
     """The class of a type. A connector that the user wrote, `module:Class`, is loaded from `folder`."""
     if ":" in type_name:
-        from .user_module import load_user_connector
-
         return load_user_connector(type_name, folder or Path())
     if type_name not in TYPES:
         close = difflib.get_close_matches(type_name, TYPES, n=1)
@@ -78,7 +77,15 @@ def load(type_name: str, folder: Path | None = None) -> type[Connector]:
 
 def wrong_settings(kind: type, settings: Mapping[str, Any]) -> list[str]:
     """List what is wrong with the settings of a class whose `__init__` parameters are its settings."""
-    return _problems(kind, settings)
+    known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
+    secrets = getattr(kind, "secrets", ())
+    problems = [f"the setting {n!r} is missing" for n, p in known.items() if p.default is p.empty and n not in settings]
+    for setting in settings:
+        if setting not in known and setting not in secrets:
+            close = difflib.get_close_matches(setting, known, n=1)
+            advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
+            problems.append(f"the setting {setting!r} is unknown: {advice}")
+    return problems + [problem for n in known if n in settings for problem in _misfit(kind, n, settings[n])]
 
 
 def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> list[str]:
@@ -91,29 +98,17 @@ def _exposed(kind: type[Connector], name: str, settings: Mapping[str, Any]) -> l
     ]
 
 
-def _problems(kind: type[Connector], settings: Mapping[str, Any]) -> list[str]:
-    known = {n: p for n, p in inspect.signature(kind).parameters.items() if n not in NOT_SETTINGS}
-    missing = [n for n, p in known.items() if p.default is p.empty and n not in settings]
-    problems = [f"the setting {setting!r} is missing" for setting in missing]
-    problems += [_unknown(name, list(known)) for name in settings if name not in known and name not in kind.secrets]
-    return problems + [problem for n in known if n in settings for problem in _misfit(kind, n, settings[n])]
-
-
-def _unknown(setting: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(setting, known, n=1)
-    advice = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-    return f"the setting {setting!r} is unknown: {advice}"
-
-
-def _misfit(kind: type[Connector], setting: str, value: Any) -> list[str]:
+def _misfit(kind: type, setting: str, value: Any) -> list[str]:
     """Report a value of the wrong type. TOML has strings where Python also takes a path."""
     annotation = inspect.signature(kind).parameters[setting].annotation
     annotation = getattr(annotation, "__name__", str(annotation)).removesuffix(" | None")
     if annotation in _NESTED:
         return [] if _fits(value, annotation) else [f"the setting {setting!r} must be {_NESTED[annotation]}"]
     expected = {"bool": bool, "int": int, "float": (int, float)}.get(str(annotation), str)
-    fits = isinstance(value, expected) and (expected is bool or not isinstance(value, bool))  # type: ignore[arg-type]
-    return [] if fits else [f"the setting {setting!r} must be {_word(str(annotation))}, not {_shown(value)}"]
+    if isinstance(value, expected) and (expected is bool or not isinstance(value, bool)):  # type: ignore[arg-type]
+        return []
+    word = {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(str(annotation), "a string")
+    return [f"the setting {setting!r} must be {word}, not {_shown(value)}"]
 
 
 #: Annotations of settings that hold more than one value, in words.
@@ -129,10 +124,6 @@ def _fits(value: Any, annotation: str) -> bool:
         return isinstance(value, list) and all(isinstance(item, inner) for item in value)
     plain = annotation == "dict[str, Any]"
     return isinstance(value, dict) and (plain or all(isinstance(item, str) for item in value.values()))
-
-
-def _word(annotation: str) -> str:
-    return {"bool": "true or false", "int": "a whole number", "float": "a number"}.get(annotation, "a string")
 
 
 def _shown(value: Any) -> str:

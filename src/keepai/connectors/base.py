@@ -77,13 +77,18 @@ class MarkedMethod(Generic[F]):
 
     def spec(self, connector: Connector, name: str) -> OperationSpec:
         """The operation of one instance."""
-        returned = hint(self.function, "return")
-        result = Shape(_items(returned), f"the result of {self.function.__qualname__}")
+        function = self.function
+        first = list(inspect.signature(function).parameters)[1]
+        returned = hint(function, "return")
+        returns_page = returned is Page or typing.get_origin(returned) is Page
+        if returns_page:  # the result that is checked is the list of items
+            items = typing.get_args(returned)
+            returned = list[items[0]] if items else list  # type: ignore[valid-type]
         return OperationSpec(
-            connector.name, name, self.kind, self.function.__get__(connector),
-            _params_shape(self.function), result,
-            doc=inspect.getdoc(self.function) or "", returns_page=_is_page(returned),
-            **self._extras(connector),
+            connector.name, name, self.kind, function.__get__(connector),
+            Shape(hint(function, first), f"the params of {function.__qualname__}"),
+            Shape(returned, f"the result of {function.__qualname__}"),
+            doc=inspect.getdoc(function) or "", returns_page=returns_page, **self._extras(connector),
         )
 
     def _extras(self, connector: Connector) -> dict[str, Any]:
@@ -137,7 +142,7 @@ def read(*, by_id: bool = False) -> Callable[[F], MarkedMethod[F]]: ...
 def read(function: F | None = None, *, by_id: bool = False) -> MarkedMethod[F] | Callable[[F], MarkedMethod[F]]:
     """Mark a method that changes nothing. `by_id`: its params name the one object that it returns."""
     kind = Kind.READ_BY_ID if by_id else Kind.READ
-    return MarkedMethod(function, kind) if function is not None else lambda f: MarkedMethod(f, kind)
+    return MarkedMethod(function, kind) if function is not None else lambda marked: MarkedMethod(marked, kind)
 
 
 @overload
@@ -265,16 +270,14 @@ def _operations(cls: type) -> Mapping[str, MarkedMethod[Any]]:
     for attribute in dict.fromkeys(a for base in cls.__mro__ for a in base.__dict__):
         marked = inspect.getattr_static(cls, attribute)
         if isinstance(marked, MarkedMethod):
-            _include(operations, _script_name(attribute, cls), marked)
+            name = _script_name(attribute, cls)
+            if name in operations:
+                function = marked.function.__qualname__
+                raise ConfigError(f"{function} and another method are both called {name!r} in scripts.")
+            operations[name] = marked
         elif any(isinstance(base.__dict__.get(attribute), MarkedMethod) for base in cls.__mro__):
             raise ConfigError(f"{cls.__name__}.{attribute} replaces an operation, so it must be marked as one too.")
     return operations
-
-
-def _include(operations: dict[str, MarkedMethod[Any]], name: str, marked: MarkedMethod[Any]) -> None:
-    if name in operations:
-        raise ConfigError(f"{marked.function.__qualname__} and another method are both called {name!r} in scripts.")
-    operations[name] = marked
 
 
 def _script_name(attribute: str, cls: type) -> str:
@@ -310,20 +313,3 @@ def _bound(connector: Connector, function: Function) -> Function:
     if any(base.__dict__.get(name) is function for base in type(connector).__mro__):
         return cast(Function, getattr(connector, name))
     return cast(Function, function.__get__(connector))
-
-
-def _params_shape(function: Function) -> Shape:
-    parameter = list(inspect.signature(function).parameters)[1]
-    return Shape(hint(function, parameter), f"the params of {function.__qualname__}")
-
-
-def _is_page(annotation: object) -> bool:
-    return annotation is Page or typing.get_origin(annotation) is Page
-
-
-def _items(annotation: object) -> object:
-    """The type that a result is checked against; of a page, the list of its items."""
-    if annotation is Page:
-        return list
-    arguments = typing.get_args(annotation)
-    return list[arguments[0]] if typing.get_origin(annotation) is Page else annotation  # type: ignore[valid-type]

@@ -23,6 +23,7 @@ from .values import Call, Page, Verdict
 
 Comparison = Literal["equivalent", "minor", "significant"]
 _COMPARISONS = typing.get_args(Comparison)
+_EVIDENCE_MAX = 4_000  #: characters of an unusable result that a person is shown
 Method = Callable[[Any, Call], Awaitable[object]]
 
 
@@ -207,9 +208,6 @@ def _evidence(result: object) -> Json:
         return Shape(None, "").dump(result)
     except BadValue:
         return repr(result)[:_EVIDENCE_MAX]
-
-
-_EVIDENCE_MAX = 4_000
 
 
 def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:

@@ -56,21 +56,19 @@ def declare(connectors: Iterable[Connector], *, mutate_reads: bool = False) -> s
 # -- types -----------------------------------------------------------------------------------------
 
 
-def type_of(schema: Mapping[str, Any] | None) -> str:
-    """A JSON schema as a type. What the schema does not say is any JSON."""
-    return _type(schema, (schema or {}).get("$defs", {}), 0)
-
-
-def _type(schema: Mapping[str, Any] | None, defs: Mapping[str, Any], depth: int) -> str:
+def type_of(schema: Mapping[str, Any] | None, defs: Mapping[str, Any] | None = None, depth: int = 0) -> str:
+    """A JSON schema as a type. What the schema does not say is any JSON. `defs`: the schemas that it refers to."""
     if not schema or depth > _DEPTH_MAX:
         return "Json"
+    if defs is None:
+        defs = schema.get("$defs", {})
     if "$ref" in schema:
-        return _type(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
+        return type_of(defs.get(str(schema["$ref"]).rpartition("/")[2]), defs, depth + 1)
     for word in ("anyOf", "oneOf"):
         if word in schema:
-            return _joined((_type(branch, defs, depth + 1) for branch in schema[word]), " | ")
+            return _joined((type_of(branch, defs, depth + 1) for branch in schema[word]), " | ")
     if "allOf" in schema:
-        return _joined((_type(branch, defs, depth + 1) for branch in schema["allOf"]), " & ")
+        return _joined((type_of(branch, defs, depth + 1) for branch in schema["allOf"]), " & ")
     if "enum" in schema or "const" in schema:
         return _joined((json.dumps(value) for value in schema.get("enum", [schema.get("const")])), " | ")
     return _of_kind(schema, defs, depth)
@@ -79,10 +77,10 @@ def _type(schema: Mapping[str, Any] | None, defs: Mapping[str, Any], depth: int)
 def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
     kind = schema.get("type")
     if isinstance(kind, list):
-        return _joined((_type({**schema, "type": one_kind}, defs, depth + 1) for one_kind in kind), " | ")
+        return _joined((type_of({**schema, "type": one_kind}, defs, depth + 1) for one_kind in kind), " | ")
     if kind == "array":
-        several = [_type(item, defs, depth + 1) for item in schema.get("prefixItems", ())]
-        return f"[{', '.join(several)}]" if several else f"{_closed(_type(schema.get('items'), defs, depth + 1))}[]"
+        several = [type_of(item, defs, depth + 1) for item in schema.get("prefixItems", ())]
+        return f"[{', '.join(several)}]" if several else f"{_closed(type_of(schema.get('items'), defs, depth + 1))}[]"
     if kind == "object":
         return _object(schema, defs, depth)
     return _PLAIN.get(str(kind), "Json")
@@ -90,12 +88,14 @@ def _of_kind(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> 
 
 def _object(schema: Mapping[str, Any], defs: Mapping[str, Any], depth: int) -> str:
     needed = schema.get("required", ())
-    members = [f"{_key(name)}{'' if name in needed else '?'}: {_type(member, defs, depth + 1)}"
-               for name, member in schema.get("properties", {}).items()]
+    members = [
+        f"{name if _NAME.fullmatch(name) else json.dumps(name)}{'' if name in needed else '?'}: "
+        f"{type_of(member, defs, depth + 1)}" for name, member in schema.get("properties", {}).items()
+    ]
     more = schema.get("additionalProperties")
     if more or (not members and more is None):
         # Members of other types must fit the index signature too, so beside such members it can only be any.
-        other = "any" if members or not isinstance(more, dict) else _type(more, defs, depth + 1)
+        other = "any" if members or not isinstance(more, dict) else type_of(more, defs, depth + 1)
         members.append(f"[key: string]: {other}")
     return f"{{ {'; '.join(members)} }}" if members else "{}"
 
@@ -107,10 +107,6 @@ def _joined(types: Iterator[str], by: str) -> str:
 
 def _closed(text: str) -> str:
     return f"({text})" if " | " in text or " & " in text else text
-
-
-def _key(name: str) -> str:
-    return name if _NAME.fullmatch(name) else json.dumps(name)
 
 
 # -- connectors and contexts -----------------------------------------------------------------------
@@ -127,8 +123,7 @@ def _connector(connector: Connector) -> Iterator[str]:
     for kinds, word in _PARTS:
         specs = [spec for spec in connector.operations.values() if spec.kind in kinds]
         if specs:
-            body = "\n".join(_indented(_operation(spec)) for spec in specs)
-            yield f"interface {_part(connector, word)} {{\n{body}\n}}\n"
+            yield _interface(_part(connector, word), [_operation(spec) for spec in specs])
 
 
 _PARTS: tuple[tuple[frozenset[Kind], str], ...] = (
@@ -146,8 +141,9 @@ def _operation(spec: OperationSpec) -> str:
     if spec.params_schema is None:
         params = "{ [key: string]: Json }"
     if spec.returns_page:
-        items = (spec.result_schema or {}).get("items")
-        result = f"Page<{_type(items, (spec.result_schema or {}).get('$defs', {}), 0) if items else 'any'}>"
+        schema = spec.result_schema or {}
+        items = schema.get("items")
+        result = f"Page<{type_of(items, schema.get('$defs', {})) if items else 'any'}>"
     elif spec.result_schema is None:
         result = "any"
     needed = (spec.params_schema or {}).get("required") or "$ref" in (spec.params_schema or {})
@@ -160,10 +156,6 @@ def _comment(doc: str) -> str:
     if len(lines) < 2:
         return f"/** {lines[0]} */\n" if lines else ""
     return "/**\n" + "".join(f" * {line}".rstrip() + "\n" for line in lines) + " */\n"
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.split("\n"))
 
 
 def _context(step: Step, connectors: list[Connector], mutate_reads: bool) -> str:
@@ -201,5 +193,5 @@ def _members(connectors: list[Connector], forms: Mapping[str, str]) -> list[str]
 
 
 def _interface(name: str, members: list[str]) -> str:
-    body = "\n".join(_indented(member) for member in members)
+    body = "\n".join(f"  {line}" if line else "" for member in members for line in member.split("\n"))
     return f"interface {name} {{\n{body}\n}}\n"

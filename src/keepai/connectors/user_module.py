@@ -29,7 +29,10 @@ def load_user_connector(type_name: str, folder: Path) -> type[Connector]:
     module = load_user_module(name, folder)
     connector = getattr(module, attribute, None)
     if not inspect.isclass(connector) or not issubclass(connector, Connector):
-        raise ConfigError(f"{module.__file__} has no connector {attribute!r}. {_there(module)}")
+        names = [n for n, member in vars(module).items() if inspect.isclass(member) and issubclass(member, Connector)
+                 and member.__module__ == name]
+        advice = ", ".join(names) if names else "none: a connector is a subclass of keepai.Connector"
+        raise ConfigError(f"{module.__file__} has no connector {attribute!r}. It has {advice}.")
     return connector
 
 
@@ -37,11 +40,11 @@ def load_user_module(name: str, folder: Path) -> ModuleType:
     """The module of that name in `folder`. It is imported once."""
     path = _file(name, folder.resolve())
     known = sys.modules.get(name)
-    if known is not None and _is_of(known, path):
-        return known
-    if known is not None:
+    if known is None:
+        return _imported(name, path)
+    if known.__file__ is None or Path(known.__file__).resolve() != path:
         raise ConfigError(f"{path.name} cannot be used, because Python already has a {name!r}. Give it another name.")
-    return _imported(name, path)
+    return known
 
 
 def _file(name: str, folder: Path) -> Path:
@@ -67,15 +70,3 @@ def _imported(name: str, path: Path) -> ModuleType:
         del sys.modules[name]
         raise ConfigError(f"{path} cannot be imported: {in_words(error)}") from error
     return module
-
-
-def _is_of(module: ModuleType, path: Path) -> bool:
-    return module.__file__ is not None and Path(module.__file__).resolve() == path
-
-
-def _there(module: ModuleType) -> str:
-    from .base import Connector
-
-    names = [n for n, member in vars(module).items() if inspect.isclass(member) and issubclass(member, Connector)
-             and member.__module__ == module.__name__]
-    return f"It has {', '.join(names)}." if names else "It has none: a connector is a subclass of keepai.Connector."

@@ -145,22 +145,12 @@ class Files(Connector):
         return await self._once(
             params["path"], call, b"", lambda work: work.write(params["path"], data, absent=absent, hash=hash))
 
-    @write.reconcile
-    async def find_written(self, params: WriteFile, call: Call) -> Verdict:
-        """Ask the journal and the folder."""
-        return await self._found(call, b"")
-
     @write.preview
     def say_write(self, params: WriteFile) -> str:
         """The whole content."""
         conditions = ", only if it is not there" if params.get("ifAbsent") else ""
         conditions += f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
         return f"Write {_sized(params)} to {params['path']}{conditions}:\n{params['content']}"
-
-    @write.compare_payload
-    def compare_write(self, old: Json, new: Json) -> Comparison:
-        """Whether two writes leave the same bytes."""
-        return _compared(old, new)
 
     @mutation(identity=("path",), target="path", settle=0, key_window=FOR_EVER_S)
     async def append(self, params: AppendFile, call: Call) -> ChangedFile:
@@ -174,7 +164,7 @@ class Files(Connector):
     @append.reconcile
     async def find_appended(self, params: AppendFile, call: Call) -> Verdict:
         """Ask the journal and the folder."""
-        return await self._found(call, _bytes(params))
+        return await self._look_up(call, _bytes(params))
 
     @append.preview
     def say_append(self, params: AppendFile) -> str:
@@ -182,10 +172,14 @@ class Files(Connector):
         condition = f", only if it is {params['ifHash']}" if params.get("ifHash") else ""
         return f"Append {_sized(params)} to {params['path']}{condition}:\n{params['content']}"
 
+    @write.compare_payload
     @append.compare_payload
-    def compare_append(self, old: Json, new: Json) -> Comparison:
-        """Whether two appends add the same bytes."""
-        return _compared(old, new)
+    def compare_content(self, old: Json, new: Json) -> Comparison:
+        """Whether both write the same bytes."""
+        try:
+            return "equivalent" if _bytes(old) == _bytes(new) else "significant"
+        except (Rejected, TypeError, KeyError):
+            return "significant"
 
     @mutation(identity=("from", "to"), target="to", settle=0, key_window=FOR_EVER_S)
     async def move(self, params: MoveFile, call: Call) -> ChangedFile:
@@ -195,10 +189,11 @@ class Files(Connector):
             params["to"], call, b"",
             lambda work: work.move(params["from"], params["to"], hash=params.get("ifHash")))
 
+    @write.reconcile
     @move.reconcile
-    async def find_moved(self, params: MoveFile, call: Call) -> Verdict:
+    async def find_change(self, params: WriteFile | MoveFile, call: Call) -> Verdict:
         """Ask the journal and the folder."""
-        return await self._found(call, b"")
+        return await self._look_up(call, b"")
 
     @move.preview
     def say_move(self, params: MoveFile) -> str:
@@ -224,7 +219,7 @@ class Files(Connector):
                 return change(work)
         return cast(ChangedFile, await in_thread(make))
 
-    async def _found(self, call: Call, addition: bytes) -> Verdict:
+    async def _look_up(self, call: Call, addition: bytes) -> Verdict:
         def look() -> Verdict:
             try:
                 os.scandir(self.path).close()  # a missing folder proves nothing
@@ -314,10 +309,3 @@ def _bytes(params: Any) -> bytes:
 def _sized(params: Any) -> str:
     how = " (base64)" if params.get("encoding") == "base64" else ""
     return f"{len(_bytes(params)):,} bytes{how}"
-
-
-def _compared(old: Json, new: Json) -> Comparison:
-    try:
-        return "equivalent" if _bytes(old) == _bytes(new) else "significant"
-    except (Rejected, TypeError, KeyError):
-        return "significant"

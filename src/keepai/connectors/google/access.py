@@ -37,7 +37,9 @@ class Access:
             present = self._present()
             if present and present != used:
                 return present
-            fresh = await self._ask(call)
+            form = {"grant_type": "refresh_token", REFRESH: self._secret(REFRESH)}
+            answer = await self._tokens.ask(form, call, FAILED)
+            fresh = {key: answer[key] for key in (REFRESH, TOKEN) if key in answer}  # sometimes a new refresh token
             try:
                 used_now = fresh.get(REFRESH) or self._secret(REFRESH)
                 self._vault().update({**fresh, OF: _digest(used_now)})
@@ -53,12 +55,6 @@ class Access:
         """The stored token, if it was made from the present refresh token."""
         vault = self._vault()
         return vault.get(TOKEN) if vault.get(OF) == _digest(self._secret(REFRESH)) else None
-
-    async def _ask(self, call: Call) -> dict[str, str]:
-        """A new token, and sometimes a new refresh token, which is stored first."""
-        form = {"grant_type": "refresh_token", REFRESH: self._secret(REFRESH)}
-        answer = await self._tokens.ask(form, call, FAILED)
-        return {key: answer[key] for key in (REFRESH, TOKEN) if key in answer}
 
 
 def _digest(refresh_token: str) -> str:

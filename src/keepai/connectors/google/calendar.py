@@ -18,16 +18,7 @@ from ..kit.page_limits import checked_limit
 from ..kit.params import Addresses
 from ..kit.readable import readable
 from .api import RENEWED_AT, Google, part, result
-from .calendar_events import (
-    CalendarEvent,
-    changed_ms,
-    event_id,
-    fields,
-    remembering,
-    shown,
-    updates,
-    version,
-)
+from .calendar_events import CalendarEvent, event_id, fields, shown, updates, version, with_update
 from .google_cursor import GoogleCursor
 from .google_errors import problem
 from .google_sign_in import SIGNED_IN_AT
@@ -137,7 +128,7 @@ class Calendar(Google):
             "timeMax": _moment(end) if end else None,
         }
         events, at, cut = await self._list(params, query, limit, call)
-        calendar = self._of(params)
+        calendar = self._calendar_of(params)
         read = readable(events, lambda event: shown(event, calendar), call, "the event")
         return Page(read, lastCursor=GoogleCursor(at).cursor, more=cut)
 
@@ -145,24 +136,24 @@ class Calendar(Google):
     async def get(self, params: GetEvent, call: Call) -> CalendarEvent | None:
         """One event, or null if there is none. A deleted event is `cancelled`."""
         event = await self._find(self._event(params), call)
-        return shown(event, self._of(params)) if event is not None else None
+        return shown(event, self._calendar_of(params)) if event is not None else None
 
     @mutation(identity=("calendar", "title", "start"), target="title", settle=SETTLE_S, key_window=KEY_WINDOW_S)
     async def create(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """Create an event."""
         body = {"id": event_id(call.idempotency_key), **fields(params)}
-        answer = await self._answer("POST", self._events(params), call, body, _telling(params))
+        answer = await self._answer("POST", self._events(params), call, body, _notice(params))
         if answer.status == 409:
             return await self._there_already(params, call)
         if not answer.ok:
             raise problem(self.title, answer)
-        return shown(result(self.title, answer), self._of(params))
+        return shown(result(self.title, answer), self._calendar_of(params))
 
     @create.reconcile
     async def find_created(self, params: CreateEvent, call: Call) -> Verdict:
         """Look for the event with the id that is made from the key."""
         event = await self._created(params, call)
-        return Verdict.applied(shown(event, self._of(params))) if event is not None else Verdict.failed()
+        return Verdict.applied(shown(event, self._calendar_of(params))) if event is not None else Verdict.failed()
 
     @mutation(identity=("calendar", "id"), target="id", settle=SETTLE_S)
     async def update(self, params: UpdateEvent, call: Call) -> CalendarEvent:
@@ -174,16 +165,16 @@ class Calendar(Google):
         if event is None or event.get("status") == "cancelled":
             raise PreconditionFailed(f"The event {params['id'][:60]!r} no longer exists.")
         if mark in updates(event):
-            return shown(event, self._of(params))
-        body = {**change, **remembering([*updates(event), mark])}
+            return shown(event, self._calendar_of(params))
         answer = await self._answer(
-            "PATCH", self._event(params), call, body, _telling(params), {"If-Match": str(event["etag"])},
+            "PATCH", self._event(params), call, {**change, **with_update(event, mark)}, _notice(params),
+            {"If-Match": str(event["etag"])},
         )
         if answer.status == 412:
             raise Transient("Somebody else changed the event at the same moment. Nothing was written.")
         if not answer.ok:
             raise problem(self.title, answer)
-        return shown(result(self.title, answer), self._of(params))
+        return shown(result(self.title, answer), self._calendar_of(params))
 
     @update.reconcile
     async def find_updated(self, params: UpdateEvent, call: Call) -> Verdict:
@@ -192,7 +183,7 @@ class Calendar(Google):
         if event is None:
             return Verdict.unknown("The event is gone.")
         if key_digest(call.idempotency_key) in updates(event):
-            return Verdict.applied(shown(event, self._of(params)))
+            return Verdict.applied(shown(event, self._calendar_of(params)))
         if len(updates(event)) >= UPDATES_MAX:
             return Verdict.unknown("The event was changed too often since then, so Keep cannot tell.")
         return Verdict.failed()
@@ -200,12 +191,13 @@ class Calendar(Google):
     @create.preview
     def say_create(self, params: CreateEvent) -> str:
         """The whole event."""
-        return f"{self.name}.create in {self._of(params)} of {self.account}\n{_member_lines(params)}"
+        return f"{self.name}.create in {self._calendar_of(params)} of {self.account}\n{_member_lines(params)}"
 
     @update.preview
     def say_update(self, params: UpdateEvent) -> str:
         """Which event, and what changes."""
-        return f"{self.name}.update of {params['id']} in {self._of(params)} of {self.account}\n{_member_lines(params)}"
+        place = f"{params['id']} in {self._calendar_of(params)} of {self.account}"
+        return f"{self.name}.update of {place}\n{_member_lines(params)}"
 
     async def _there_already(self, params: CreateEvent, call: Call) -> CalendarEvent:
         """The event that an earlier send made."""
@@ -215,7 +207,7 @@ class Calendar(Google):
             raise OutcomeUnknown(f"The event already exists, but could not be read: {error.message}") from None
         if event is None:
             raise OutcomeUnknown("Google Calendar says that the event already exists, but does not show it.")
-        return shown(event, self._of(params))
+        return shown(event, self._calendar_of(params))
 
     async def _created(self, params: CreateEvent, call: Call) -> Any | None:
         return await self._find(f"{self._events(params)}/{event_id(call.idempotency_key)}", call)
@@ -225,9 +217,10 @@ class Calendar(Google):
         events, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:
             raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since then. List again without `after`.")
-        calendar = self._of(params)
+        calendar = self._calendar_of(params)
         read = readable(
-            events, lambda event: (version(event), changed_ms(event), shown(event, calendar)), call, "the event",
+            events, lambda event: (version(event), parse_iso(str(event["updated"])), shown(event, calendar)),
+            call, "the event",
         )
         fresh = [entry for entry in read if not passed.has(entry[0], entry[1])]
         seen = {name: ms for name, ms, _ in fresh[:limit]}
@@ -250,11 +243,11 @@ class Calendar(Google):
             if not page or len(events) >= most:
                 return events[:most], parse_iso(str(answer["updated"])), bool(page) or len(events) > most
 
-    def _of(self, params: Mapping[str, Any]) -> str:
+    def _calendar_of(self, params: Mapping[str, Any]) -> str:
         return str(params.get("calendar") or self._calendar)
 
     def _events(self, params: Mapping[str, Any]) -> str:
-        return f"calendars/{part(self._of(params))}/events"
+        return f"calendars/{part(self._calendar_of(params))}/events"
 
     def _event(self, params: Mapping[str, Any]) -> str:
         if not str(params["id"]).strip(". "):
@@ -270,7 +263,7 @@ def _moment(text: str) -> str:
         raise Rejected("start and end must be times, such as 2026-01-05T09:00:00+01:00, or days.") from None
 
 
-def _telling(params: Mapping[str, Any]) -> dict[str, str]:
+def _notice(params: Mapping[str, Any]) -> dict[str, str]:
     return {"sendUpdates": "all" if params.get("notify") else "none"}
 
 

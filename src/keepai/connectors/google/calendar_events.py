@@ -5,11 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, TypedDict
 
-from ...model.clock import parse_iso
 from ...model.errors import Rejected
 from ..kit import addresses
 from ..kit.marks import UPDATES_MAX
@@ -40,16 +39,15 @@ def event_id(key: str) -> str:
     return "keep" + base64.b32hexencode(hashlib.sha256(key.encode()).digest()).decode().lower().rstrip("=")[:40]
 
 
-
 def updates(event: Mapping[str, Any]) -> list[str]:
     """The updates that an event remembers, oldest first."""
     own = ((event.get("extendedProperties") or {}).get("private") or {}).get(MARK, "")
     return [update for update in str(own).split(",") if update]
 
 
-def remembering(marks: Sequence[str]) -> dict[str, Any]:
-    """The part of an event that remembers these updates."""
-    return {"extendedProperties": {"private": {MARK: ",".join(marks[-UPDATES_MAX:])}}}
+def with_update(event: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """The part of an event that remembers its newest updates, with this one as the last."""
+    return {"extendedProperties": {"private": {MARK: ",".join([*updates(event), mark][-UPDATES_MAX:])}}}
 
 
 def shown(event: Mapping[str, Any], calendar: str) -> CalendarEvent:
@@ -81,11 +79,6 @@ def fields(params: Mapping[str, Any]) -> dict[str, Any]:
 def version(event: Mapping[str, Any]) -> str:
     """A text that differs for every state of an event."""
     return f"{event['id']}@{event['updated']}"
-
-
-def changed_ms(event: Mapping[str, Any]) -> int:
-    """When it was last changed."""
-    return parse_iso(str(event["updated"]))
 
 
 def _time(text: str, zone: str | None, name: str) -> dict[str, str]:

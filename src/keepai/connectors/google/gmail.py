@@ -171,7 +171,10 @@ class Gmail(Google):
         if original is None:
             raise PreconditionFailed(f"The message {params['id']} no longer exists.")
         past = f"{header(original, 'References')} {header(original, 'Message-ID')}".split()
-        subject = params.get("subject") or _answer_to(header(original, "Subject"))
+        replied = header(original, "Subject")
+        subject = params.get("subject")
+        if not subject:
+            subject = (replied if replied[:3].lower() == "re:" else f"Re: {replied}").strip()[:400]
         past_ids = [word for word in past if is_message_id(word)][-PAST_MAX:]
         letter = letter_of(self._sender, params, subject, past_ids)
         return await self._post(replace(letter, automatic="auto-replied"), str(original["threadId"]), call)
@@ -188,14 +191,16 @@ class Gmail(Google):
         return {"id": id, "labels": _names(answer.get("labelIds"), known)}
 
     @send.reconcile
-    async def find_sent(self, params: GmailSend, call: Call) -> Verdict:
-        """Look for the message by its marks."""
-        return await self._look(call)
-
     @reply.reconcile
-    async def find_reply(self, params: GmailReply, call: Call) -> Verdict:
+    async def find_sent(self, params: GmailSend | GmailReply, call: Call) -> Verdict:
         """Look for the message by its marks."""
-        return await self._look(call)
+        own = message_id(call.idempotency_key, self._domain)
+        answer = await self._get(
+            "users/me/messages", call, {"q": f"rfc822msgid:{own[1:-1]}", "includeSpamTrash": True, "maxResults": 10},
+        )
+        for message in answer.get("messages") or ():
+            return Verdict.applied({"id": str(message["id"]), "threadId": str(message["threadId"])})
+        return await self._look_through(marker(call.idempotency_key), call)
 
     @label.reconcile
     async def see_labels(self, params: GmailLabel, call: Call) -> Verdict:
@@ -211,12 +216,8 @@ class Gmail(Google):
         return Verdict.failed()
 
     @send.compare_payload
-    def same_letter(self, old: Any, new: Any) -> Comparison:
-        """A difference in line ends and spaces alone is minor."""
-        return compare_texts(old, new)
-
     @reply.compare_payload
-    def same_reply(self, old: Any, new: Any) -> Comparison:
+    def compare_messages(self, old: Any, new: Any) -> Comparison:
         """A difference in line ends and spaces alone is minor."""
         return compare_texts(old, new)
 
@@ -238,15 +239,6 @@ class Gmail(Google):
             "POST", "users/me/messages/send", call, {"raw": raw, **({"threadId": thread} if thread else {})},
         )
         return {"id": str(answer["id"]), "threadId": str(answer["threadId"])}
-
-    async def _look(self, call: Call) -> Verdict:
-        own = message_id(call.idempotency_key, self._domain)
-        answer = await self._get(
-            "users/me/messages", call, {"q": f"rfc822msgid:{own[1:-1]}", "includeSpamTrash": True, "maxResults": 10},
-        )
-        for message in answer.get("messages") or ():
-            return Verdict.applied({"id": str(message["id"]), "threadId": str(message["threadId"])})
-        return await self._look_through(marker(call.idempotency_key), call)
 
     async def _look_through(self, mark: str, call: Call) -> Verdict:
         """Look for the header in the newest sent messages."""
@@ -320,10 +312,6 @@ class Gmail(Google):
         """Names of labels → their ids."""
         answer = await self._get("users/me/labels", call)
         return {str(label["name"]): str(label["id"]) for label in answer.get("labels") or ()}
-
-
-def _answer_to(subject: str) -> str:
-    return (subject if subject[:3].lower() == "re:" else f"Re: {subject}").strip()[:400]
 
 
 def _named(labels: list[str] | None, known: Mapping[str, str]) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
 from ..base import Call, Page, Verdict, mutation, read
 from ..kit.marks import UPDATES_MAX, key_digest
-from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
+from ..kit.spreadsheet import AppendRow, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
 from .api import Google, part
 from .sheet_rows import SheetRow, cells, marked, rows, with_id
 
@@ -93,8 +93,7 @@ class Sheets(Google):
     @append_row.reconcile
     async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
         """Look for the row whose mark has the key."""
-        sheet = await self._sheet(params, call)
-        matching = with_id(await self._grid(params, sheet, _NOTES, call), key_digest(call.idempotency_key))
+        matching = with_id(await self._rows(params, call, _NOTES), key_digest(call.idempotency_key))
         return Verdict.applied({"rowId": matching[0].id, "row": matching[0].number}) if matching else Verdict.failed()
 
     @mutation(identity=("spreadsheetId", "sheet", "rowId"), target="rowId", settle=SETTLE_S)
@@ -102,7 +101,7 @@ class Sheets(Google):
         """Replace the values of a row; its id stays."""
         mark = key_digest(call.idempotency_key)
         sheet = await self._sheet(params, call)
-        row = _only(with_id(await self._grid(params, sheet, _ROWS, call), params["rowId"]), params["rowId"])
+        row = _only(with_id(await self._rows(params, call, sheet=sheet), params["rowId"]), params["rowId"])
         if mark in row.updates:
             return {"rowId": row.id, "row": row.number}
         spelled = cells(params["values"], len(row.values))
@@ -128,13 +127,17 @@ class Sheets(Google):
     @append_row.preview
     def say_append(self, params: AppendRow) -> str:
         """Where, and every cell."""
-        return f"{self.name}.appendRow as {self.account}\n{_place(params)}\n{_cell_lines(params['values'])}"
+        return self._described("appendRow", params)
 
     @update_row.preview
     def say_update(self, params: UpdateRow) -> str:
         """Where, which row, and every cell."""
-        place = f"{_place(params)}, row {params['rowId']}"
-        return f"{self.name}.updateRow as {self.account}\n{place}\n{_cell_lines(params['values'])}"
+        return self._described("updateRow", params, f", row {params['rowId']}")
+
+    def _described(self, operation: str, params: AppendRow | UpdateRow, row: str = "") -> str:
+        place = f"spreadsheet {params['spreadsheetId']}, sheet {params.get('sheet') or '(the first)'}{row}"
+        lines = [f"  {n}. {'(empty)' if value is None else value}" for n, value in enumerate(params["values"], 1)]
+        return "\n".join([f"{self.name}.{operation} as {self.account}", place, *lines])
 
     async def _sheet(self, where: SheetPlace, call: Call) -> Sheet:
         fields = "sheets.properties(sheetId,title,gridProperties.columnCount)"
@@ -147,10 +150,10 @@ class Sheets(Google):
         columns = int((properties.get("gridProperties") or {}).get("columnCount") or 0)
         return {"sheetId": int(properties.get("sheetId") or 0), "title": str(properties["title"]), "columns": columns}
 
-    async def _rows(self, where: SheetPlace, call: Call) -> list[SheetRow]:
-        return await self._grid(where, await self._sheet(where, call), _ROWS, call)
-
-    async def _grid(self, where: SheetPlace, sheet: Sheet, fields: str, call: Call) -> list[SheetRow]:
+    async def _rows(
+        self, where: SheetPlace, call: Call, fields: str = _ROWS, sheet: Sheet | None = None,
+    ) -> list[SheetRow]:
+        sheet = sheet or await self._sheet(where, call)
         place = f"{_quoted(sheet)}!A:A" if fields == _NOTES else _quoted(sheet)
         answer = await self._get(_path(where), call, {"ranges": place, "fields": f"sheets.data({fields})"})
         return rows([grid for sheet in answer.get("sheets") or () for grid in sheet.get("data") or ()])
@@ -213,11 +216,3 @@ def _written(present: list[SheetRow], id: str) -> WrittenRow:
 
 def _shown(row: SheetRow) -> ShownRow:
     return {"rowId": row.id, "row": row.number, "values": list(row.values)}
-
-
-def _place(where: SheetPlace) -> str:
-    return f"spreadsheet {where['spreadsheetId']}, sheet {where.get('sheet') or '(the first)'}"
-
-
-def _cell_lines(values: list[Cell]) -> str:
-    return "\n".join(f"  {number}. {'(empty)' if value is None else value}" for number, value in enumerate(values, 1))

@@ -35,7 +35,6 @@ class SheetRow:
     note: str  # the whole note of the first cell
 
 
-
 def rows(data: Sequence[Mapping[str, Any]]) -> list[SheetRow]:
     """The rows of `GridData` that are not empty."""
     seen: Counter[str] = Counter()
