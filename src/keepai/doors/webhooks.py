@@ -86,7 +86,7 @@ class WebhookApp:
         if body is None:
             return 413, f"a delivery has at most {inbox.bytes_max:,} bytes", None
         receipt: Receipt = await inbox.accept(_headers(scope), body)
-        return receipt.status, receipt.told, receipt.retry_after_s
+        return receipt.status, receipt.text, receipt.retry_after_s
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -55,6 +55,14 @@ class Response:
         """The body as JSON; raises ValueError if it is not JSON."""
         return parse_json(self.content)
 
+    def json_object(self) -> dict[str, Json] | None:
+        """The body as a JSON object; None if it is not one."""
+        try:
+            body = self.json()
+        except ValueError:
+            return None
+        return body if isinstance(body, dict) else None
+
     def text(self) -> str:
         """The body as text. Bytes that are not UTF-8 are replaced."""
         return self.content.decode("utf-8", "replace")

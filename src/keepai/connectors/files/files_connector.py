@@ -17,11 +17,11 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ...model.clock import iso
 from ...model.codec import Json
-from ...model.errors import ConnectorError, PermissionDenied, PreconditionFailed, Rejected
+from ...model.errors import ConnectorError, PreconditionFailed, Rejected
 from ...model.visible import described
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
-from ..kit.disk import nothing_happened
+from ..kit.disk import check_writable, nothing_happened
 from ..kit.page_limits import checked_limit
 from ..kit.params import FilePath
 from . import paths
@@ -121,8 +121,7 @@ class Files(Connector):
         """Check that the folder exists and can be written."""
         def look() -> None:
             with nothing_happened("The folder cannot be used"), journal(self.path):
-                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
-                    raise PermissionDenied(f"{self.path} cannot be written.")
+                check_writable(self.path)
         await in_thread(look)
 
     @read

@@ -118,11 +118,8 @@ def part(text: str) -> str:
 
 def result(what: str, answer: Response) -> Any:
     """The answer to a change. If it is not a JSON object, the outcome is unknown."""
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
+    body = answer.json_object()
+    if body is None:
         raise OutcomeUnknown(f"The answer of {what} is not a JSON object.")
     return body
 
@@ -130,10 +127,7 @@ def result(what: str, answer: Response) -> Any:
 def _read(what: str, answer: Response) -> Any:
     if not answer.ok:
         raise problem_of_read(what, answer)
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        body = None
-    if not isinstance(body, dict):
+    body = answer.json_object()
+    if body is None:
         raise Transient(f"The answer of {what} is not a JSON object.")
     return body

@@ -17,7 +17,7 @@ from ...model.clock import Clock, SystemClock
 from ...model.errors import PermissionDenied, PreconditionFailed, Rejected
 from ..base import Call, Comparison, Page, Verdict, mutation, read
 from ..kit import addresses
-from ..kit.mail_writer import Letter, is_message_id, letter_of, previewed
+from ..kit.mail_writer import Letter, is_message_id, letter_of, previewed, reply_subject
 from ..kit.mailbox import GetMail, LabelledMail, OutgoingMail, SearchMail, SendMail, SentMail
 from ..kit.page_limits import checked_limit
 from ..kit.params import AddressList
@@ -171,10 +171,7 @@ class Gmail(Google):
         if original is None:
             raise PreconditionFailed(f"The message {params['id']} no longer exists.")
         past = f"{header(original, 'References')} {header(original, 'Message-ID')}".split()
-        replied = header(original, "Subject")
-        subject = params.get("subject")
-        if not subject:
-            subject = (replied if replied[:3].lower() == "re:" else f"Re: {replied}").strip()[:400]
+        subject = params.get("subject") or reply_subject(header(original, "Subject"))
         past_ids = [word for word in past if is_message_id(word)][-PAST_MAX:]
         letter = letter_of(self._sender, params, subject, past_ids)
         return await self._post(replace(letter, automatic="auto-replied"), str(original["threadId"]), call)

@@ -93,10 +93,7 @@ def problem_of_read(what: str, answer: Response) -> ConnectorError:
 
 def reason_of(answer: Response) -> str:
     """The first reason that is in the table; empty if there is none."""
-    try:
-        error = _object(_object(answer.json()).get("error"))
-    except (ValueError, RecursionError):
-        return ""
+    error = _object((answer.json_object() or {}).get("error"))
     reasons = [_object(entry).get("reason") for entry in (*_list(error.get("errors")), *_list(error.get("details")))]
     return next((word for word in (*reasons, error.get("status")) if isinstance(word, str) and word in REASONS), "")
 

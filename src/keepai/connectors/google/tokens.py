@@ -44,19 +44,11 @@ class Tokens:
             answer = await self._client.send("POST", self._url, call, headers=headers, content=content)
         except OutcomeUnknown as error:
             raise Transient(f"{failed}: {error.message} Nothing else was sent.") from None
-        members = _json_object(answer)
+        members = answer.json_object() or {}
         texts = {key: value for key, value in members.items() if isinstance(value, str) and value}
         if not answer.ok or TOKEN not in texts:
             raise _problem(answer, members.get("error"), failed, refused)
         return texts
-
-
-def _json_object(answer: Response) -> Mapping[str, Json]:
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        body = None
-    return body if isinstance(body, dict) else {}
 
 
 def _problem(answer: Response, word: Json, failed: str, refused: Mapping[str, str]) -> ConnectorError:

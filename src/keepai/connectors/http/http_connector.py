@@ -24,7 +24,7 @@ from ...model.operations import Kind
 from ..base import Call, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..egress import Client, Response, Rules
 from ..kit.params import Url, normal_url
-from .lookup import Lookup, at, parse_lookups
+from .lookup import at, parse_lookups
 from .statuses import check_applied, is_found
 
 AUTH = ("", "bearer", "basic", "header")
@@ -208,15 +208,16 @@ class Http(Connector):
         return await self.client.get(url, call, headers=self._headers, credentials=self._credentials())
 
     async def _send(self, method: str, params: HttpSend, call: Call) -> HttpResult:
+        headers = {**self._headers, self._key_header: call.idempotency_key}
+        body = json.dumps(params["body"], ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
         answer = await self.client.send(
-            method, _url(params), call, headers={**self._headers, self._key_header: call.idempotency_key},
-            credentials=self._credentials(), content=_content(params),
+            method, _url(params), call, headers=headers, credentials=self._credentials(), content=body,
         )
         check_applied(method, _host(params["url"]), answer)
         return _got(answer)
 
     async def _look(self, method: str, params: HttpSend, call: Call) -> Verdict:
-        rule = self._rule(method, params["url"])
+        rule = next((rule for rule in self._lookups if rule.fits(method, params["url"])), None)
         url = rule.address(call.idempotency_key, params) if rule else None  # type: ignore[arg-type]
         if rule is None or url is None:
             return Verdict.unknown("No look-up rule of this connector covers this request.")
@@ -224,9 +225,6 @@ class Http(Connector):
             return rule.verdict(await self._get(url, call), call.idempotency_key)
         except (Transient, OutcomeUnknown) as error:
             return Verdict("retry", why=error.message)
-
-    def _rule(self, method: str, url: str) -> Lookup | None:
-        return next((rule for rule in self._lookups if rule.fits(method, url)), None)
 
     def _credentials(self) -> dict[str, str]:
         if self._auth == "bearer":
@@ -252,11 +250,6 @@ def _url(params: HttpGet) -> str:
         return params["url"]
     spelled = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
     return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(spelled)}"
-
-
-def _content(params: HttpSend) -> bytes | None:
-    body = params.get("body")
-    return json.dumps(body, ensure_ascii=False, allow_nan=False).encode() if "body" in params else None
 
 
 def _described(method: str, params: HttpSend) -> str:

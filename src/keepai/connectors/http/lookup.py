@@ -64,11 +64,11 @@ class Lookup:
             value = at(answer.json(), self.items)
         except (ValueError, LookupError):
             return Verdict("retry", why="the answer of the look-up does not have the form that the rule says")
-        things = value if isinstance(value, list) else [value]
-        matching = [thing for thing in things if not self.match or _matches(thing, self.match, key)]
+        objects = value if isinstance(value, list) else [value]
+        matching = [entry for entry in objects if not self.match or _matches(entry, self.match, key)]
         if matching:
             return Verdict.applied({"status": answer.status, "body": matching[0]})
-        if things:
+        if objects:
             return Verdict.unknown("The look-up shows other objects and not this one, which may be on a later page.")
         return Verdict.failed()
 
@@ -90,7 +90,8 @@ def _parsed(rule: Mapping[str, Any]) -> Lookup:
         raise ConfigError(f"A lookup has {', '.join(sorted(_KNOWN))}; {unknown[0]!r} is unknown.")
     texts = {name: rule.get(name, "") for name in ("on", "url", "items", "match")}
     missing = rule.get("missing", [])
-    if not all(isinstance(text, str) for text in texts.values()) or not _are_statuses(missing):
+    statuses = isinstance(missing, list) and all(status in (404, 410) for status in missing)
+    if not statuses or not all(isinstance(text, str) for text in texts.values()):
         raise ConfigError("In a lookup, on, url, items and match are strings, and missing contains 404 or 410.")
     method, _, prefix = texts["on"].partition(" ")
     if method not in METHODS or not prefix:
@@ -98,10 +99,6 @@ def _parsed(rule: Mapping[str, Any]) -> Lookup:
     if not _PLACE.search(texts["url"]):
         raise ConfigError("The url of a lookup must say what to look for: put {key} or {body.…} into it.")
     return Lookup(method, prefix, texts["url"], texts["items"], texts["match"], tuple(missing))
-
-
-def _are_statuses(missing: object) -> bool:
-    return isinstance(missing, list) and all(status in (404, 410) for status in missing)
 
 
 def at(value: Json, path: str) -> Json:
@@ -116,9 +113,9 @@ def at(value: Json, path: str) -> Json:
     return value
 
 
-def _matches(thing: Json, path: str, key: str) -> bool:
+def _matches(entry: Json, path: str, key: str) -> bool:
     try:
-        return at(thing, path) == key
+        return at(entry, path) == key
     except LookupError:
         return False
 

@@ -34,9 +34,14 @@ class Address:
     @property
     def header(self) -> str:
         """The address as it stands in a header. A name beyond ASCII is encoded."""
-        if not self.name:
+        name = self.name
+        if not name:
             return self.mailbox
-        return f"{_phrase(self.name)} <{self.mailbox}>"
+        if not name.isascii() or "=?" in name or len(name) > 60:
+            name = Header(name, "utf-8").encode(linesep="\r\n")
+        elif not _ATOMS.fullmatch(name):
+            name = f'"{name}"'
+        return f"{name} <{self.mailbox}>"
 
     @property
     def text(self) -> str:
@@ -130,10 +135,3 @@ def _domain(field: str, domain: str) -> str:
     if len(wire) > 253 or not all(_LABEL.fullmatch(label) for label in wire.split(".")):
         raise wrong
     return wire
-
-
-def _phrase(name: str) -> str:
-    """A display name for a header: words, a quoted string, or encoded words."""
-    if not name.isascii() or "=?" in name or len(name) > 60:
-        return Header(name, "utf-8").encode(linesep="\r\n")
-    return name if _ATOMS.fullmatch(name) else f'"{name}"'

@@ -33,8 +33,6 @@ REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
 })
 
 
-
-
 @contextmanager
 def nothing_happened(what: str) -> Iterator[None]:
     """Use around steps that leave no effect when they fail: every `OSError` is a definite failure."""
@@ -64,6 +62,12 @@ def locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
+def check_writable(folder: Path) -> None:
+    """Raise `PermissionDenied` if this process may not read and write the folder."""
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise PermissionDenied(f"{folder} cannot be written.")
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write every byte. A short write is continued where it stopped."""
     view = memoryview(data)
@@ -88,7 +92,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
 
 
 def os_error_text(error: OSError) -> str:

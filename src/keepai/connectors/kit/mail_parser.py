@@ -133,19 +133,14 @@ def sender_of(text: str) -> str:
     return clean(f"{quoted} <{address}>" if shown else address)[:HEADER_MAX]
 
 
-
 def decoded(text: str) -> str:
     """A part of a header with its encoded words decoded."""
-    return "".join(_decoded(text[: HEADER_MAX * 8]))
-
-
-def _decoded(value: str) -> list[str]:
-    whole = _text(value.encode("utf-8", "surrogateescape"), None)
+    whole = _text(text[: HEADER_MAX * 8].encode("utf-8", "surrogateescape"), None)
     try:
         pieces = decode_header(whole)
     except (HeaderParseError, binascii.Error, ValueError):
-        return [whole]
-    return [piece if isinstance(piece, str) else _text(piece, charset) for piece, charset in pieces]
+        return whole
+    return "".join(piece if isinstance(piece, str) else _text(piece, charset) for piece, charset in pieces)
 
 
 def _text(data: bytes, charset: str | None) -> str:
@@ -166,16 +161,15 @@ def _date_ms(text: str, otherwise: int) -> int:
 
 
 def _body(raw: Message) -> str:
-    parts = [part for part in raw.walk() if not part.is_multipart()]
-    texts = [part for part in parts if part.get_content_maintype() == "text" and not _attached(part)]
+    parts = [part for part in raw.walk() if not part.is_multipart() and part.get_content_maintype() == "text"]
+    texts = [
+        part for part in parts
+        if not str(part.get("Content-Disposition", "")).strip().lower().startswith("attachment")
+    ]
     for part in texts:
         if part.get_content_type() == "text/plain":
             return _content(part)
     return text_of_html(_content(texts[0])) if texts else ""
-
-
-def _attached(part: Message) -> bool:
-    return str(part.get("Content-Disposition", "")).strip().lower().startswith("attachment")
 
 
 def _content(part: Message) -> str:

@@ -75,13 +75,20 @@ def letter_of(sender: Address, params: Any, subject: str, past: Sequence[str] = 
     )
 
 
+def reply_subject(subject: str) -> str:
+    """The subject of a reply to a message with this subject."""
+    return (subject if subject[:3].lower() == "re:" else f"Re: {subject}").strip()[:400]
+
+
 def written(letter: Letter, message_id: str, date: str) -> bytes:
     """The message as it is sent; `Rejected` if it cannot be a message."""
     if not letter.recipients:
         raise Rejected("to must name at least one recipient.")
     fields = _fields(letter, message_id, date)
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    data = head.encode("ascii") + _lines(_content(letter))
+    # Mail has CR and LF at the end of each line. Some servers would read a lone CR or LF as a line end.
+    content = re.sub(rb"\r\n|\r|\n", b"\r\n", _content(letter))
+    data = head.encode("ascii") + (content if content.endswith(b"\r\n") else content + b"\r\n")
     _read_back(data, fields)
     if len(data) > MESSAGE_BYTES_MAX:
         raise Rejected(f"The message has {len(data):,} bytes; at most {MESSAGE_BYTES_MAX:,} are allowed.")
@@ -120,22 +127,19 @@ def _content(letter: Letter) -> bytes:
     for name, text in (("body", letter.body), ("html", letter.html)):
         if len(text) > TEXT_MAX or "\0" in text:
             raise Rejected(f"{name} must be text of at most {TEXT_MAX:,} characters, without NUL.")
+    if len(letter.attachments) > ATTACHMENTS_MAX:
+        raise Rejected(f"There are {len(letter.attachments)} attachments; at most {ATTACHMENTS_MAX} are allowed.")
     mail = EmailMessage(policy=_POLICY)
     try:
         mail.set_content(letter.body, charset="utf-8")
         if letter.html:
             mail.add_alternative(letter.html, subtype="html", charset="utf-8")
-        for name, (maintype, subtype), data in _checked(letter.attachments):
-            mail.add_attachment(data, maintype=maintype, subtype=subtype, filename=name)
+        for file in letter.attachments:
+            name, (maintype, subtype) = _file_name(file["name"]), _file_type(file.get("type"))
+            mail.add_attachment(file_bytes(file), maintype=maintype, subtype=subtype, filename=name)
         return mail.as_bytes()
     except (UnicodeError, ValueError, LookupError) as error:
         raise Rejected(f"The message cannot be written as mail: {error}.") from None
-
-
-def _checked(attachments: Sequence[Attachment]) -> list[tuple[str, tuple[str, str], bytes]]:
-    if len(attachments) > ATTACHMENTS_MAX:
-        raise Rejected(f"There are {len(attachments)} attachments; at most {ATTACHMENTS_MAX} are allowed.")
-    return [(_file_name(file["name"]), _file_type(file.get("type")), file_bytes(file)) for file in attachments]
 
 
 def _file_name(name: str) -> str:
@@ -163,12 +167,6 @@ def file_bytes(attachment: Attachment) -> bytes:
         return base64.b64decode(attachment["base64"], validate=True)
     except (binascii.Error, ValueError):
         raise Rejected(f"The attachment {attachment['name'][:80]!r} is not base64.") from None
-
-
-def _lines(data: bytes) -> bytes:
-    """The bytes with the line end that mail uses. Some servers would read a lone CR or LF as a line end."""
-    whole = re.sub(rb"\r\n|\r|\n", b"\r\n", data)
-    return whole if whole.endswith(b"\r\n") else whole + b"\r\n"
 
 
 def _read_back(data: bytes, fields: dict[str, str]) -> None:

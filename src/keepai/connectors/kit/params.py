@@ -69,10 +69,6 @@ def _escape(match: re.Match[str]) -> str:
     return character if character in _UNRESERVED else quote(bytes([ord(character)]))
 
 
-def _path(value: str) -> str:
-    return "/".join(parts_of(value))
-
-
 #: One or more e-mail addresses, as one string with commas or as a list.
 AddressList: TypeAlias = Annotated[str | list[str], Normal(ParamKind.ADDRESSES, _address_list)]
 
@@ -83,7 +79,7 @@ Addresses: TypeAlias = Annotated[list[str], Normal(ParamKind.ADDRESSES, _address
 Url: TypeAlias = Annotated[str, Normal(ParamKind.URL, normal_url)]
 
 #: A file below a folder: no empty parts, no dots.
-FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, _path)]
+FilePath: TypeAlias = Annotated[str, Normal(ParamKind.PATH, lambda path: "/".join(parts_of(path)))]
 
 
 def kinds_in(schema: Mapping[str, Any]) -> dict[str, ParamKind]:

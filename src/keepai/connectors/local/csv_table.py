@@ -47,8 +47,7 @@ class CsvRow:
     @property
     def values(self) -> list[str]:
         """The cells as they were given, without added apostrophes."""
-        return [_unescaped(cell) for cell in self.cells]
-
+        return [cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell for cell in self.cells]
 
 
 def rows(text: str, skip: Callable[[str], None] | None = None) -> list[CsvRow]:
@@ -81,17 +80,13 @@ def line(
 ) -> str:
     """One record with its mark, in the style of the file `like`."""
     cells = [_cell(value) for value in values]
-    cells += [""] * (mark_column(like) - len(cells))
+    first = next(_records(like), ([], ""))[0]
+    if COLUMN in first:
+        cells += [""] * (first.index(COLUMN) - len(cells))
     buffer = io.StringIO(newline="")
     # With CR and LF as line end, the writer also quotes cells that contain only one of them.
     csv.writer(buffer, lineterminator="\r\n").writerow([*cells, row_mark(id, updates), *notes])
-    return buffer.getvalue().removesuffix("\r\n") + _line_end(like)
-
-
-def mark_column(text: str) -> int:
-    """The column that the first row names `_keep`; 0 if there is none."""
-    first = next(_records(text), ([], ""))[0]
-    return first.index(COLUMN) if COLUMN in first else 0
+    return buffer.getvalue().removesuffix("\r\n") + ("\r\n" if "\r\n" in like[:100_000] else "\n")
 
 
 def _records(text: str, skip: Callable[[str], None] | None = None) -> Iterator[tuple[list[str], str]]:
@@ -118,15 +113,11 @@ def _row(cells: list[str], start: int, source: str, seen: Counter[str]) -> CsvRo
         mark = ROW_MARK.fullmatch(shown[at])
         if mark is not None:
             return CsvRow(mark[1], tuple(shown[:at]), updates_in(mark), tuple(shown[at + 1 :]), start, source)
+    # Without a mark, the id is made from the content and not from the position; equal rows are numbered.
     own = tuple(cell for cell in shown if cell != COLUMN)
-    return CsvRow(_content_id(own, seen), own, (), (), start, source)
-
-
-def _content_id(cells: tuple[str, ...], seen: Counter[str]) -> str:
-    """An id for a row without a mark. It does not depend on the position; equal rows are numbered."""
-    content = "\x1f".join(cells)
+    content = "\x1f".join(own)
     seen[content] += 1
-    return "p" + key_digest(f"{seen[content]}\x1f{content}")
+    return CsvRow("p" + key_digest(f"{seen[content]}\x1f{content}"), own, (), (), start, source)
 
 
 def _cell(value: Cell) -> str:
@@ -139,12 +130,3 @@ def _cell(value: Cell) -> str:
     if "\0" in value or len(value) > CELL_MAX:
         raise Rejected(f"A cell holds at most {CELL_MAX:,} characters and no NUL.")
     return "'" + value if _FORMULA.match(value) and not _NUMBER.fullmatch(value) else value
-
-
-def _unescaped(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell[1:]) else cell
-
-
-
-def _line_end(text: str) -> str:
-    return "\r\n" if "\r\n" in text[:100_000] else "\n"

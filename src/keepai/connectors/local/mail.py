@@ -76,8 +76,11 @@ class LocalMail(Connector):
         def look() -> FullMail | None:
             with nothing_happened("The message cannot be read"):
                 entry = maildir.find(self.path, params["id"])
+                if entry is None:
+                    return None
                 with mail_parser.reader() as parser:
-                    return _whole(_read(entry, parser, call)) if entry else None
+                    mail = _read(entry, parser, call)
+                return {**_found(mail), "body": mail.body, "truncated": mail.truncated}
         return await asyncio.to_thread(look)
 
     @mutation(identity=("to",), target="to", settle=0)
@@ -93,7 +96,9 @@ class LocalMail(Connector):
             try:
                 sent_id = self._sent(call.idempotency_key)
             except FileNotFoundError as error:
-                return _nothing_there(self.path, error)
+                # Without a sent folder nothing was sent. Without the mailbox itself nothing is known.
+                never_sent = (self.path / "cur").is_dir() and ".Sent" in str(error.filename)
+                return Verdict.failed() if never_sent else Verdict.retry()
             except OSError:
                 return Verdict.retry()
             return Verdict.applied({"id": sent_id}) if sent_id else Verdict.failed()
@@ -132,7 +137,7 @@ class LocalMail(Connector):
     def _send(self, data: bytes, call: Call) -> SentMail:
         folder, name = self.path / ".Sent", _unique(call.idempotency_key)
         with nothing_happened("The message was not sent"):
-            _require(self.path)
+            os.scandir(self.path / "cur").close()  # a mailbox that is gone is an error: it is never made again
             _make(folder)
             if name in maildir.entries(folder):
                 return {"id": name}
@@ -183,16 +188,6 @@ def _discard(draft: Path) -> None:
         pass  # mail programs delete what is left in `tmp`
 
 
-def _require(folder: Path) -> None:
-    """Fail if the mailbox is gone. It is never made again silently."""
-    os.scandir(folder / "cur").close()
-
-
-def _nothing_there(path: Path, error: OSError) -> Verdict:
-    """Without a sent folder nothing was sent. Without the mailbox itself nothing is known."""
-    return Verdict.failed() if (path / "cur").is_dir() and ".Sent" in str(error.filename) else Verdict.retry()
-
-
 def _unique(key: str) -> str:
     return "keep." + hashlib.sha256(key.encode()).hexdigest()[:32]
 
@@ -232,7 +227,3 @@ def _found(mail: mail_parser.ParsedMail) -> FoundMail:
         "id": mail.id, "from": mail.sender, "to": mail.to, "subject": mail.subject,
         "date": mail.date, "snippet": mail.snippet,
     }
-
-
-def _whole(mail: mail_parser.ParsedMail) -> FullMail:
-    return {**_found(mail), "body": mail.body, "truncated": mail.truncated}

@@ -72,10 +72,12 @@ def position(after: str | None, ids: Sequence[str]) -> int:
 def index(folder: Path, present: dict[str, MaildirFile]) -> list[str]:
     """All ids in the order in which they were first seen. Adds the new ones of `present`."""
     with locked(folder / "keep-index") as descriptor:
-        data = _read(descriptor)
+        data = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
         whole = data[: data.rfind(b"\n") + 1]  # a last line that was cut off was never returned
         ids = whole.decode("utf-8", "replace").split("\n")[:-1]
-        fresh = _in_order(present, set(ids))
+        known = set(ids)
+        unknown = [entry for id, entry in present.items() if id not in known]
+        fresh = [entry.id for entry in sorted(unknown, key=lambda entry: (entry.mtime_ns, entry.id))]
         if fresh:
             os.ftruncate(descriptor, len(whole))
             os.lseek(descriptor, 0, os.SEEK_END)
@@ -84,17 +86,8 @@ def index(folder: Path, present: dict[str, MaildirFile]) -> list[str]:
         return ids + fresh
 
 
-def _in_order(present: dict[str, MaildirFile], known: set[str]) -> list[str]:
-    fresh = [entry for id, entry in present.items() if id not in known]
-    return [entry.id for entry in sorted(fresh, key=lambda e: (e.mtime_ns, e.id))]
-
-
 def _chain(ids: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(ids).encode()).hexdigest()[:16]
-
-
-def _read(descriptor: int) -> bytes:
-    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)
 
 
 def _files(folder: Path) -> Iterator[MaildirFile]:

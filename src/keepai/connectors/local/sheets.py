@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...model import crash_points
-from ...model.errors import OutcomeUnknown, PermissionDenied, PreconditionFailed, Rejected
+from ...model.errors import OutcomeUnknown, PreconditionFailed, Rejected
 from ..base import Call, Connector, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
-from ..kit.disk import locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
+from ..kit.disk import check_writable, locked, may_have_happened, nothing_happened, sync_folder, write_all, write_new
 from ..kit.marks import UPDATES_MAX, key_digest
 from ..kit.page_limits import PAGE_BYTES, size_of
 from ..kit.spreadsheet import AppendRow, Cell, GetRow, GetRows, SheetPlace, ShownRow, UpdateRow, WrittenRow
@@ -56,8 +56,7 @@ class LocalSheets(Connector):
         """Check that the folder exists and can be written."""
         def look() -> None:
             with nothing_happened("The workbook cannot be used"), locked(self._lock):
-                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
-                    raise PermissionDenied(f"{self.path} cannot be written.")
+                check_writable(self.path)
         await asyncio.to_thread(look)
 
     @read
@@ -162,8 +161,10 @@ class LocalSheets(Connector):
                 check_deadline(call)
                 updates = [*match[1].updates, mark][-UPDATES_MAX :]
                 values = _checked(params["values"])
-                changed = csv_table.line(values, match[1].id, updates, match[1].notes, text)
-                self._replace(self._file(params), _encoded(_with(text, match[1], changed)))
+                old = match[1]
+                changed = csv_table.line(values, old.id, updates, old.notes, text)
+                rest = text[old.start + len(old.text) :]
+                self._replace(self._file(params), _encoded(text[: old.start] + changed + rest))
         return _written(*match)
 
     def _replace(self, path: Path, data: bytes) -> None:
@@ -229,10 +230,6 @@ def _or_retry(look: Callable[[], Verdict]) -> Verdict:
         return look()
     except (OSError, PreconditionFailed):
         return Verdict.retry()
-
-
-def _with(text: str, old: CsvRow, new: str) -> str:
-    return text[: old.start] + new + text[old.start + len(old.text) :]
 
 
 def _find(present: list[CsvRow], id: str) -> tuple[int, CsvRow] | None:

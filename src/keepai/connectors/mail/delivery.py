@@ -211,7 +211,7 @@ def _file(box: ImapMailbox, folders: Folders, draft: PreparedMail, call: Call) -
 
 
 def _was_sent(box: ImapMailbox, folders: Folders, id: str) -> bool:
-    for folder in folders.of_sent:
+    for folder in filter(None, (folders.sent, folders.all_mail)):
         box.open(folder)
         candidates = box.fetch_heads(box.find(f'HEADER Message-ID "{id}"')[:10], HEAD_BYTES)
         if any(_id_of(raw) == id for raw in candidates):

@@ -26,10 +26,13 @@ class Folders:
     def known(self, box: ImapMailbox) -> Folders:
         """The same with every name filled in. A missing folder is an error, except for the outbox, which is made."""
         there = box.folders()
-        sent = self.sent or _marked(there, "\\Sent") or ("Sent" if "Sent" in there else "")
+        marked = next((name for name, flags in sorted(there.items()) if "\\Sent" in flags), "")
+        sent = self.sent or marked or ("Sent" if "Sent" in there else "")
         if not sent:
             raise PreconditionFailed('The server marks no folder for sent mail. Name it in keep.toml: sent = "…".')
-        missing = [folder for folder in (self.inbox, sent, self.all_mail) if folder and not _is_there(folder, there)]
+        has_inbox = any(name.upper() == "INBOX" for name in there)
+        wanted = [folder for folder in (self.inbox, sent, self.all_mail) if folder]
+        missing = [folder for folder in wanted if folder not in there and not (has_inbox and folder.upper() == "INBOX")]
         if missing:
             raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {', '.join(sorted(there))[:300]}.")
         if self.outbox not in there:
@@ -42,11 +45,6 @@ class Folders:
         except PreconditionFailed:
             if self.outbox not in box.folders():  # otherwise another call has made it in the meantime
                 raise
-
-    @property
-    def of_sent(self) -> list[str]:
-        """The folders in which a sent message is found."""
-        return [folder for folder in (self.sent, self.all_mail) if folder]
 
     @property
     def readable(self) -> list[str]:
@@ -65,11 +63,3 @@ def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[Imap
             box.drop()
             raise
         box.close()
-
-
-def _marked(there: dict[str, frozenset[str]], mark: str) -> str:
-    return next((name for name, flags in sorted(there.items()) if mark in flags), "")
-
-
-def _is_there(folder: str, there: dict[str, frozenset[str]]) -> bool:
-    return folder in there or (folder.upper() == "INBOX" and any(name.upper() == "INBOX" for name in there))

@@ -62,7 +62,11 @@ class ImapMailbox:
         """Open a folder."""
         with self._asked(f"The folder {folder!r} cannot be opened", PreconditionFailed):
             self._mailbox.folder.set(folder, readonly)
-        return FolderStatus(self._number("UIDVALIDITY"), self._number("UIDNEXT"), self._kept_flags())
+        data = self._mailbox.client.response("PERMANENTFLAGS")[1]
+        flags = data[-1].decode("utf-8", "replace") if data and data[-1] else ""
+        return FolderStatus(
+            self._number("UIDVALIDITY"), self._number("UIDNEXT"), frozenset(flags.strip("()").split()),
+        )
 
     def find(self, criteria: str) -> list[int]:
         """The UIDs in the open folder that match, in order."""
@@ -94,7 +98,9 @@ class ImapMailbox:
 
     def move(self, uid: int, folder: str) -> None:
         """Move a message of the open folder into another, in one step if the server can."""
-        target = _wire_name(folder)
+        from imap_tools.utils import encode_folder
+
+        target = bytes(encode_folder(folder)).decode("ascii")
         if self.can("MOVE"):
             self._command("MOVE", str(uid), target)
             return
@@ -156,11 +162,6 @@ class ImapMailbox:
         data = self._mailbox.client.response(what)[1]
         return int(data[-1]) if data and data[-1] else 0
 
-    def _kept_flags(self) -> frozenset[str]:
-        data = self._mailbox.client.response("PERMANENTFLAGS")[1]
-        text = data[-1].decode("utf-8", "replace") if data and data[-1] else ""
-        return frozenset(text.strip("()").split())
-
     @contextmanager
     def _asked(self, what: str, otherwise: type[ConnectorError] = Transient) -> Iterator[None]:
         """Use around a command: a refusal is translated, a lost connection is `ConnectionLost`."""
@@ -208,12 +209,6 @@ def _log_in(mailbox: Any, user: str, password: str) -> None:
         raise PermissionDenied("The server does not accept such characters in a user or password.")
     # The capabilities may change with the login.
     mailbox.client._get_capabilities()
-
-
-def _wire_name(folder: str) -> str:
-    from imap_tools.utils import encode_folder
-
-    return bytes(encode_folder(folder)).decode("ascii")
 
 
 def _messages(data: list[Any]) -> Iterator[FetchedMail]:

@@ -132,23 +132,23 @@ class Mail(Connector):
         `lastCursor` is never null. A page that was cut short has `more: true`; searching after its
         `lastCursor` continues without a gap.
         """
-        def look(box: ImapMailbox, folders: Folders) -> Page[FoundImapMail]:
-            return messages.search(box, folders.inbox, params, self._clock.now_ms(), call)
-        return await self._reading(look, call, "The mailbox cannot be read")
+        return await self._reading(
+            lambda box, folders: messages.search(box, folders.inbox, params, self._clock.now_ms(), call),
+            call, "The mailbox cannot be read")
 
     @read(by_id=True)
     async def get(self, params: GetMail, call: Call) -> FullImapMail | None:
         """One message with its text, or null if it is gone."""
-        def look(box: ImapMailbox, folders: Folders) -> FullImapMail | None:
-            return messages.get(box, folders.readable, params["id"], call)
-        return await self._reading(look, call, "The message cannot be read")
+        return await self._reading(
+            lambda box, folders: messages.get(box, folders.readable, params["id"], call),
+            call, "The message cannot be read")
 
     @read(by_id=True)
     async def thread(self, params: GetMail, call: Call) -> Page[FullImapMail]:
         """The conversation that a message belongs to, received and sent, oldest first."""
-        def look(box: ImapMailbox, folders: Folders) -> Page[FullImapMail]:
-            return messages.thread(box, folders.readable, params["id"], call)
-        return await self._reading(look, call, "The conversation cannot be read")
+        return await self._reading(
+            lambda box, folders: messages.thread(box, folders.readable, params["id"], call),
+            call, "The conversation cannot be read")
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -159,20 +159,10 @@ class Mail(Connector):
         past = [past_id for past_id in [messages.answered(given) if given else ""] if past_id]
         return await self._deliver(mail_writer.letter_of(self._sender, params, params.get("subject", ""), past), call)
 
-    @send.reconcile
-    async def find_sent(self, params: ImapSend, call: Call) -> Verdict:
-        """Look for what was sent with this key."""
-        return await self._look(call)
-
     @send.preview
     def describe_send(self, params: ImapSend) -> str:
         """The whole message, with every address as the server sees it."""
         return mail_writer.previewed(f"{self.name}.send", params)
-
-    @send.compare_payload
-    def compare_sent(self, old: Json, new: Json) -> Comparison:
-        """A difference in spaces at the ends of lines alone is minor."""
-        return _compared(old, new)
 
     @mutation(identity=("id",), target="id", settle=delivery.SETTLE_S)
     async def reply(self, params: ImapReply, call: Call) -> SentMail:
@@ -181,25 +171,33 @@ class Mail(Connector):
             headers = messages.headers_of(box, folders.readable, params["id"])
             if headers is None:
                 raise PreconditionFailed("The message to reply to is gone.")
-            return messages.subject_of(headers), messages.past_of(headers)
+            return messages.reply_headers(headers)
         subject, past = await self._reading(look, call, "The message cannot be read, so it was not answered")
         letter = mail_writer.letter_of(self._sender, params, params.get("subject") or subject, past)
         return await self._deliver(replace(letter, automatic="auto-replied"), call)
 
+    @send.reconcile
     @reply.reconcile
-    async def find_reply(self, params: ImapReply, call: Call) -> Verdict:
+    async def find_sent(self, params: ImapSend | ImapReply, call: Call) -> Verdict:
         """Look for what was sent with this key."""
-        return await self._look(call)
+        id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
+        try:
+            return await in_thread(lambda: delivery.look(lambda: self._box(call), self._folders, id))
+        except ConnectorError:
+            return Verdict.retry()
 
     @reply.preview
     def describe_reply(self, params: ImapReply) -> str:
         """The whole reply."""
         return mail_writer.previewed(f"{self.name}.reply", params, answers=params["id"])
 
+    @send.compare_payload
     @reply.compare_payload
-    def compare_reply(self, old: Json, new: Json) -> Comparison:
+    def compare_messages(self, old: Json, new: Json) -> Comparison:
         """A difference in spaces at the ends of lines alone is minor."""
-        return _compared(old, new)
+        if old == new:
+            return "equivalent"
+        return "minor" if _trimmed(old) == _trimmed(new) else "significant"
 
     # -- filing ------------------------------------------------------------------------------------
 
@@ -253,13 +251,6 @@ class Mail(Connector):
         except ConnectorError:
             return Verdict.retry()
 
-    async def _look(self, call: Call) -> Verdict:
-        id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
-        try:
-            return await in_thread(lambda: delivery.look(lambda: self._box(call), self._folders, id))
-        except ConnectorError:
-            return Verdict.retry()
-
     async def _deliver(self, letter: Letter, call: Call) -> SentMail:
         check_deadline(call)
         id = delivery.message_id(call.idempotency_key, self._sender.mailbox)
@@ -284,18 +275,13 @@ def _labels(params: ImapLabel) -> tuple[list[str], list[str]]:
     return add, remove
 
 
-def _compared(old: Json, new: Json) -> Comparison:
-    if old == new:
-        return "equivalent"
-    return "minor" if _trimmed(old) == _trimmed(new) else "significant"
-
-
 def _trimmed(payload: Json) -> Json:
+    """The payload without spaces at the ends of its lines."""
     if not isinstance(payload, dict):
         return payload
-    texts = ("subject", "body", "html")
-    return {key: _ends(value) if key in texts else value for key, value in payload.items() if value}
-
-
-def _ends(text: Json) -> Json:
-    return "\n".join(line.rstrip() for line in text.strip().splitlines()) if isinstance(text, str) else text
+    trimmed: dict[str, Json] = {key: value for key, value in payload.items() if value}
+    for key in ("subject", "body", "html"):
+        text = trimmed.get(key)
+        if isinstance(text, str):
+            trimmed[key] = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return trimmed

@@ -20,7 +20,7 @@ from email.message import Message as Parsed
 from email.parser import BytesHeaderParser
 
 from ...model.errors import Rejected
-from ..kit import mail_parser, mail_query
+from ..kit import mail_parser, mail_query, mail_writer
 from ..kit.mailbox import FoundMail, FullMail, SearchMail
 from ..kit.page_limits import PAGE_BYTES, checked_limit, size_of
 from ..kit.parser_process import ParserProcess
@@ -183,17 +183,13 @@ def answered(id: str) -> str:
     return f"<{bare}>" if bare else ""
 
 
-def subject_of(headers: Parsed) -> str:
-    """The subject of a reply."""
-    subject = _header(headers, "Subject")
-    return (subject if subject[:3].lower() == "re:" else f"Re: {subject}").strip()[:400]
-
-
-def past_of(headers: Parsed) -> list[str]:
-    """The Message-IDs that a reply names: those of the message's past, and its own."""
-    own = _message_id(headers)
+def reply_headers(headers: Parsed) -> tuple[str, list[str]]:
+    """The subject of a reply, and the Message-IDs that it names: those of the message's past, and its own."""
+    past, own = references(headers), _message_id(headers)
     bare = _BARE.fullmatch(own)
-    return [*references(headers), *([own] if bare and _FINDABLE.fullmatch(bare[1]) else [])]
+    if bare and _FINDABLE.fullmatch(bare[1]):
+        past.append(own)
+    return mail_writer.reply_subject(_header(headers, "Subject")), past
 
 
 def _start(after: str | None, standing: FolderStatus) -> int:
@@ -273,13 +269,11 @@ def _whole(raw: FetchedMail, parser: ParserProcess, call: Call) -> FullImapMail:
     mail, headers = _mail(raw, parser, call), _headers(raw.data)
     return {
         **_found(mail, raw), "cc": _header(headers, "Cc"), "replyTo": _header(headers, "Reply-To"),
-        "labels": sorted(_label(flag) for flag in raw.flags if flag != "\\Recent"),
+        "labels": sorted(
+            flag[1:].lower() if flag.startswith("\\") else flag for flag in raw.flags if flag != "\\Recent"
+        ),
         "body": mail.body, "truncated": mail.truncated or raw.size > len(raw.data),
     }
-
-
-def _label(flag: str) -> str:
-    return flag[1:].lower() if flag.startswith("\\") else flag
 
 
 def _is_automatic(headers: Parsed) -> bool:

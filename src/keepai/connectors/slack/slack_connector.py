@@ -182,12 +182,8 @@ class Slack(Connector):
         return Verdict.failed()
 
     @post.compare_payload
-    def same_post(self, old: Any, new: Any) -> Comparison:
-        """A difference in spaces alone is minor."""
-        return compare_texts(old, new)
-
     @update.compare_payload
-    def same_update(self, old: Any, new: Any) -> Comparison:
+    def compare_messages(self, old: Any, new: Any) -> Comparison:
         """A difference in spaces alone is minor."""
         return compare_texts(old, new)
 
@@ -275,7 +271,6 @@ def _marks(message: Mapping[str, Any]) -> tuple[str, list[str]]:
     payload = metadata.get("event_payload") if metadata.get("event_type") == EVENT else None
     payload = payload if isinstance(payload, dict) else {}
     return str(payload.get("key", "")), [update for update in str(payload.get("updates", "")).split(",") if update]
-
 
 
 def _posted(answer: Mapping[str, Any]) -> PostedMessage:

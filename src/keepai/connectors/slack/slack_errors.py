@@ -67,7 +67,7 @@ _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
 
 def write_result(answer: Response) -> dict[str, Any]:
     """The answer to a call that changes something; raises what is known if it failed."""
-    body = _json_object(answer)
+    body = answer.json_object() or {}
     if answer.status == 200 and body.get("ok") is True:
         return body
     raise _problem(answer, body)
@@ -90,11 +90,3 @@ def _problem(answer: Response, body: Mapping[str, Any]) -> ConnectorError:
         return OutcomeUnknown(f"Slack answered {answer.status}, which does not say whether the call was carried out.")
     message = f"Slack refused it ({word}). {_HINTS.get(str(word), _USUAL[kind])}"
     return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
-
-
-def _json_object(answer: Response) -> dict[str, Any]:
-    try:
-        body = answer.json()
-    except (ValueError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}

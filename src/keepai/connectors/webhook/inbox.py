@@ -20,12 +20,12 @@ from ...model.codec import Json
 from ...model.errors import PermissionDenied, Rejected
 from ..base import Call, Connector, Page, read
 from ..kit.blocking import in_thread
-from ..kit.disk import locked, nothing_happened
+from ..kit.disk import check_writable, locked, nothing_happened
 from ..kit.lenient_json import parse_json
 from ..kit.page_limits import PAGE_BYTES, size_of
 from ..kit.readable import readable
 from .signature import ID, SIGNATURE, TIME, fits
-from .spool import Spool, SpoolFull, Stored
+from .spool import Spool, SpoolFull
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 ID_MAX = 200
@@ -60,7 +60,7 @@ class Receipt:
     """The answer to a sender."""
 
     status: int
-    told: str
+    text: str
     retry_after_s: int | None = None
 
 
@@ -100,8 +100,7 @@ class Inbox(Connector):
 
         def look() -> None:
             with nothing_happened("Deliveries cannot be kept"), locked(self.path / ".keep.lock"):
-                if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
-                    raise PermissionDenied(f"{self.path} cannot be written.")
+                check_writable(self.path)
         await asyncio.to_thread(look)
         return "its secret and folder exist; only a delivery shows whether senders can reach this host"
 
@@ -180,16 +179,14 @@ class Inbox(Connector):
 
     def _shown(self, cursor: str) -> Delivery | None:
         stored = self._spool.one(cursor)
-        return _delivery(stored) if stored else None
-
-
-def _delivery(stored: Stored) -> Delivery:
-    body: Json = stored["body"]
-    try:
-        body = parse_json(stored["body"])
-    except ValueError:
-        pass
-    return {
-        "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
-        "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
-    }
+        if stored is None:
+            return None
+        body: Json = stored["body"]
+        try:
+            body = parse_json(stored["body"])
+        except ValueError:
+            pass
+        return {
+            "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
+            "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
+        }

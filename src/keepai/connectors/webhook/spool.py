@@ -52,7 +52,8 @@ class Spool:
                 return None
             if len(self._names) >= self.most:
                 raise SpoolFull
-            number = self._number()
+            last = int(self._names[-1][0]) if self._names else 0
+            number = f"{max(last + 1, self.clock.now_ms()):015d}"
             draft, final = self.folder / ".keep.tmp", self.folder / f"{number}-{digest}.json"
             draft.unlink(missing_ok=True)  # left by a process that died
             write_new(draft, json.dumps({**delivery, "cursor": number}, ensure_ascii=False).encode())
@@ -80,10 +81,6 @@ class Spool:
         except FileNotFoundError:  # deleted in the meantime
             return None
         return delivery
-
-    def _number(self) -> str:
-        last = int(self._names[-1][0]) if self._names else 0
-        return f"{max(last + 1, self.clock.now_ms()):015d}"
 
     def _look(self) -> None:
         """List the folder, if it has changed since the last time."""
