@@ -6,7 +6,7 @@ import re
 
 from ..model.errors import ConfigError
 from ..script.manifest import Schedule
-from ..script.schedule import BadSchedule, check_time_zone, next_time
+from ..script.schedule import BadSchedule, time_zone, next_time
 
 _DAILY = re.compile(r"daily ([01][0-9]|2[0-3]):([0-5][0-9])(?: (\S{1,60}))?")
 
@@ -17,7 +17,7 @@ def daily(text: str) -> Schedule:
     try:
         if found is None:
             raise BadSchedule("it has a time, and may have a time zone.")
-        check_time_zone(found[3] or "UTC")
+        time_zone(found[3] or "UTC")
     except BadSchedule as error:
         told = f'digest must be such as "daily 08:00 Europe/Berlin", not {text[:80]!r}: {error}'
         raise ConfigError(told) from None

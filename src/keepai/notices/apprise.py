@@ -25,9 +25,9 @@ class Apprise(Channel):
     async def send(self, message: Message) -> str | None:
         """Send it to every address."""
         urls = self.secret("urls").split()
-        taken = [await _taken(url, message, BYTES_MAX) for url in urls]
-        missed = [str(number) for number, took in enumerate(taken, 1) if not took]
-        if not any(taken):
+        sent = [await asyncio.to_thread(_send, url, message, BYTES_MAX) for url in urls]
+        missed = [str(number) for number, reached in enumerate(sent, 1) if not reached]
+        if not any(sent):
             raise Undelivered("Apprise could not reach any of its addresses: they are wrong, or a library is missing.")
         return f"Apprise could not reach address {', '.join(missed)} of {len(urls)}." if missed else None
 
@@ -37,16 +37,13 @@ class Desktop(Channel):
 
     async def send(self, message: Message) -> None:
         """Show the title and the first lines."""
-        if not await _taken(DESKTOPS.get(sys.platform, "dbus://"), message, DESKTOP_BYTES_MAX):
+        url = DESKTOPS.get(sys.platform, "dbus://")
+        if not await asyncio.to_thread(_send, url, message, DESKTOP_BYTES_MAX):
             raise Undelivered("Apprise found no desktop on this machine, or lacks a library for it.")
 
 
-async def _taken(url: str, message: Message, bytes_max: int) -> bool:
-    """In a thread, because the library takes long to load."""
-    return await asyncio.to_thread(_notify, url, message, bytes_max)
-
-
-def _notify(url: str, message: Message, bytes_max: int) -> bool:
+def _send(url: str, message: Message, bytes_max: int) -> bool:
+    """Whether the message reached an address. It runs in a thread, because the library takes long to load."""
     try:
         import apprise
     except ImportError:

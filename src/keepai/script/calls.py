@@ -180,6 +180,8 @@ class _Follower:
     def _arrive(self, node: Node, part: CtxPart) -> None:
         parent = node.parent
         assert parent is not None
+        is_assigned = parent.kind == "assignment_expression" and node.field == "left"
+        is_compared = parent.kind == "binary_expression" and not {"&&", "||", "??"} & set(parent.tokens)
         if parent.kind == "call_expression" and node.field == "function":
             if part.path and part.path[-1] in ("call", "apply", "bind"):
                 self._hidden(node, part)
@@ -191,7 +193,7 @@ class _Follower:
                 self.bind(name, part)
         elif parent.kind == "arguments" and parent.parent is not None:
             self._hand_over(node, parent, parent.parent, part)
-        elif parent.kind not in _HARMLESS and not _is_assigned(node, parent):
+        elif parent.kind not in _HARMLESS and not is_assigned and not is_compared:
             self._hidden(node, part)
 
     def _call(self, node: Node, path: Path) -> None:
@@ -234,9 +236,3 @@ class _Follower:
             f"What is called through `{shown}` cannot be seen from here, so its permission is not asked for "
             "at deploy; the call will need a grant of its own.",
             "Call `ctx.<connector>.<operation>(…)` in the handler, or hand `ctx` to a function of yours.")
-
-
-def _is_assigned(node: Node, parent: Node) -> bool:
-    """Whether the script writes to it or compares it, which is not a call."""
-    return (parent.kind == "assignment_expression" and node.field == "left") or (
-        parent.kind == "binary_expression" and not {"&&", "||", "??"} & set(parent.tokens))

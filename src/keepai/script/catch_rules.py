@@ -20,10 +20,10 @@ _FIX = "Remove it: the host tries again what may be tried again, and asks a pers
 
 
 def check_catches(
-    reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
+    reading: ScriptReading, steps: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
 ) -> None:
     """Warn of `catch` and of retries around calls."""
-    calls = [call for followed in every for call in followed.calls]
+    calls = [call for followed in steps for call in followed.calls]
     only = _OnlyCalls({call.node for call in calls})
     for call in calls:
         ends = call.step is Step.MUTATE and makes_mutation(call, surface, mutate_reads=mutate_reads)

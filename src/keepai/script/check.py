@@ -110,35 +110,35 @@ def _check_module(
 def _check_steps(
     reading: ScriptReading, declaration: Declaration, surface: Surface | None, mutate_reads: bool,
 ) -> list[CallSite]:
-    every = [follow(reading, handler, step, function)
+    steps = [follow(reading, handler, step, function)
              for handler in declaration.handlers for step, function in handler.steps.items()]
     params = ParamRules(reading, surface)
-    for followed in every:
+    for followed in steps:
         check_state(reading, followed)
         for call in followed.calls:
             if check_call(reading, declaration, call, surface, mutate_reads=mutate_reads):
                 params.check(call)
             check_message(reading, call, surface)
-    check_promises(reading, every, surface, mutate_reads=mutate_reads)
-    check_catches(reading, every, surface, mutate_reads=mutate_reads)
-    check_volatile_ids(reading, every, surface)
-    _check_consumers(reading, every, surface, mutate_reads)
-    check_items(reading, every, surface)
-    check_shared_state(reading, [followed.function for followed in every])
-    return [call for followed in every for call in followed.calls]
+    check_promises(reading, steps, surface, mutate_reads=mutate_reads)
+    check_catches(reading, steps, surface, mutate_reads=mutate_reads)
+    check_volatile_ids(reading, steps, surface)
+    _check_consumers(reading, steps, surface, mutate_reads)
+    check_items(reading, steps, surface)
+    check_shared_state(reading, [followed.function for followed in steps])
+    return [call for followed in steps for call in followed.calls]
 
 
 def _check_consumers(
-    reading: ScriptReading, every: list[FollowedStep], surface: Surface | None, mutate_reads: bool,
+    reading: ScriptReading, steps: list[FollowedStep], surface: Surface | None, mutate_reads: bool,
 ) -> None:
     mutating = set()
-    for followed in every:
+    for followed in steps:
         if followed.step is Step.MUTATE:
             mutations = [call.node for call in followed.calls
                          if makes_mutation(call, surface, mutate_reads=mutate_reads)]
             check_mutations(followed, mutations, reading.report)
             if mutations:
                 mutating.add(followed.handler.name)
-    for followed in every:
+    for followed in steps:
         if followed.step is Step.PREPARE:
             check_prepare(reading, followed.handler, has_mutation=followed.handler.name in mutating)

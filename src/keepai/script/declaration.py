@@ -101,16 +101,13 @@ def read_workflow(reading: ScriptReading, node: Node) -> tuple[Declaration, dict
     if not {"producers", "consumers", "routines"} & set(members):
         reading.add("no-handlers", node, "The workflow has no handlers, so nothing ever runs.",
                     "Add `producers` and `consumers`, or `routines`.")
-    name = _name(reading, members["name"].value) if "name" in members else None
+    name = reading.string(members["name"].value, "`name`", f"Write `{_NAME}`.") if "name" in members else None
+    if name is not None and not reading.name(name, members["name"].value, "A workflow"):
+        name = None
     topics: Topics | None = None if needs_topics else {}
     if "topics" in members:
         topics = _topics(reading, members["topics"].value)
     return Declaration(name, topics), members
-
-
-def _name(reading: ScriptReading, node: Node) -> str | None:
-    text = reading.string(node, "`name`", f"Write `{_NAME}`.")
-    return text if text is not None and reading.name(text, node, "A workflow") else None
 
 
 def _topics(reading: ScriptReading, node: Node) -> Topics | None:

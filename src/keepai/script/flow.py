@@ -65,7 +65,9 @@ class Flow:
 
     def _branching(self, node: Node) -> Fact:
         if node.kind in ("if_statement", "ternary_expression"):
-            return self._choice(node)
+            first, second = self._of(node.get("consequence")), self._of(node.get("alternative"))
+            both_end = first.ends and second.ends
+            return self._merged(node, ends=both_end or self._of(node.get("condition")).ends)
         if node.kind == "binary_expression" and _LOGICAL & set(node.tokens):
             return self._merged(node, ends=self._of(node.get("left")).ends)
         if node.kind == "switch_body":
@@ -80,11 +82,6 @@ class Flow:
         facts = [self._of(child) for child in node.children]
         leaks, repeats = any(f.leaks for f in facts), any(f.repeats for f in facts)
         return Fact(any(f.has for f in facts), ends, leaks, repeats)
-
-    def _choice(self, node: Node) -> Fact:
-        first, second = self._of(node.get("consequence")), self._of(node.get("alternative"))
-        ends = first.ends and second.ends
-        return self._merged(node, ends=ends or self._of(node.get("condition")).ends)
 
     def _cases_end(self, body: Node) -> bool:
         """Whether every case ends, or falls through to one that does."""

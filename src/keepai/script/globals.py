@@ -48,19 +48,16 @@ def check_globals(reading: ScriptReading) -> None:
     """Report every use of a name that the sandbox does not have."""
     used = [(node, node.text) for node in walk(reading.root)
             if node.kind in _NAMES and reading.scopes.binding(node) is None]
-    asked = {name for node, name in used if _is_typeof(node)}
+    parents = [(node.parent, name) for node, name in used if node.parent is not None]
+    asked = {name for parent, name in parents if parent.kind == "unary_expression" and parent.tokens == ["typeof"]}
     for node, written in used:
         name = _member_used(node) if written == "globalThis" else written
         if name in ABSENT and name not in asked and name != "require":  # that one is reported as an import
             reading.add("missing-global", node, f"A script has no `{name}`, so the run will fail here.", ABSENT[name])
 
 
-def _is_typeof(node: Node) -> bool:
-    return node.parent is not None and node.parent.kind == "unary_expression" and node.parent.tokens == ["typeof"]
-
-
 def _member_used(node: Node) -> str:
-    """The member of `globalThis` that must exist, because it is called or read from; otherwise None."""
+    """The member of `globalThis` that must exist, because it is called or read from; empty if there is none."""
     member = node.parent
     name = member.get("property") if member is not None and node.field == "object" else None
     if member is None or name is None or member.parent is None or member.field not in _FAILS:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from zoneinfo import available_timezones
 
 from ..model.operations import Step
 from .declaration import Declaration, Declared, Topics
 from .findings import listed, suggest
 from .literals import ObjectMember
 from .manifest import HandlerKind, Schedule
-from .schedule import BadSchedule, check_cron, check_time_zone, parse_interval
+from .schedule import BadSchedule, check_cron, parse_interval, time_zone
 from .script_reading import ScriptReading, call_of
 from .tree import Node
 
@@ -210,9 +211,7 @@ def _check_zone(reading: ScriptReading, at: Node, tz: str, *, used: bool) -> Non
     if not used:
         reading.add("time-zone-unused", at, "A time zone means nothing with an interval.", "Remove `tz`.")
     try:
-        check_time_zone(tz)
+        time_zone(tz)
     except BadSchedule as error:
-        from zoneinfo import available_timezones
-
         fix = suggest(tz, sorted(available_timezones()), f"Write one such as {listed(['Europe/Berlin'])}.")
         reading.add("bad-time-zone", at, str(error), fix)

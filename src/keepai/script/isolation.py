@@ -80,13 +80,11 @@ def _changed(reading: ScriptReading, node: Node) -> list[Node]:
         target = _changed_by_call(reading, node)
     if target is None:
         return []
-    return _targets(target) if target.kind in _PATTERNS else [target]
-
-
-def _targets(pattern: Node) -> list[Node]:
-    """The targets of an assignment to a pattern such as `[a, b.c]`."""
-    members = [node for node in walk(pattern) if node.kind in ("member_expression", "subscript_expression")]
-    return [*bound_names(pattern), *members]
+    if target.kind not in _PATTERNS:
+        return [target]
+    # A pattern such as `[a, b.c]` has several targets.
+    members = [part for part in walk(target) if part.kind in ("member_expression", "subscript_expression")]
+    return [*bound_names(target), *members]
 
 
 def _changed_by_call(reading: ScriptReading, call: Node) -> Node | None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from .calls import FollowedStep
 from .script_reading import ScriptReading
-from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of, walk
+from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of, method_name, walk
 
 _CONDITIONS = frozenset({
     "if_statement", "while_statement", "do_statement", "for_statement", "switch_statement", "switch_case",
@@ -110,9 +110,7 @@ def _decides(node: Node, callbacks: Collection[Node]) -> bool:
 
 def _is_logged(given: Node) -> bool:
     function = given.parent.get("function") if given.parent is not None else None
-    key = function.get("property") if function is not None and function.kind == "member_expression" else None
-    return function is not None and (
-        function.text.startswith("console.") or (key is not None and key.text == "log"))
+    return function is not None and (function.text.startswith("console.") or method_name(function) == "log")
 
 
 def _handed_over(reading: ScriptReading, item: Node) -> list[Node]:

@@ -12,7 +12,7 @@ from .call_rules import makes_mutation
 from .calls import CallSite, FollowedStep
 from .item_guards import earliest_guards, runs_when_done
 from .script_reading import ScriptReading
-from .tree import FUNCTIONS, Node, enclosing_function, enclosing_one_of
+from .tree import FUNCTIONS, Node, callee_taking, enclosing_function, enclosing_one_of, method_name
 
 _HOPS_MAX = 8  # how deep helpers may call helpers that mutate
 
@@ -29,11 +29,11 @@ _WRAP = f"await ctx.withItem(id, title, async (ctx) => {{ {_GUARD} … }})"
 _ONE_BY_ONE = "Write `for (const each of list) { await ctx.withItem(…); }`."
 
 
-def check_items(reading: ScriptReading, every: Sequence[FollowedStep], surface: Surface | None) -> None:
+def check_items(reading: ScriptReading, steps: Sequence[FollowedStep], surface: Surface | None) -> None:
     """Report what is wrong with the items of all routines, and every other use of `ctx.item`."""
-    routines = [followed for followed in every if followed.step is Step.ROUTINE]
+    routines = [followed for followed in steps if followed.step is Step.ROUTINE]
     callbacks = {function for followed in routines for function in _callbacks(reading, followed)}
-    for followed in every:
+    for followed in steps:
         _check_mentions(reading, followed, callbacks)
     guards = earliest_guards(reading, routines, callbacks) if callbacks else {}
     for followed in routines:
@@ -106,7 +106,9 @@ def _begins_early(reading: ScriptReading, call: Node) -> str | None:
     while parent is not None and _is_same_promise(node, parent):
         node, parent = parent, parent.parent
     if parent is None or parent.kind in _WAITS:
-        return _in_a_callback(enclosing_function(call))
+        callee = callee_taking(enclosing_function(call))
+        method = "Array.from" if callee is not None and callee.text == "Array.from" else method_name(callee)
+        return f"`{method}` begins all its calls at once" if method in _AT_ONCE else None
     if parent.kind in ("expression_statement", "unary_expression"):
         return "The item is not awaited"
     if parent.kind == "variable_declarator":
@@ -116,7 +118,10 @@ def _begins_early(reading: ScriptReading, call: Node) -> str | None:
     if parent.kind == "array" and parent.parent is not None:
         parent = parent.parent
     outer = parent.parent if parent.kind == "arguments" else None
-    return _begun_by(outer.get("function") if outer is not None else None)
+    function = outer.get("function") if outer is not None else None
+    if function is not None and function.text in _COMBINED:
+        return f"`{function.text}` waits for several things at once"
+    return "The item is not awaited" if method_name(function) == "push" else None
 
 
 def _is_same_promise(node: Node, parent: Node) -> bool:
@@ -130,32 +135,6 @@ def _is_same_promise(node: Node, parent: Node) -> bool:
         return method is not None and method.text in ("then", "catch", "finally")
     return parent.kind == "parenthesized_expression" or (
         parent.kind == "call_expression" and node.kind == "member_expression")
-
-
-def _begun_by(function: Node | None) -> str | None:
-    """Why a promise that is passed to this function is not awaited."""
-    if function is not None and function.text in _COMBINED:
-        return f"`{function.text}` waits for several things at once"
-    return "The item is not awaited" if _method(function) == "push" else None
-
-
-def _in_a_callback(function: Node | None) -> str | None:
-    """Why one call of `function` begins before the previous one has ended."""
-    callee = _called_by(function) if function is not None else None
-    method = "Array.from" if callee is not None and callee.text == "Array.from" else _method(callee)
-    return f"`{method}` begins all its calls at once" if method in _AT_ONCE else None
-
-
-def _called_by(function: Node) -> Node | None:
-    """The callee that gets the function as an argument."""
-    given = function.parent
-    outer = given.parent if given is not None and given.kind == "arguments" else None
-    return outer.get("function") if outer is not None else None
-
-
-def _method(callee: Node | None) -> str | None:
-    key = callee.get("property") if callee is not None and callee.kind == "member_expression" else None
-    return key.text if key is not None else None
 
 
 def _check_mutations(
@@ -209,9 +188,9 @@ class _Outside:
         return self._known[function]
 
     def _calls_outside(self, function: Node, hops: int) -> bool:
-        callee = _called_by(function)
+        callee = callee_taking(function)
         if callee is not None:
-            return _method(callee) in _CALL_BACK and self.holds(callee, hops)
+            return method_name(callee) in _CALL_BACK and self.holds(callee, hops)
         named = function.parent if function.parent and function.parent.kind == "variable_declarator" else function
         name = named.get("name") if named.kind in ("variable_declarator", "function_declaration") else None
         binding = self._reading.scopes.binding(name) if name is not None else None

@@ -121,8 +121,10 @@ class Literals:
             binding = self.scopes.binding(node)
             constant = binding is not None and binding.how in ("const", "function", "class")
             return binding.value if binding is not None and constant else None
-        if node.kind == "call_expression" and _is_freeze(node):
-            return arguments(node)[0]
+        if node.kind == "call_expression":
+            function, given = node.get("function"), arguments(node)
+            is_freeze = function is not None and len(given) == 1 and function.text == "Object.freeze"
+            return given[0] if is_freeze else None
         if node.kind == "member_expression":
             return self._member_step(node, hops)
         return None
@@ -168,17 +170,11 @@ class Literals:
         value = node if node.kind == "method_definition" else node.get("value")
         if key is None or value is None:
             return ObjectMember(None, node, node)
-        return ObjectMember(self._key(key), key, value)
-
-    def _key(self, key: Node) -> str | None:
         if key.kind == "computed_property_name":
-            return self.text(key.children[0]) if key.children else None
-        return self.text(key) if key.kind == "string" else key.text
-
-
-def _is_freeze(node: Node) -> bool:
-    function, given = node.get("function"), arguments(node)
-    return function is not None and len(given) == 1 and function.text == "Object.freeze"
+            name = self.text(key.children[0]) if key.children else None
+        else:
+            name = self.text(key) if key.kind == "string" else key.text
+        return ObjectMember(name, key, value)
 
 
 def _unescaped(escape: str) -> str:

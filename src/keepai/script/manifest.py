@@ -48,10 +48,7 @@ class Manifest:
 
     def handler(self, name: str) -> Handler | None:
         """The handler of that name."""
-        for handler in self.handlers:
-            if handler.name == name:
-                return handler
-        return None
+        return next((handler for handler in self.handlers if handler.name == name), None)
 
     def subscriber(self, topic: str) -> Handler | None:
         """The consumer of `topic`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from .calls import FollowedStep
 from .findings import FindingReport
 from .flow import ONE_PER_RUN, Flow
-from .tree import FUNCTIONS, Node, enclosing_function
+from .tree import FUNCTIONS, Node, callee_taking, enclosing_function, method_name
 
 _ROUNDS_MAX = 8  # how deep helpers may call helpers that mutate
 
@@ -75,12 +75,8 @@ def _passes_on(node: Node, parent: Node) -> bool:
 
 def _check_callback(call: Node, report: FindingReport) -> None:
     """Report a mutation in a function that is called for several elements."""
-    function = enclosing_function(call)
-    given = function.parent if function is not None else None
-    outer = given.parent if given is not None and given.kind == "arguments" else None
-    callee = outer.get("function") if outer is not None else None
-    method = callee.get("property") if callee is not None and callee.kind == "member_expression" else None
-    if method is not None and method.text in _EACH:
+    method = method_name(callee_taking(enclosing_function(call)))
+    if method in _EACH:
         report.add("mutation-in-loop", call,
-                   f"A run makes at most one mutation; `{method.text}` never gets past this call.",
+                   f"A run makes at most one mutation; `{method}` never gets past this call.",
                    ONE_PER_RUN)

@@ -88,7 +88,8 @@ class ParamRules:
             inner = literal.get("argument")
             kind = "number" if inner is not None and inner.kind == "number" else None
         elif literal.kind == "binary_expression" and literal.tokens == ["+"]:
-            kind = "string" if any(_is_text(literals.resolve(child)) for child in literal.children) else None
+            kinds = {literals.resolve(child).kind for child in literal.children}
+            kind = "string" if kinds & {"string", "template_string"} else None
         if literal.kind == "number" and literal.text.endswith("n"):
             kind = None  # a BigInt; the sandbox reports it
         return None if kind is None else _Value(node, literal, kind, path)
@@ -221,7 +222,3 @@ class _Fields:
     def is_last(self, key: str) -> bool:
         """Whether nothing can override the value that was read."""
         return key in self._last
-
-
-def _is_text(node: Node) -> bool:
-    return node.kind in ("string", "template_string")

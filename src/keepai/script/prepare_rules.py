@@ -71,8 +71,9 @@ def _check_result(reading: ScriptReading, handler: Declared, node: Node, has_mut
                     f"Write `{_RESULT}` or, when there is nothing to do, `{_NOTHING}`")
     if "reservations" in fields:
         _check_reservations(reading, handler, fields["reservations"])
-        empty = _is_empty(reading, fields["reservations"].value)
-        if has_mutation and complete and not empty and not _has_title(reading, fields.get("ui")):
+        reserved = reading.literals.resolve(fields["reservations"].value)
+        is_empty = reserved.kind == "array" and not reserved.children
+        if has_mutation and complete and not is_empty and not _has_title(reading, fields.get("ui")):
             reading.add("ui-title-missing", node, "People will not see what this run is about to do.",
                         "Add `ui: { title: `Add row for ${…}` }`.")
 
@@ -89,11 +90,6 @@ def _check_reservations(reading: ScriptReading, handler: Declared, entry: Object
                 reading.add("reservation-not-subscribed", node,
                             f"`{name}` is not in `subscribe`, so the run will fail.",
                             "Reserve events of subscribed topics only.")
-
-
-def _is_empty(reading: ScriptReading, node: Node) -> bool:
-    resolved = reading.literals.resolve(node)
-    return resolved.kind == "array" and not resolved.children
 
 
 def _has_title(reading: ScriptReading, entry: ObjectMember | None) -> bool:

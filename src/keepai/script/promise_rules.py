@@ -13,7 +13,7 @@ from .call_rules import makes_mutation
 from .calls import FollowedStep
 from .scope import Binding
 from .script_reading import ScriptReading
-from .tree import FUNCTIONS, Node, arguments, enclosing_function, walk
+from .tree import FUNCTIONS, Node, arguments, enclosing_function, method_name, walk
 
 _HOPS_MAX = 8  # how many variables a promise is followed through
 _SETTLE = frozenset({"then", "catch", "finally"})
@@ -30,10 +30,10 @@ _AWAIT = "Write `await` before the call."
 
 
 def check_promises(
-    reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
+    reading: ScriptReading, steps: Iterable[FollowedStep], surface: Surface | None, *, mutate_reads: bool,
 ) -> None:
     """Report promises that are used as their value, and async work that is not awaited."""
-    followed = list(every)
+    followed = list(steps)
     calls = {call.node: call for step in followed for call in step.calls if call.path[:1] != ("log",)}
     mutations = {node for node, call in calls.items() if makes_mutation(call, surface, mutate_reads=mutate_reads)}
     items = {node for node, call in calls.items() if call.name == "withItem"}
@@ -68,10 +68,10 @@ class _Promises:
         if called.kind in FUNCTIONS and _is_async(called):
             self.follow(call, _HOPS_MAX)
             self._check_dropped(call, called)
-        elif _method(function) in ("forEach", "map") and arguments(call):
+        elif method_name(function) in ("forEach", "map") and arguments(call):
             given = self._reading.literals.resolve(arguments(call)[0])
             if given.kind in FUNCTIONS and _is_async(given):
-                if _method(function) == "forEach":
+                if method_name(function) == "forEach":
                     self._check_dropped(call, given)
                 else:
                     self._check_kept(call, "A list of promises")
@@ -130,7 +130,7 @@ class _Promises:
         if self._goes_on[function]:
             self._reading.add(
                 "promise-dropped", call, "Nothing waits for this: what it does after its first `await` may be lost.",
-                "Write `for (const each of list) { … await … }`." if _method(call.get("function")) == "forEach"
+                "Write `for (const each of list) { … await … }`." if method_name(call.get("function")) == "forEach"
                 else _AWAIT)
 
 
@@ -153,7 +153,7 @@ def _is_within(node: Node, parent: Node) -> bool:
 
 def _misused(node: Node, parent: Node) -> str | None:
     """The use of a promise that can never work, in words; None if it may work."""
-    key = _method(parent) if node.field == "object" else None
+    key = method_name(parent) if node.field == "object" else None
     if node.field == "object" and parent.kind in ("member_expression", "subscript_expression"):
         return None if key in _SETTLE else f"which has no `{key}`" if key else "which has no elements"
     if parent.kind == "variable_declarator":
@@ -181,11 +181,6 @@ def _computed(node: Node, parent: Node) -> str | None:
     if function is not None and function.end - function.start < 20 and function.text in _LOOK_INTO:
         return f"in which `{function.text}` finds nothing"
     return None
-
-
-def _method(callee: Node | None) -> str | None:
-    key = callee.get("property") if callee is not None and callee.kind == "member_expression" else None
-    return key.text if key is not None else None
 
 
 def _is_reassigned(binding: Binding) -> bool:

@@ -8,7 +8,6 @@ people cannot be expected to know. So cronsim computes plain local times here, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -39,11 +38,6 @@ def parse_interval(text: str) -> int:
     return ms
 
 
-def check_time_zone(name: str) -> None:
-    """Raise `BadSchedule` unless `name` is a time zone."""
-    _zone(name)
-
-
 def check_cron(expression: str) -> None:
     """Raise `BadSchedule` unless `expression` has five fields, can be read and comes due."""
     simulation = _simulate(expression, _EPOCH)
@@ -64,24 +58,17 @@ def next_time(schedule: Schedule | None, after_ms: int, default_interval_ms: int
 @lru_cache(maxsize=1024)
 def _cron_after(expression: str, zone: str, second: int) -> int:
     """The first due time after any moment of a second; due times are whole seconds. Cached for a busy host."""
-    due = _next_cron(expression, _zone(zone), _EPOCH + second * _SECOND)
+    due = _next_cron(expression, time_zone(zone), _EPOCH + second * _SECOND)
     return (due - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _next_cron(expression: str, zone: tzinfo, after: datetime) -> datetime:
     local = after.astimezone(zone)
-    if _every_hour(expression):
+    is_hourly = len(_simulate(expression, _EPOCH).hours) == 24
+    if is_hourly:
         return next(_simulate(expression, local)).astimezone(UTC)
-    return next(instant for instant in _placed(expression, zone, local) if instant > after)
-
-
-def _placed(expression: str, zone: tzinfo, local: datetime) -> Iterator[datetime]:
-    for wall in _simulate(expression, local.replace(tzinfo=None)):
-        yield _instant(wall, zone)
-
-
-def _every_hour(expression: str) -> bool:
-    return len(_simulate(expression, _EPOCH).hours) == 24
+    instants = (_instant(wall, zone) for wall in _simulate(expression, local.replace(tzinfo=None)))
+    return next(instant for instant in instants if instant > after)
 
 
 def _instant(wall: datetime, zone: tzinfo) -> datetime:
@@ -117,7 +104,8 @@ def _simulate(expression: str, start: datetime) -> CronSim:
         raise BadSchedule(f'"{expression}" is not a cron expression: {reason}.') from None
 
 
-def _zone(name: str) -> tzinfo:
+def time_zone(name: str) -> tzinfo:
+    """The time zone of that name; `BadSchedule` if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

@@ -117,12 +117,9 @@ def as_mermaid(graph: Graph) -> str:
     """The graph as a Mermaid flowchart."""
     ids = {vertex: f"n{i}" for i, vertex in enumerate(graph.vertices)}
     lines = ["flowchart LR"]
-    lines += [f"  {ids[v]}{_shape(v)}" for v in graph.vertices]
+    for vertex in graph.vertices:
+        label = "".join(c if c.isalnum() or c in " ._-/" else f"#{ord(c)};" for c in vertex.name)
+        left, right = _SHAPES[vertex.kind]
+        lines.append(f'  {ids[vertex]}{left}"{label}"{right}')
     lines += [f"  {ids[e.source]} --> {ids[e.target]}" for e in graph.edges]
     return "\n".join(lines) + "\n"
-
-
-def _shape(vertex: Vertex) -> str:
-    label = "".join(c if c.isalnum() or c in " ._-/" else f"#{ord(c)};" for c in vertex.name)
-    left, right = _SHAPES[vertex.kind]
-    return f'{left}"{label}"{right}'

@@ -142,16 +142,13 @@ def walk(node: Node, *, into_functions: bool = True) -> Iterator[Node]:
 
 def from_below(node: Node) -> list[Node]:
     """`node` and everything in it, children before parents. Nested functions are leaves."""
-    return list(reversed(list(_parents_first(node))))
-
-
-def _parents_first(node: Node) -> Iterator[Node]:
-    stack = [node]
+    parents_first, stack = [], [node]
     while stack:
         current = stack.pop()
-        yield current
+        parents_first.append(current)
         if current is node or current.kind not in FUNCTIONS:
             stack.extend(current.children)
+    return parents_first[::-1]
 
 
 def enclosing_function(node: Node) -> Node | None:
@@ -168,6 +165,19 @@ def enclosing_one_of(node: Node, functions: Collection[Node]) -> Node | None:
     while function is not None and function not in functions:
         function = enclosing_function(function)
     return function
+
+
+def callee_taking(function: Node | None) -> Node | None:
+    """The callee that gets the function as an argument: `list.map` in `list.map(function)`."""
+    given = function.parent if function is not None else None
+    call = given.parent if given is not None and given.kind == "arguments" else None
+    return call.get("function") if call is not None else None
+
+
+def method_name(callee: Node | None) -> str | None:
+    """`map` of `list.map`; None if the callee is not a method."""
+    key = callee.get("property") if callee is not None and callee.kind == "member_expression" else None
+    return key.text if key is not None else None
 
 
 def parameters(function: Node) -> list[Node]:

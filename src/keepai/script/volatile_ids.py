@@ -14,7 +14,7 @@ from .calls import CallSite, FollowedStep
 from .prepare_rules import returned
 from .scope import Binding
 from .script_reading import ScriptReading
-from .tree import FUNCTIONS, Node, arguments
+from .tree import FUNCTIONS, Node, arguments, method_name
 
 _HOPS_MAX = 12  # how many variables and functions are followed between a source and the id
 _FUEL = 200_000  # how many nodes are read in total
@@ -37,9 +37,9 @@ _KEEPS = frozenset({
 _FIX = "Make it from the id of the outside object. For one thing a day, use the day: `toISOString().slice(0, 10)`."
 
 
-def check_volatile_ids(reading: ScriptReading, every: Iterable[FollowedStep], surface: Surface | None) -> None:
+def check_volatile_ids(reading: ScriptReading, steps: Iterable[FollowedStep], surface: Surface | None) -> None:
     """Warn of time and chance in the ids of items, inputs and events, in subkeys and in identity params."""
-    calls = [call for followed in every for call in followed.calls]
+    calls = [call for followed in steps for call in followed.calls]
     sources = _Sources(reading, {call.node for call in calls})
     for call in calls:
         for what, node in _ids(reading, call, surface):
@@ -170,9 +170,7 @@ class _Sources:
         """Whether an expression is the date of a time, without its hours."""
         if node.kind not in ("call_expression", "subscript_expression"):
             return False
-        function = node.get("function")
-        method = function.get("property") if function is not None and function.kind == "member_expression" else None
-        if method is not None and method.text in _DAY:
+        if method_name(node.get("function")) in _DAY:
             return True
         end = node.text[-40:].replace(" ", "") if node.end - node.start < 1000 else ""
         return _CUT.search(end) is not None

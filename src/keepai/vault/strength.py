@@ -34,7 +34,8 @@ def bits(secret: str) -> int:
     if not pool:
         return 0
     rest, usual = _without_usual(secret.lower())
-    chosen = sum(not _follows(rest[n - 1], rest[n]) if n else True for n in range(len(rest)))
+    # A character that repeats the previous one, or counts up or down from it, adds nothing.
+    chosen = sum(n == 0 or abs(ord(rest[n]) - ord(rest[n - 1])) > 1 for n in range(len(rest)))
     return int(usual * _WORD_BITS + chosen * math.log2(pool))
 
 
@@ -45,8 +46,3 @@ def _without_usual(text: str) -> tuple[str, int]:
     for start, end in reversed(spans):
         plain = plain[:start] + "\0" + plain[end:]
     return plain.replace("\0", ""), years + len(spans)
-
-
-def _follows(before: str, after: str) -> bool:
-    """Whether a character repeats the previous one, or counts up or down from it."""
-    return abs(ord(after) - ord(before)) <= 1

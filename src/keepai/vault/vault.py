@@ -164,18 +164,17 @@ class Vault:
             document = file.read(self.path)
             if document is None and not create:
                 raise NotFound(f"No secret is stored: there is no {self.path}.")
-            opened = self._opened(document) if document is not None else self._new()
+            if document is not None:
+                opened = self._opened(document)
+            else:
+                opened = _Opened({"format": FORMAT, "vault": new_name(), "connections": {}}, b"")
+                _rekey(opened, keys.home_for(self._places), self._places)
             yield opened
             opened.document["mark"] = mark(opened.master, "mark", _unmarked(opened.document))
             file.write(self.path, opened.document)
             self._masters = {opened.document["key"]["id"]: opened.master}
 
     # -- opening -----------------------------------------------------------------------------------
-
-    def _new(self) -> _Opened:
-        opened = _Opened({"format": FORMAT, "vault": new_name(), "connections": {}}, b"")
-        _rekey(opened, keys.home_for(self._places), self._places)
-        return opened
 
     def _opened(self, document: Document) -> _Opened:
         """The document with its values. Any mismatch closes the vault."""

@@ -43,10 +43,10 @@ class GoogleCursor:
 
     def with_(self, fresh: Mapping[str, int]) -> GoogleCursor:
         """The cursor after these as well, which were the oldest unseen ones."""
-        every = {**self.seen, **fresh}
-        newest = max(every.values(), default=self.from_ms)
+        seen = {**self.seen, **fresh}
+        newest = max(seen.values(), default=self.from_ms)
         start = max(self.from_ms, newest - AGAIN_MS)
-        kept = sorted((ms, id) for id, ms in every.items() if ms >= start)
+        kept = sorted((ms, id) for id, ms in seen.items() if ms >= start)
         if len(kept) > SEEN_MAX:
             kept = kept[-SEEN_MAX:]
             start = max(start, kept[0][0])

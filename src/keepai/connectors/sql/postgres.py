@@ -8,6 +8,7 @@ definite. After it, only a refusal by the server is definite. The tables `REFUSE
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import math
@@ -373,8 +374,6 @@ def _integer(column: Column, cell: str) -> Json:
 
 
 def _bytes(column: Column, cell: str) -> Json:
-    import base64
-
     return base64.b64encode(bytes.fromhex(cell.removeprefix("\\x"))).decode()
 
 

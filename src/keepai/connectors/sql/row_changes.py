@@ -116,7 +116,7 @@ def once(rules: TableSettings, key: str, change: Steps[Json]) -> Steps[Json]:
         return (yield from change)
     rows = yield from _receipt(rules, key)
     if rows is None:
-        yield statements.make_receipts()
+        yield statements.MAKE_RECEIPTS
     if rows:
         return stored(str(rows[0][0]))
     result = yield from change

@@ -119,7 +119,7 @@ class Sql(Connector):
             raise ConfigError(f"tables must name the tables that scripts may use, and not {RECEIPTS}.")
         self._database: SqliteDatabase | PostgresDatabase
         if url:
-            self.account = _checked(url)
+            self.account = _checked_url(url)
             self._database = PostgresDatabase(self.name, url, timeout, self._password)
         else:
             self.path = Path(path).expanduser().absolute()
@@ -172,18 +172,13 @@ class Sql(Connector):
     async def find_inserted(self, params: InsertRow, call: Call) -> Verdict:
         """Look for the receipt, the marker or the unique key."""
         key, values = params.get("key") or {}, params["values"]
-        return await self._found(
+        return await self._look_up(
             row_changes.find_insert(self._rules, params["table"], key, values, call.idempotency_key), call)
 
     @insert.preview
     def say_insert(self, params: InsertRow) -> str:
         """What will be inserted."""
         return described(f"Insert into {params['table']}", {**(params.get("key") or {}), **params["values"]})
-
-    @insert.compare_payload
-    def compare_insert(self, old: Json, new: Json) -> Comparison:
-        """Whether two inserts say the same."""
-        return _compared(old, new)
 
     @mutation(identity=("table", "key"), target="table", settle=0)
     async def update(self, params: UpdateTableRow, call: Call) -> ChangedRow:
@@ -192,47 +187,40 @@ class Sql(Connector):
             self._rules, params["table"], params["key"], params["values"], params.get("expect") or {})
         return await self._once(steps, call)
 
-    @update.reconcile
-    async def find_updated(self, params: UpdateTableRow, call: Call) -> Verdict:
-        """Look for the receipt."""
-        return await self._found(row_changes.find_change(self._rules, call.idempotency_key), call)
-
     @update.preview
     def say_update(self, params: UpdateTableRow) -> str:
         """What will be changed."""
         text = described(f"Update {params['table']} where {_keyed(params['key'])}", params["values"])
         return f"{text} (only if {_keyed(params['expect'] or {})})" if params.get("expect") else text
 
-    @update.compare_payload
-    def compare_update(self, old: Json, new: Json) -> Comparison:
-        """Whether two updates say the same."""
-        return _compared(old, new)
-
     @mutation(identity=("table", "key"), target="table", settle=0)
     async def upsert(self, params: UpsertRow, call: Call) -> ChangedRow:
         """Add a row, or change the one that has its key."""
         return await self._once(row_changes.upsert(self._rules, params["table"], params["key"], params["values"]), call)
 
+    @update.reconcile
     @upsert.reconcile
-    async def find_upserted(self, params: UpsertRow, call: Call) -> Verdict:
+    async def find_changed(self, params: UpdateTableRow | UpsertRow, call: Call) -> Verdict:
         """Look for the receipt."""
-        return await self._found(row_changes.find_change(self._rules, call.idempotency_key), call)
+        return await self._look_up(row_changes.find_change(self._rules, call.idempotency_key), call)
 
     @upsert.preview
     def say_upsert(self, params: UpsertRow) -> str:
         """The row that will exist."""
         return described(f"Insert or update {params['table']} where {_keyed(params['key'])}", params["values"])
 
+    @insert.compare_payload
+    @update.compare_payload
     @upsert.compare_payload
-    def compare_upsert(self, old: Json, new: Json) -> Comparison:
-        """Whether two upserts say the same."""
-        return _compared(old, new)
+    def compare_values(self, old: Json, new: Json) -> Comparison:
+        """Equivalent if every value is. 12.5 and "12.50" are, because only a column of numbers accepts both."""
+        return "equivalent" if _alike(old, new) else "significant"
 
     async def _once(self, change: Steps[Json], call: Call) -> ChangedRow:
         steps = row_changes.once(self._rules, call.idempotency_key, change)
         return cast(ChangedRow, await self._database.change(steps, call))
 
-    async def _found(self, steps: Steps[Verdict], call: Call) -> Verdict:
+    async def _look_up(self, steps: Steps[Verdict], call: Call) -> Verdict:
         """A verdict. If the database cannot be reached, ask again later."""
         try:
             return await self._database.look(steps, call)
@@ -248,7 +236,7 @@ class Sql(Connector):
             return None
 
 
-def _checked(url: str) -> str:
+def _checked_url(url: str) -> str:
     """The address of a PostgreSQL database, without any secret."""
     parts = urlsplit(url)
     if parts.scheme not in ("postgresql", "postgres"):
@@ -265,22 +253,14 @@ def _keyed(values: Mapping[str, Json]) -> str:
     return described("", values).removeprefix(": ")
 
 
-def _compared(old: Json, new: Json) -> Comparison:
-    """Equivalent if every value is. 12.5 and "12.50" are, because only a column of numbers accepts both."""
-    return "equivalent" if _alike(old, new) else "significant"
-
-
 def _alike(old: Json, new: Json) -> bool:
     if isinstance(old, dict) and isinstance(new, dict):
         return old.keys() == new.keys() and all(_alike(old[name], new[name]) for name in old)
     if canonical(old) == canonical(new):
         return True
-    kinds = {str if isinstance(value, str) else float for value in (old, new) if _is_plain(value)}
+    plain = [value for value in (old, new) if isinstance(value, str | int | float) and not isinstance(value, bool)]
+    kinds = {str if isinstance(value, str) else float for value in plain}
     return kinds == {str, float} and _decimal(old) is not None and _decimal(old) == _decimal(new)
-
-
-def _is_plain(value: Json) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def _decimal(value: Json) -> Decimal | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -94,7 +95,9 @@ class SqliteDialect:
         if isinstance(cell, bytes):
             return base64.b64encode(cell).decode()
         if isinstance(cell, str):
-            return _read_text(column, cell)
+            if column.kind == "bytes":
+                return base64.b64encode(cell.encode()).decode()
+            return document(column, cell) if column.kind == "json" else cell
         if column.kind == "boolean" and cell in (0, 1):
             return bool(cell)
         if isinstance(cell, int):
@@ -172,9 +175,9 @@ class SqliteDatabase:
         import apsw
 
         seconds = min(self.timeout_s, call.remaining_s)
-        until = _steady() + seconds
+        until = time.monotonic() + seconds
         db.set_busy_timeout(int(min(seconds, BUSY_S_MAX) * 1000))
-        db.set_progress_handler(lambda: _steady() > until, _STEPS)
+        db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, LENGTH_MAX)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
         db.execute("pragma trusted_schema = off")
@@ -231,18 +234,6 @@ def _driven(steps: Steps[T], db: apsw.Connection) -> T:
         except StopIteration as end:
             return cast(T, end.value)
         rows = [tuple(row) for row in db.execute(asked.text, asked.values)]
-
-
-def _read_text(column: Column, cell: str) -> Json:
-    if column.kind == "bytes":
-        return base64.b64encode(cell.encode()).decode()
-    return document(column, cell) if column.kind == "json" else cell
-
-
-def _steady() -> float:
-    import time
-
-    return time.monotonic()
 
 
 _CATALOG = """

@@ -54,7 +54,9 @@ class StatementWriter:
         """Rows that meet all conditions. Rows without a value come last."""
         text = f"select {self._list(columns)} from {self.name}{self._where(where)}"
         if order:
-            text += f" order by {', '.join(self._ordered(column) for column in order)}"
+            quote = self.dialect.quote
+            sorts = [f"{quote(sort.column.name)} {'desc' if sort.down else 'asc'} nulls last" for sort in order]
+            text += f" order by {', '.join(sorts)}"
         return Statement(f"{text} limit {int(limit)}", self._values(where))
 
     def conditions(self, where: Mapping[str, Json]) -> list[SqlFragment]:
@@ -98,19 +100,21 @@ class StatementWriter:
         names = ", ".join(self.dialect.quote(column.name) for column in columns)
         marks = ", ".join(self.dialect.mark for _ in columns)
         what = f"({names}) values ({marks})" if columns else "default values"
-        return Statement(f"insert into {self.name} {what}{more}{self._returning()}", self._bound(values))
+        text = f"insert into {self.name} {what}{more} returning {self._primary()}"
+        return Statement(text, self._bound(values))
 
     def upsert(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:
         """A new row, or new values for the one that has its key."""
         quote = self.dialect.quote
         changes = ", ".join(f"{quote(name)} = excluded.{quote(name)}" for name in values or key)
-        return self.insert({**key, **values}, f" on conflict ({self._list_of(key)}) do update set {changes}")
+        names = ", ".join(quote(name) for name in key)
+        return self.insert({**key, **values}, f" on conflict ({names}) do update set {changes}")
 
     def update(self, key: Mapping[str, Json], values: Mapping[str, Json], expect: Mapping[str, Json]) -> Statement:
         """New values for the row that has its key and is as expected."""
         changes = ", ".join(f"{self.dialect.quote(name)} = {self.dialect.mark}" for name in values)
         where = self.equal({**key, **expect})
-        text = f"update {self.name} set {changes}{self._where(where)}{self._returning()}"
+        text = f"update {self.name} set {changes}{self._where(where)} returning {self._primary()}"
         return Statement(text, (*self._bound(values), *self._values(where)))
 
     def find(self, key: Mapping[str, Json]) -> Statement:
@@ -137,7 +141,7 @@ class StatementWriter:
             return SqlFragment(f"{name} is {'not ' if operator == '!=' else ''}null")
         if operator in _COMPARISONS and value is not None:
             comparison = f"{name} {_COMPARISONS[operator]} {self.dialect.compared(column)}"
-            return SqlFragment(comparison, self._one(column, value))
+            return SqlFragment(comparison, (self.dialect.bind(column, value),))
         if operator == "in" and isinstance(value, list) and 0 < len(value) <= IN_MAX and None not in value:
             marks = ", ".join(self.dialect.compared(column) for _ in value)
             return SqlFragment(f"{name} in ({marks})", tuple(self.dialect.bind(column, item) for item in value))
@@ -155,16 +159,13 @@ class StatementWriter:
             return SqlFragment("1 = 0")
         sign = "<" if order.down else ">"
         compared = f"{name} {sign} {self.dialect.compared(order.column)}"
-        return SqlFragment(f"({compared} or {name} is null)", self._one(order.column, value))
+        return SqlFragment(f"({compared} or {name} is null)", (self.dialect.bind(order.column, value),))
 
     def _equals(self, column: Column, value: Json) -> SqlFragment:
         name = self.dialect.quote(column.name)
         if value is None:
             return SqlFragment(f"{name} is null")
-        return SqlFragment(f"{name} = {self.dialect.compared(column)}", self._one(column, value))
-
-    def _ordered(self, order: SortColumn) -> str:
-        return f"{self.dialect.quote(order.column.name)} {'desc' if order.down else 'asc'} nulls last"
+        return SqlFragment(f"{name} = {self.dialect.compared(column)}", (self.dialect.bind(column, value),))
 
     def _sorted(self, order: Sequence[SortColumn]) -> list[Json]:
         return [f"{'-' if column.down else ''}{column.column.name}" for column in order]
@@ -172,23 +173,14 @@ class StatementWriter:
     def _list(self, columns: Iterable[Column]) -> str:
         return ", ".join(self.dialect.select(column) for column in columns)
 
-    def _list_of(self, names: Iterable[str]) -> str:
-        return ", ".join(self.dialect.quote(name) for name in names)
-
     def _primary(self) -> str:
         return self._list(self.table.chosen(self.table.primary)) or "1"
-
-    def _returning(self) -> str:
-        return f" returning {self._primary()}"
 
     def _where(self, parts: Sequence[SqlFragment]) -> str:
         return f" where {_all(parts).text}" if parts else ""
 
     def _values(self, parts: Iterable[SqlFragment]) -> tuple[object, ...]:
         return tuple(value for part in parts for value in part.values)
-
-    def _one(self, column: Column, value: Json) -> tuple[object]:
-        return (self.dialect.bind(column, value),)
 
     def _bind(self, name: str, value: Json) -> object:
         return self.dialect.bind(self.table.column(name), value)
@@ -200,11 +192,10 @@ class StatementWriter:
 # Receipts
 
 
-def make_receipts() -> Statement:
-    """The table of receipts. A receipt is written in the transaction of its change, so both exist or neither does."""
-    return Statement(
-        f"create table {RECEIPTS} (idempotency_key text primary key, result text not null, at text not null)"
-    )
+#: Makes the table of receipts. A receipt is written in the transaction of its change, so both exist or neither does.
+MAKE_RECEIPTS = Statement(
+    f"create table {RECEIPTS} (idempotency_key text primary key, result text not null, at text not null)"
+)
 
 
 def receipt(dialect: Dialect, key: str) -> Statement:
