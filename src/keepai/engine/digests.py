@@ -6,7 +6,7 @@ import re
 
 from ..model.errors import ConfigError
 from ..script.manifest import Schedule
-from ..script.schedule import BadSchedule, time_zone, next_time
+from ..script.schedule import BadSchedule, next_time, time_zone
 
 _DAILY = re.compile(r"daily ([01][0-9]|2[0-3]):([0-5][0-9])(?: (\S{1,60}))?")
 

@@ -116,7 +116,7 @@ class Vault:
         with self._changing() as opened:
             part = opened.document["connections"].setdefault(connection, {"secrets": {}})
             if "key" not in part:
-                part["key"] = _wrapped(opened, connection, new_key())
+                part["key"] = seal(opened.master, new_key(), _bound(opened, "key", connection))
             at = iso(self._clock.now_ms())
             for name, value in secrets.items():
                 part["secrets"][name] = _sealed(opened, connection, name, value, at)
@@ -144,7 +144,7 @@ class Vault:
             _rekey(opened, chosen, places)
             at = {(secret.connection, secret.secret): secret.set_at for secret in self.kept()}
             for connection, part in document["connections"].items():
-                part["key"] = _wrapped(opened, connection, new_key())
+                part["key"] = seal(opened.master, new_key(), _bound(opened, "key", connection))
                 for name in part["secrets"]:
                     value = opened.values[connection][name]
                     part["secrets"][name] = _sealed(opened, connection, name, value, at[connection, name])
@@ -244,25 +244,21 @@ def _unmarked(document: Document) -> Document:
 
 
 def _bound(opened: _Opened, *more: str) -> tuple[str, ...]:
+    """The place of a value in this vault: it cannot be decrypted in another one."""
     return (str(FORMAT), opened.document["vault"], *more)
 
 
-def _wrapped(opened: _Opened, connection: str, key: bytes) -> str:
-    return seal(opened.master, key, _bound(opened, "key", connection))
-
-
-def _unwrapped(opened: _Opened, connection: str, part: Mapping[str, Any]) -> bytes:
-    return unseal(opened.master, part["key"], _bound(opened, "key", connection))
-
-
 def _sealed(opened: _Opened, connection: str, name: str, value: str, at: str) -> dict[str, str]:
-    key = _unwrapped(opened, connection, opened.document["connections"][connection])
+    """A secret as it is stored, encrypted with the data key of its connection."""
+    sealed_key = opened.document["connections"][connection]["key"]
+    key = unseal(opened.master, sealed_key, _bound(opened, "key", connection))
     bound = _bound(opened, "secret", connection, name, at)
     return {"sealed": seal(key, value.encode("utf-8", "surrogatepass"), bound), "set_at": at}
 
 
 def _unsealed(opened: _Opened, connection: str, part: Mapping[str, Any]) -> dict[str, str]:
-    key = _unwrapped(opened, connection, part)
+    """The secrets of a connection."""
+    key = unseal(opened.master, part["key"], _bound(opened, "key", connection))
     content = {
         name: unseal(key, entry["sealed"], _bound(opened, "secret", connection, name, entry["set_at"]))
         for name, entry in part["secrets"].items()

@@ -21,12 +21,9 @@ def readable(items: Iterable[T], show: Callable[[T], R], call: Call, what: str) 
         except (ConnectorError, OSError, MemoryError):
             raise  # not the item's fault: it may be readable the next time
         except Exception as error:
-            call.skip(f"{what} {str(_name(item))[:80]} ({type(error).__name__})")
+            if isinstance(item, Mapping):
+                id = item.get("id") or item.get("ts") or "without an id"
+            else:
+                id = getattr(item, "uid", item)
+            call.skip(f"{what} {str(id)[:80]} ({type(error).__name__})")
     return shown
-
-
-def _name(item: object) -> object:
-    """The id by which a person finds the item."""
-    if isinstance(item, Mapping):
-        return item.get("id") or item.get("ts") or "without an id"
-    return getattr(item, "uid", item)

@@ -131,7 +131,7 @@ class LocalSheets(Connector):
             if earlier:
                 return _written(*earlier)
             line = csv_table.line(_checked(params["values"]), id, like=text)
-            data = _encoded(csv_table.joint(present, line, id) + line)
+            data = (csv_table.joint(present, line, id) + line).encode("utf-8", "surrogateescape")
             check_deadline(call)
             crash_points.reach("local.sheets.before_write")
             self._add(self._file(params), data)
@@ -163,8 +163,8 @@ class LocalSheets(Connector):
                 values = _checked(params["values"])
                 old = match[1]
                 changed = csv_table.line(values, old.id, updates, old.notes, text)
-                rest = text[old.start + len(old.text) :]
-                self._replace(self._file(params), _encoded(text[: old.start] + changed + rest))
+                text = text[: old.start] + changed + text[old.start + len(old.text) :]
+                self._replace(self._file(params), text.encode("utf-8", "surrogateescape"))
         return _written(*match)
 
     def _replace(self, path: Path, data: bytes) -> None:
@@ -240,10 +240,6 @@ def _checked(values: list[Cell]) -> list[Cell]:
     if not 1 <= len(values) <= csv_table.CELLS_MAX:
         raise Rejected(f"A row has 1 to {csv_table.CELLS_MAX:,} values, not {len(values):,}.")
     return values
-
-
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _shown(number: int, row: CsvRow) -> ShownRow:

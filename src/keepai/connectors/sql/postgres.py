@@ -113,7 +113,24 @@ class PostgresDialect:
         """A cell, which the server sends as text, as JSON."""
         if cell is None:
             return None
-        return _READ.get(column.kind, _text)(column, str(cell))
+        text = str(cell)
+        match column.kind:
+            case "boolean":
+                return text == "t"
+            case "integer":
+                return int(text) if abs(int(text)) <= INTEGER_MAX else text
+            case "number":
+                return carried(column, float(text))
+            case "decimal" if text.lstrip("-") in ("NaN", "Infinity"):
+                raise PreconditionFailed(f"{column.name} holds {text}, which JSON cannot hold. Leave the column out.")
+            case "json" | "array":
+                return document(column, text)
+            case "bytes":
+                return base64.b64encode(bytes.fromhex(text.removeprefix("\\x"))).decode()
+            case "moment" if column.type.startswith("timestamp"):
+                # `2026-01-02T03:04:05.6Z`, as JavaScript reads it. Dates and times of day stay as they are.
+                return text.replace(" ", "T", 1).replace("+00", "Z")
+        return text
 
     def begin_change(self, key: str) -> Statement | None:
         """A lock that the server holds until the transaction has ended and its result is visible to all."""
@@ -354,38 +371,6 @@ def _sound(column: Column, text: str) -> str:
     return text
 
 
-def _text(column: Column, cell: str) -> Json:
-    return cell
-
-
-def _decimal(column: Column, cell: str) -> Json:
-    if cell.lstrip("-") in ("NaN", "Infinity"):
-        raise PreconditionFailed(f"{column.name} holds {cell}, which JSON cannot hold. Leave the column out.")
-    return cell
-
-
-def _float(column: Column, cell: str) -> Json:
-    return carried(column, float(cell))
-
-
-def _integer(column: Column, cell: str) -> Json:
-    value = int(cell)
-    return value if abs(value) <= INTEGER_MAX else cell
-
-
-def _bytes(column: Column, cell: str) -> Json:
-    return base64.b64encode(bytes.fromhex(cell.removeprefix("\\x"))).decode()
-
-
-def _moment(column: Column, cell: str) -> Json:
-    """`2026-01-02T03:04:05.6Z`, as JavaScript reads it. Dates and times of day stay as they are."""
-    return cell.replace(" ", "T", 1).replace("+00", "Z") if column.type.startswith("timestamp") else cell
-
-
-_READ: Mapping[str, Callable[[Column, str], Json]] = MappingProxyType({
-    "integer": _integer, "number": _float, "decimal": _decimal, "boolean": lambda _, cell: cell == "t",
-    "json": document, "array": document, "bytes": _bytes, "moment": _moment,
-})
 _NO_ENTRY = ("password authentication failed", "no password supplied", "no pg_hba.conf entry", "role \"")
 _WEAK_ENTRY = "authentication method requirement"
 _NO_PROOF = ("server does not support SSL", "certificate verify failed", "server certificate for", "root certificate")
