@@ -194,6 +194,7 @@
   // What was not touched is written as a reference, and so is a long string that was fetched and comes back. Raw control
   // characters stand in no JSON text, so nothing that a script writes can pass as a reference.
   const MARK = "\x01";
+  const STRING = "\x02"; // after it comes a string, as it is
   const LARGE = 2048;
   const owners = new WeakMap(); // proxy → what it stands for
   const leftOut = new WeakMap(); // that → by key, the numbers of the members that are not there yet
@@ -212,8 +213,10 @@
     return quote(text);
   };
   const fetch = (number) => {
-    const value = decode(host("fetch", "" + number));
-    if (typeof value === "string") fetched[value.length] = record({ text: value, number, next: fetched[value.length] });
+    const text = host("fetch", "" + number);
+    if (text[0] !== STRING) return decode(text);
+    const value = slice(text, 1);
+    fetched[value.length] = record({ text: value, number, next: fetched[value.length] });
     return value;
   };
   const bring = (owner, key) => {

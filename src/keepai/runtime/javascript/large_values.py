@@ -10,14 +10,14 @@ this step was given. References never leave the worker: `whole` puts the values 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import orjson
 
 from ..base import LARGE, Cut
 
-MARK = "\x01"
+MARK, STRING = "\x01", "\x02"
 _REFERENCE = re.compile(f"{MARK}([0-9]+){MARK}")
 
 
@@ -52,8 +52,11 @@ class LargeValues:
         return self._split(text, orjson.loads(text), places) if len(text) > LARGE else (text, places)
 
     def fetch(self, number: int) -> str:
-        """The value with this number, as `reply_text` writes it: its own large members are left out again."""
+        """The value with this number, as `reply_text` writes it: its own large members are left out again. A string is
+        given as it is, after a `STRING`: the interpreter would take much longer to parse it."""
         text = self._text(number)
+        if text.startswith('"'):
+            return f"{STRING}{orjson.loads(text)}"
         shown = self._split(text, self._read[number], []) if number in self._read else self.shown(text)
         return reply_text(*shown)
 
@@ -78,29 +81,33 @@ class LargeValues:
 
     def _split(self, text: str, value: object, places: list[PartialValue]) -> tuple[str, list[PartialValue]]:
         """Leave out the large members of an object or array too, but for those in which something is left out."""
+        members: dict[str | int, object]
         if type(value) is dict:
-            names = [orjson.dumps(key).decode() + ":" for key in value]
-            parts = self._without(value, value.values(), places)
-            return "{" + ",".join(map(str.__add__, names, parts)) + "}", places
-        if type(value) is list:
-            return "[" + ",".join(self._without(range(len(value)), value, places)) + "]", places
-        return text, places
-
-    def _without(self, keys: Iterable[str | int], values: Iterable[object], places: list[PartialValue]) -> list[str]:
-        """The texts of an object's or array's members, of which large ones are kept here."""
-        parts = list[str]()
+            members = value
+        elif type(value) is list:
+            members = dict(enumerate(value))
+        else:
+            return text, places
+        parts = list(map(orjson.dumps, members.values()))
         inner = {place.path[0] for place in places if place.path}
-        here = next((place for place in places if not place.path), None) or PartialValue([], [])
-        for key, value in zip(keys, values, strict=True):
-            part = orjson.dumps(value).decode()
-            if len(part) > LARGE and key not in inner:
-                here.left += [key, self._keep(part)]
-                self._read[len(self._texts) - 1] = value
-                part = "null"
-            parts.append(part)
-        if here.left and here not in places:
+        large = [
+            (number, key) for number, (key, part) in enumerate(zip(members, parts, strict=True))
+            if len(part) > LARGE and key not in inner
+        ]
+        if not large:
+            return text, places
+        here = next((place for place in places if not place.path), None)
+        if here is None:
+            here = PartialValue([], [])
             places.append(here)  # last: what is inside comes first
-        return parts
+        for number, key in large:
+            here.left += [key, self._keep(parts[number].decode())]
+            self._read[len(self._texts) - 1] = members[key]
+            parts[number] = b"null"
+        if type(value) is dict:
+            parts = [orjson.dumps(key) + b":" + part for key, part in zip(members, parts, strict=True)]
+            return f"{{{b','.join(parts).decode()}}}", places
+        return f"[{b','.join(parts).decode()}]", places
 
 
 def left_out(text: str, cuts: Sequence[Cut]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, NoReturn
 
-from ...model.codec import decode, text_of
+from ...model.codec import read
 from ...model.errors import BadValue
 from ...model.operations import Step
 from ..base import Fixed, Job
@@ -58,7 +58,7 @@ def _mutate(prepare: Job, step: StepRun) -> Job | None:
     assert prepare.ahead is not None
     assert step.returned is not None
     try:
-        value = decode(step.returned)
+        value, text = read(step.returned)
     except BadValue:
         return None
     if not isinstance(value, dict) or not value.get("reservations") or "events" in value:
@@ -68,7 +68,6 @@ def _mutate(prepare: Job, step: StepRun) -> Job | None:
         events = step.events([(entry["topic"], message_id) for entry in wanted for message_id in entry["ids"]])
     except (KeyError, TypeError):
         events = None  # the host refuses the result when it pins it
-    text = text_of(value)
     given, cuts = with_events(text, events) if events is not None else without_events(text)
     return Job(
         source=prepare.source, step=Step.MUTATE, handler=prepare.handler, args=(given,), cuts=cuts, state=None,

@@ -11,7 +11,7 @@ import contextlib
 import math
 from collections.abc import Callable
 
-from ...model.codec import check_size, decode, text_of
+from ...model.codec import check_size, decode, read
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -281,8 +281,11 @@ class StepSession:
             mutate = self._tried_mutate(frame["mutate"], texts) if "mutate" in frame else None
             if len(texts) > 1 and mutate is None:
                 raise Garbled("more than one result")
-            value = decode(texts[0], what="The result", bytes_max=self._limits.message_bytes_max) if texts else None
-            ended = Ended(text_of(value) if texts else None, ahead=mutate, said=value)
+            if texts:
+                value, text = read(texts[0], what="The result", bytes_max=self._limits.message_bytes_max)
+                ended = Ended(text, ahead=mutate, said=value)
+            else:
+                ended = Ended()
         self.clean = True
         return ended
 
