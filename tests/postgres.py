@@ -70,8 +70,8 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def server() -> Iterator[Postgres]:
-    """A server with an empty database, as long as it is needed."""
+def server(fsync: str = "off") -> Iterator[Postgres]:
+    """A server with an empty database, as long as it is needed. A ledger is refused where `fsync` is off."""
     programs = binaries()
     assert programs is not None
     folder = open_folder("keep-postgres-")
@@ -90,7 +90,7 @@ def server() -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": "off", "max_connections": 40,
+    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": fsync, "max_connections": 40,
              "shared_buffers": "8MB", "unix_socket_directories": "", "autovacuum": "off",
              "deadlock_timeout": "100ms", "jit": "off"}
     words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
@@ -120,11 +120,11 @@ def _copied(programs: Path, to: Path) -> Path:
 
 
 @cache
-def shared() -> Postgres:
+def shared(fsync: str = "off") -> Postgres:
     """One server for all tests of this process; it ends with it."""
     ends = contextlib.ExitStack()
     atexit.register(ends.close)
-    return ends.enter_context(server())
+    return ends.enter_context(server(fsync))
 
 
 def _until_ready(found: Postgres) -> None:

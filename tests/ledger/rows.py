@@ -20,6 +20,7 @@ from keepai.ledger.transitions.workflows import Version
 from keepai.model.permissions import Grant, Mode
 from keepai.model.records import Mutation, Run
 from keepai.model.states import Phase
+from tests.ledger.stores import Raw, columns
 
 _numbers = itertools.count(1)
 
@@ -86,12 +87,12 @@ def raw(path: Path) -> Iterator[apsw.Connection]:
         connection.close()
 
 
-def scalar(connection: apsw.Connection, text: str, *values: Any) -> Any:
+def scalar(connection: Raw, text: str, *values: Any) -> Any:
     row = connection.execute(text, values).fetchone()
     return row[0] if row else None
 
 
-def insert(connection: apsw.Connection, table: str, **values: object) -> str:
+def insert(connection: Raw, table: str, **values: object) -> str:
     """Insert one row; what is not given is filled with something that fits."""
     row = {**_defaults(connection, table, next(_numbers)), **values}
     row.update({name: NAMED.get(row[name], row[name]) for name in IDS & row.keys()})
@@ -100,15 +101,16 @@ def insert(connection: apsw.Connection, table: str, **values: object) -> str:
     return str(row["id"])
 
 
-def _defaults(connection: apsw.Connection, table: str, number: int) -> dict[str, object]:
+def _defaults(connection: Raw, table: str, number: int) -> dict[str, object]:
     return _known(number).get(table) or _filled(connection, table, number)
 
 
-def _filled(connection: apsw.Connection, table: str, number: int) -> dict[str, object]:
+def _filled(connection: Raw, table: str, number: int) -> dict[str, object]:
     """Something in every column that must have something."""
-    columns = connection.execute(f"pragma table_info({table})")
-    needed = [(name, kind.lower()) for _, name, kind, required, default, _ in columns if required and default is None]
-    row: dict[str, object] = {name: number if kind == "integer" else f"{table}-{number}" for name, kind in needed}
+    row: dict[str, object] = {
+        name: number if kind in ("integer", "bigint") else f"{table}-{number}"
+        for name, kind, needed in columns(connection, table) if needed
+    }
     return {**row, **{name: wanted for name, wanted in _REFERRED if name in row}}
 
 

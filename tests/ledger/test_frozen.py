@@ -8,8 +8,8 @@ from pathlib import Path
 import apsw
 import pytest
 
+from keepai.ledger import guards
 from keepai.ledger.base import Behind
-from keepai.ledger.sqlite import triggers
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, workflows
 from keepai.model.errors import Conflict
@@ -66,7 +66,7 @@ def test_what_a_person_was_shown_never_changes(file: apsw.Connection, column: st
 
 
 def test_everything_that_is_kept_for_good_is_tested() -> None:
-    assert set(triggers._NEVER_DELETED) == {*KEPT, *MORE}
+    assert set(guards.NEVER_DELETED) == {*KEPT, *MORE}
 
 
 @pytest.mark.parametrize("table", [*KEPT, *MORE])

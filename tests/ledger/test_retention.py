@@ -9,8 +9,8 @@ import apsw
 import pytest
 
 from keepai import Keep, Policy, Transient
+from keepai.ledger import guards
 from keepai.ledger.checks import check
-from keepai.ledger.sqlite import triggers
 from keepai.model.errors import Refused
 from tests.harness import POLL, Story, consumer, producer, take_first, workflow
 from tests.ledger.rows import raw
@@ -241,4 +241,4 @@ async def test_only_ended_content_can_be_emptied_and_nothing_else_changed(story:
 async def test_the_triggers_know_every_column(story: Story, table: str, column: str) -> None:
     with raw(story.path) as connection:
         columns = {row[1] for row in connection.execute(f"pragma table_info({table})")}
-    assert {*triggers._REST[table], column} == columns
+    assert {*guards._REST[table], column} == columns

@@ -27,17 +27,17 @@ where e.reserved_by is not null and (r.status not in ('active', 'paused', 'faile
 -- name: never_reservation_not_held
 -- An open run whose reservation is not held.
 select v.run_id, v.event_id from reservation v join run r on r.id = v.run_id join event e on e.id = v.event_id
-where (r.status = 'active' or r.status = 'paused' or r.status = 'failed') and e.reserved_by is not r.id;
+where (r.status = 'active' or r.status = 'paused' or r.status = 'failed') and e.reserved_by is distinct from r.id;
 
 -- name: never_event_of_no_commit
 -- An event or input of a run that did not commit.
 select x.id, r.status from (select id, created_by from event union all select id, created_by from input) x
-left join run r on r.id = x.created_by where r.status is not 'committed' and r.kind is not 'routine';
+left join run r on r.id = x.created_by where r.status is distinct from 'committed' and r.kind is distinct from 'routine';
 
 -- name: never_item_without_input
 -- An item whose input was not made with it.
 select t.id from item t left join input i on i.id = t.input_id and i.source = 'workflow' and i.type = 'item'
-where i.external_id is not t.external_id;
+where i.external_id is distinct from t.external_id;
 
 -- name: never_mutation_outside_item
 -- A mutation of a routine outside of the items that its run worked on.
@@ -61,10 +61,9 @@ select mutation_key from mutation where status = 'applied' group by workflow_id,
 
 -- name: never_sent_on_a_guess
 -- A thing sent again before the last send was known to have failed.
-select m.id, later.id from mutation m
-cross join mutation later on later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
-  and +later.seq > m.seq  -- found by its key: a workflow may have made very many since
-where m.status <> 'failed';
+select m.id, later.id from mutation m cross join mutation later
+where m.status <> 'failed' and later.workflow_id = m.workflow_id and later.mutation_key = m.mutation_key
+  and +later.seq > m.seq;  -- found by its key: a workflow may have made very many since
 
 -- name: never_event_without_cause
 -- A producer's event without a cause.
@@ -74,16 +73,16 @@ where r.kind = 'producer' and not exists (
 
 -- name: never_cause_missing
 -- A consumer's event that lacks a cause of what its run reserved.
-select e.id, c.input_id from event e cross join run r on r.id = e.created_by and r.kind = 'consumer'
-cross join reservation_cause c on c.workflow_id = r.workflow_id and c.run_id = r.id
+select e.id, c.input_id from event e cross join run r cross join reservation_cause c
+where r.id = e.created_by and r.kind = 'consumer' and c.workflow_id = r.workflow_id and c.run_id = r.id
 except select event_id, input_id from event_cause;
 
 -- name: never_cause_made_up
 -- A consumer's event with a cause, from its beginning, of which its run reserved nothing.
-select c.event_id, c.input_id from event_cause c cross join event e on e.id = c.event_id
-cross join run r on r.id = e.created_by and r.kind = 'consumer' where c.attempt = 1 and c.revision = 1
-except select e.id, c.input_id from event e cross join run r on r.id = e.created_by and r.kind = 'consumer'
-cross join reservation_cause c on c.workflow_id = r.workflow_id and c.run_id = r.id;
+select c.event_id, c.input_id from event_cause c cross join event e cross join run r
+where e.id = c.event_id and r.id = e.created_by and r.kind = 'consumer' and c.attempt = 1 and c.revision = 1
+except select e.id, c.input_id from event e cross join run r cross join reservation_cause c
+where r.id = e.created_by and r.kind = 'consumer' and c.workflow_id = r.workflow_id and c.run_id = r.id;
 
 -- name: never_cause_ahead
 -- A cause of an event with a payload that the event does not have.
@@ -155,8 +154,8 @@ select lineage from run where status = 'committed' group by 1 having count(*) > 
 select n.id, v.event_id from run n join run r on r.id = n.retry_of join reservation v on v.workflow_id = n.workflow_id and v.run_id = n.id
 where n.phase <> 'preparing' and (n.major, n.minor) = (r.major, r.minor)
 and exists (select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id) and not exists (
-  select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id and o.event_id = v.event_id and o.payload is v.payload
-  and o.attempt = v.attempt and o.position = v.position);
+  select 1 from reservation o where o.workflow_id = r.workflow_id and o.run_id = r.id and o.event_id = v.event_id
+  and o.payload is not distinct from v.payload and o.attempt = v.attempt and o.position = v.position);
 
 -- name: never_answer_without_act
 -- A person's word about a mutation without the act that it came by.

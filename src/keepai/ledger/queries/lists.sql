@@ -39,8 +39,8 @@ order by seq desc limit 1 offset :span;
 select * from input_standing
 where workflow_id = :workflow_id and seq < :before and seq > :floor
   and (:since is null or created_at >= :since)
-  and (:text is null or instr(lower(title), lower(:text)) or instr(lower(title), lower(:upper))
-    or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text_id)
+  and (:text is null or instr(lower(title), lower(:text)) > 0 or instr(lower(title), lower(:upper)) > 0
+    or instr(lower(title), :lower) > 0 or instr(lower(external_id), lower(:text)) > 0 or id = :text_id)
   and (:status is null or (:status = 'needs you' and needs_you) or :status = case when waiting then 'pending'
     when status = 'skipped' or item_skipped then 'skipped' when late then 'late' else 'done' end)
 order by seq desc limit :limit;
@@ -55,9 +55,9 @@ order by seq desc limit 1 offset :span;
 select * from mutation
 where workflow_id = :workflow_id and seq < :before and seq > :floor
   and (:since is null or created_at >= :since)
-  and (:text is null or instr(lower(preview), lower(:text)) or instr(lower(preview), lower(:upper))
-    or instr(lower(preview), :lower) or instr(lower(title), lower(:text)) or instr(lower(target), lower(:text))
-    or id = :text_id)
+  and (:text is null or instr(lower(preview), lower(:text)) > 0 or instr(lower(preview), lower(:upper)) > 0
+    or instr(lower(preview), :lower) > 0 or instr(lower(title), lower(:text)) > 0
+    or instr(lower(target), lower(:text)) > 0 or id = :text_id)
   and (:status is null or status = :status)
 order by seq desc limit :limit;
 
@@ -85,8 +85,8 @@ order by seq desc limit 1 offset :span;
 select e.* from event_standing e
 where e.workflow_id = :workflow_id and e.seq < :before and e.seq >= :floor
   and (:since is null or e.created_at >= :since) and (:topic is null or e.topic = :topic)
-  and (:text is null or instr(lower(e.message_id), lower(:text)) or instr(lower(e.message_id), lower(:upper))
-    or instr(lower(e.message_id), :lower) or instr(lower(e.payload), lower(:text)) or e.id = :text_id)
+  and (:text is null or instr(lower(e.message_id), lower(:text)) > 0 or instr(lower(e.message_id), lower(:upper)) > 0
+    or instr(lower(e.message_id), :lower) > 0 or instr(lower(e.payload), lower(:text)) > 0 or e.id = :text_id)
   and (:status is null or (:status = 'reserved' and e.reserved_by is not null)
     or (e.status = :status and e.reserved_by is null))
 order by e.seq desc limit :limit;
@@ -96,8 +96,8 @@ order by e.seq desc limit :limit;
 select e.* from event_standing e where e.workflow_id = :workflow_id and e.seq in (select p.seq from event p
   where p.workflow_id = :workflow_id and p.status = 'pending' and p.seq < :before
     and (:since is null or p.created_at >= :since) and (:topic is null or p.topic = :topic)
-    and (:text is null or instr(lower(p.message_id), lower(:text)) or instr(lower(p.message_id), lower(:upper))
-      or instr(lower(p.message_id), :lower) or instr(lower(p.payload), lower(:text)) or p.id = :text_id)
+    and (:text is null or instr(lower(p.message_id), lower(:text)) > 0 or instr(lower(p.message_id), lower(:upper)) > 0
+      or instr(lower(p.message_id), :lower) > 0 or instr(lower(p.payload), lower(:text)) > 0 or p.id = :text_id)
     and (:status = 'reserved') = (p.reserved_by is not null)
   order by p.seq desc limit :limit)
 order by e.seq desc;
@@ -112,8 +112,8 @@ order by seq desc limit 1 offset :span;
 select * from item
 where workflow_id = :workflow_id and seq < :before and seq >= :floor
   and (:since is null or created_at >= :since)
-  and (:text is null or instr(lower(title), lower(:text)) or instr(lower(title), lower(:upper))
-    or instr(lower(title), :lower) or instr(lower(external_id), lower(:text)) or id = :text_id)
+  and (:text is null or instr(lower(title), lower(:text)) > 0 or instr(lower(title), lower(:upper)) > 0
+    or instr(lower(title), :lower) > 0 or instr(lower(external_id), lower(:text)) > 0 or id = :text_id)
   and (:status is null or status = :status)
 order by seq desc limit :limit;
 
@@ -127,9 +127,10 @@ order by seq desc limit 1 offset :span;
 select * from run
 where workflow_id = :workflow_id and seq < :before and seq >= :floor
   and (:since is null or created_at >= :since)
-  and (:text is null or instr(lower(prepare_result), lower(:text)) or instr(lower(prepare_result), lower(:upper))
-    or instr(lower(prepare_result), :lower) or instr(lower(error), lower(:text)) or instr(lower(error), lower(:upper))
-    or instr(lower(error), :lower) or id = :text_id)
+  and (:text is null or instr(lower(prepare_result), lower(:text)) > 0
+    or instr(lower(prepare_result), lower(:upper)) > 0 or instr(lower(prepare_result), :lower) > 0
+    or instr(lower(error), lower(:text)) > 0 or instr(lower(error), lower(:upper)) > 0
+    or instr(lower(error), :lower) > 0 or id = :text_id)
   and (:status is null or status = :status) and (:handler is null or handler = :handler)
 order by seq desc limit :limit;
 

@@ -52,7 +52,7 @@ select * from notice where channel = :channel;
 -- A question was told, for the first time or again.
 insert into notice (channel, question, mark, told_at, times) values (:channel, :question, :mark, :now, 1)
 on conflict (channel, question) do update set
-  times = case when mark = excluded.mark then times + 1 else 1 end, mark = excluded.mark, told_at = excluded.told_at;
+  times = case when notice.mark = excluded.mark then notice.times + 1 else 1 end, mark = excluded.mark, told_at = excluded.told_at;
 
 -- name: notice_forget
 -- A question was answered: should it come again, it is told again.

@@ -88,7 +88,7 @@ where workflow_id = :workflow_id and present = 0;
 insert into handler_state (workflow_id, handler, kind, present, next_run_at, updated_at)
 values (:workflow_id, :handler, :kind, 1, :due_at, :now)
 on conflict (workflow_id, handler) do update set kind = excluded.kind, present = 1,
-  next_run_at = case when excluded.kind <> 'consumer' then coalesce(excluded.next_run_at, next_run_at) end,
+  next_run_at = case when excluded.kind <> 'consumer' then coalesce(excluded.next_run_at, handler_state.next_run_at) end,
   observed = null, updated_at = excluded.updated_at;
 
 -- name: handler_due
@@ -163,14 +163,14 @@ order by seq;
 select of_input.event_id, s.entry from (
   select c.event_id from event_cause c where c.workflow_id = :workflow_id and c.input_id = :input_id
   union select h.event_id from held_cause h where h.workflow_id = :workflow_id and h.input_id = :input_id) of_input
-cross join account_subject s on s.subject_id = of_input.event_id order by s.entry desc limit 1;
+cross join account_subject s where s.subject_id = of_input.event_id order by s.entry desc limit 1;
 
 -- name: account_last_of_item
 -- The newest entry that tells of what was sent for an item, or of a run that worked on it, and which.
 select of_item.id, s.entry from (
   select m.id from mutation m where m.item_id = :item_id
   union select x.run_id from item_run x where x.workflow_id = :workflow_id and x.item_id = :item_id) of_item
-cross join account_subject s on s.subject_id = of_item.id order by s.entry desc limit 1;
+cross join account_subject s where s.subject_id = of_item.id order by s.entry desc limit 1;
 
 -- name: action_all
 -- What people did, oldest first.

@@ -1,0 +1,30 @@
+-- What PostgreSQL cannot be told in the words of ledger/queries. Each says why it stands here.
+
+-- name: check_pages
+-- What is wrong with indexes and constraints; one row that says ok if nothing is. SQLite has a pragma for it. Pages are
+-- checked by the server itself, by their checksums, if the cluster was made with them.
+select coalesce(min(broken.found), 'ok') as found from (
+  select 'the index ' || i.indexrelid::regclass || ' is not valid' as found from pg_index i
+  join pg_class c on c.oid = i.indexrelid where c.relnamespace = current_schema()::regnamespace and not i.indisvalid
+  union all select 'the constraint ' || c.conname || ' is not validated' from pg_constraint c
+  where c.connamespace = current_schema()::regnamespace and not c.convalidated
+  union all select 'the trigger ' || t.tgname || ' is switched off' from pg_trigger t join pg_class c on c.oid = t.tgrelid
+  where c.relnamespace = current_schema()::regnamespace and t.tgenabled <> 'O') broken;
+
+-- name: check_references
+-- Rows that refer to a row which is not there. SQLite has a pragma for it; here a function of schema.sql looks.
+select referring, line as row, missing from broken_references() limit :limit;
+
+-- name: look_begin
+-- From here on, see one moment of the ledger. PostgreSQL sees a moment only in a transaction of this kind.
+begin isolation level repeatable read read only;
+
+-- name: never_item_in_no_hand
+-- An item in hand of a lineage that has ended. SQLite must be told which index to take, and PostgreSQL cannot be.
+select t.id, t.status from item t where t.status in ('processing', 'needs_attention')
+and exists (select 1 from item_run x
+  where x.workflow_id = t.workflow_id and x.item_id = t.id and x.attempt = t.attempt)
+and not exists (select 1 from item_run x cross join run r cross join run o
+  where x.workflow_id = t.workflow_id and x.item_id = t.id and r.id = x.run_id
+    and o.workflow_id = r.workflow_id and o.lineage = r.lineage
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed'));

@@ -1,0 +1,544 @@
+-- The tables of ledger/sqlite/schema.sql, which tells how a piece of work flows through them, as PostgreSQL spells them.
+--
+-- Names, columns, checks and indexes are the same; a test compares them. What is different, and why:
+--   Numbers are bigint and keys of mutations bytea. Every text is compared byte by byte (collate "C"), as SQLite does:
+--   the order of a list must not depend on the locale of a server.
+--   `heartbeat` takes the place of the lock on the file.
+--   Three functions have the names that they have in SQLite, so that one text of a statement serves both.
+--
+-- Everything stands in a schema of its own, so that a database can be shared with other programs. The triggers are
+-- derived from model/states.py when the ledger is opened (ledger/postgres/triggers.py).
+
+-- Which schema this is, and a hash of the triggers as they were made. The row is also the lock of the ledger: every
+-- transaction that writes locks it first.
+create table ledger (
+  one bigint not null primary key default 1 constraint ledger_is_one_row check (one = 1),
+  schema bigint not null,
+  guards text collate "C" not null
+);
+
+create table host (
+  epoch bigint not null primary key,
+  id bigint not null unique,
+  machine text collate "C" not null,
+  pid bigint not null,
+  started_at bigint not null,
+  ended_at bigint
+);
+
+-- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/sizes.py): of its events,
+-- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
+create table workflow (
+  id bigint not null primary key,
+  name text collate "C" not null unique,
+  status text collate "C" not null constraint workflow_status_known check (status in ('active', 'paused', 'stopped')),
+  major bigint not null,
+  minor bigint not null,
+  sequence bigint not null default 0,
+  event_bytes bigint not null default 0,
+  run_bytes bigint not null default 0,
+  input_bytes bigint not null default 0,
+  created_at bigint not null,
+  updated_at bigint not null
+);
+
+-- The host that has the ledger, and when it last said that it lives, by the clock of this database. `boot` is the machine's
+-- present boot and `lock` a file there that the host and the processes of its connectors hold locked: whoever can lock it
+-- there knows that all of them are dead.
+create table heartbeat (
+  epoch bigint not null primary key references host (epoch),
+  beat_at bigint not null,
+  boot text collate "C" not null,
+  lock text collate "C" not null
+);
+
+create table put_back (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  accepted_at bigint not null,
+  since_at bigint not null,
+  until_at bigint not null,
+  primary key (workflow_id, seq)
+);
+
+create table script (
+  workflow_id bigint not null references workflow (id),
+  major bigint not null,
+  minor bigint not null,
+  source text collate "C" not null,
+  hash text collate "C" not null,
+  manifest text collate "C" not null,
+  author text collate "C" not null constraint script_author_known check (author in ('person', 'planner', 'maintainer')),
+  impact text collate "C" not null constraint script_impact_known check (impact in ('safe', 'potentially_impactful')),
+  created_at bigint not null,
+  activated_at bigint not null,
+  primary key (workflow_id, major, minor)
+);
+
+create table topic (
+  workflow_id bigint not null references workflow (id),
+  name text collate "C" not null,
+  subscriber text collate "C",
+  touched bigint not null default 0,
+  primary key (workflow_id, name)
+);
+
+create table handler_state (
+  workflow_id bigint not null references workflow (id),
+  handler text collate "C" not null,
+  kind text collate "C" not null,
+  present bigint not null,
+  state text collate "C",
+  wake_at bigint,
+  recheck_at bigint,
+  next_run_at bigint,
+  queued bigint not null default 0,
+  observed bigint,
+  progressed bigint not null default 0,
+  ran_at bigint,
+  gap_since_at bigint,
+  gap_until_at bigint,
+  updated_at bigint not null,
+  primary key (workflow_id, handler)
+);
+
+create table grant_rule (
+  workflow_id bigint not null references workflow (id),
+  capability text collate "C" not null,
+  mode text collate "C" not null constraint grant_mode_known check (mode in ('allow', 'ask', 'deny')),
+  rule text collate "C" not null,
+  account text collate "C" not null, -- of the connector when it was granted; empty if it has none
+  configured bigint not null, -- keep.toml says so; 0: a person said so
+  seq bigint not null,
+  updated_at bigint not null,
+  primary key (workflow_id, capability)
+);
+
+create table input (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  source text collate "C" not null,
+  type text collate "C" not null,
+  external_id text collate "C" not null,
+  title text collate "C" not null,
+  status text collate "C" not null constraint input_status_known check (status in ('active', 'skipped')),
+  created_by bigint not null,
+  created_at bigint not null,
+  updated_at bigint not null,
+  unique (workflow_id, seq),
+  unique (workflow_id, source, type, external_id)
+);
+
+create index input_skipped on input (workflow_id, source, type) where status = 'skipped';
+
+create table event (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  topic text collate "C" not null,
+  message_id text collate "C" not null,
+  payload text collate "C" not null,
+  revision bigint not null default 1,
+  newest bigint not null default 1,
+  status text collate "C" not null constraint event_status_known check (
+    status = 'pending' or status = 'consumed' or status = 'skipped'),
+  reserved_by bigint,
+  created_by bigint not null,
+  depth bigint not null default 0,
+  attempt bigint not null default 1,
+  created_at bigint not null,
+  updated_at bigint not null,
+  unique (workflow_id, seq),
+  unique (workflow_id, topic, message_id),
+  constraint event_reserved_only_while_pending check (reserved_by is null or status = 'pending')
+);
+
+create index event_pending on event (workflow_id, topic, seq) where status = 'pending';
+create index event_reserved on event (reserved_by) where reserved_by is not null;
+
+-- `revision` is the first one of the event with which the input came: a run that reserved an earlier one owes it nothing.
+create table event_cause (
+  workflow_id bigint not null,
+  event_id bigint not null references event (id),
+  attempt bigint not null,
+  input_id bigint not null references input (id),
+  revision bigint not null,
+  primary key (event_id, workflow_id, attempt, input_id)
+);
+
+create index event_cause_by_input on event_cause (input_id, workflow_id, event_id);
+
+create table event_revision (
+  workflow_id bigint not null,
+  event_id bigint not null references event (id),
+  revision bigint not null,
+  payload text collate "C" not null,
+  created_by bigint not null,
+  created_at bigint not null,
+  primary key (workflow_id, event_id, revision)
+);
+
+-- `attempt` is that of the event if a run had reserved it when the revision came, and 0 if it had ended.
+create table held_cause (
+  workflow_id bigint not null,
+  event_id bigint not null references event (id),
+  revision bigint not null,
+  input_id bigint not null references input (id),
+  attempt bigint not null,
+  primary key (event_id, workflow_id, revision, input_id)
+);
+
+create index held_cause_by_input on held_cause (workflow_id, input_id, event_id);
+
+create table run (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  handler text collate "C" not null,
+  kind text collate "C" not null,
+  major bigint not null,
+  minor bigint not null,
+  trigger text collate "C" not null,
+  retry_of bigint references run (id),
+  lineage bigint not null,
+  attempt bigint not null,
+  phase text collate "C" not null constraint run_phase_known check (
+    phase = 'preparing' or phase = 'prepared' or phase = 'mutating' or phase = 'mutated' or phase = 'emitting'
+    or phase = 'executing' or phase = 'committed'),
+  status text collate "C" not null constraint run_status_known check (
+    status = 'active' or status = 'paused' or status = 'failed' or status = 'committed' or status = 'crashed'
+    or status = 'superseded' or status = 'abandoned'),
+  reason text collate "C" constraint run_reason_known check (
+    reason = 'transient' or reason = 'approval' or reason = 'reconciliation' or reason = 'logic'
+    or reason = 'internal'),
+  prepare_result text collate "C",
+  prepared_at bigint,
+  outcome text collate "C",
+  error text collate "C",
+  retry_at bigint,
+  failures bigint not null default 0,
+  exhausted bigint not null default 0,
+  observed bigint not null,
+  host bigint not null,
+  epoch bigint not null,
+  created_at bigint not null,
+  updated_at bigint not null,
+  due_at bigint,
+  bytes bigint not null default 0,
+  unique (workflow_id, seq),
+  constraint run_reason_fits check (
+    case status
+      when 'paused' then reason is not null and (reason = 'transient' or reason = 'approval' or reason = 'reconciliation')
+      when 'failed' then reason is not null and reason in ('logic', 'internal')
+      else reason is null
+    end),
+  constraint run_commits_whole check ((status = 'committed') = (phase = 'committed'))
+);
+
+alter table event add constraint event_reserved_by_fkey foreign key (reserved_by) references run (id);
+
+create unique index run_once_per_time on run (workflow_id, handler, due_at) where due_at is not null;
+create unique index run_one_open on run (workflow_id)
+  where status = 'active' or status = 'paused' or status = 'failed';
+-- The first run of a lineage is found by its id, and what it sent by that: most runs are the only ones of theirs.
+create index run_by_lineage on run (lineage) where retry_of is not null;
+
+create table reservation (
+  workflow_id bigint not null,
+  run_id bigint not null references run (id),
+  position bigint not null,
+  event_id bigint not null references event (id),
+  topic text collate "C" not null,
+  message_id text collate "C" not null,
+  attempt bigint not null,
+  revision bigint not null,
+  payload text collate "C",  -- null: as the event has it; kept here before the event gets another
+  primary key (run_id, workflow_id, event_id)
+);
+
+create index reservation_by_event on reservation (event_id, workflow_id);
+
+create table item (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  external_id text collate "C" not null,
+  title text collate "C" not null,
+  status text collate "C" not null constraint item_status_known check (
+    status = 'processing' or status = 'done' or status = 'failed' or status = 'needs_attention'
+    or status = 'skipped'),
+  attempt bigint not null default 1,
+  begun bigint not null,
+  input_id bigint not null references input (id),
+  handler text collate "C" not null,
+  created_at bigint not null,
+  updated_at bigint not null,
+  unique (workflow_id, seq),
+  unique (workflow_id, external_id)
+);
+
+create index item_by_input on item (input_id);
+create index item_unfinished on item (workflow_id) where status in ('processing', 'failed', 'needs_attention');
+
+create table item_run (
+  workflow_id bigint not null,
+  run_id bigint not null references run (id),
+  item_id bigint not null references item (id),
+  seq bigint not null,
+  attempt bigint not null,
+  primary key (workflow_id, run_id, item_id)
+);
+
+create index item_run_by_item on item_run (workflow_id, item_id);
+
+create table mutation (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  run_id bigint not null references run (id),
+  ordinal bigint not null,
+  lineage bigint not null,
+  mutation_key bytea not null,
+  idempotency_key text collate "C" not null,
+  connector text collate "C" not null,
+  operation text collate "C" not null,
+  account text collate "C" not null,
+  target text collate "C" not null,
+  identity text collate "C" not null,
+  payload text collate "C" not null,
+  params text collate "C" not null,
+  subkey text collate "C",
+  title text collate "C",
+  preview text collate "C" not null,
+  status text collate "C" not null constraint mutation_status_known check (
+    status = 'in_flight' or status = 'applied' or status = 'failed' or status = 'needs_reconcile'
+    or status = 'indeterminate' or status = 'skipped'),
+  result text collate "C",
+  attempts bigint not null,
+  sender bigint not null,
+  epoch bigint not null,
+  first_sent_at bigint not null,
+  deadline_at bigint not null,
+  closed_at bigint,
+  doubted_at bigint,
+  reconcile_attempts bigint not null default 0,
+  error text collate "C",
+  evidence text collate "C",
+  resolution text collate "C",
+  created_at bigint not null,
+  updated_at bigint not null,
+  item_id bigint references item (id),
+  kept text collate "C",
+  contradicted_at bigint,
+  unique (workflow_id, seq),
+  unique (run_id, workflow_id, ordinal),
+  constraint mutation_result_when_applied check (status <> 'applied' or result is not null)
+);
+
+create unique index mutation_one_open on mutation (workflow_id)
+  where status = 'in_flight' or status = 'needs_reconcile' or status = 'indeterminate';
+create index mutation_by_key on mutation (mutation_key, workflow_id);
+create index mutation_by_item on mutation (item_id) where item_id is not null;
+create index mutation_contradicted on mutation (workflow_id) where contradicted_at is not null;
+create index mutation_by_lineage on mutation (lineage) where run_id <> lineage;
+create index mutation_ended on mutation (workflow_id, connector, status) where status in ('failed', 'skipped');
+create index mutation_by_time on mutation (workflow_id, first_sent_at, connector, operation);
+
+create table approval (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  run_id bigint not null references run (id),
+  capability text collate "C" not null,
+  account text collate "C" not null,
+  because text collate "C" not null,
+  intent text collate "C" not null,
+  digest text collate "C" not null,
+  status text collate "C" not null constraint approval_status_known check (status in
+    ('pending', 'approved', 'rejected', 'expired', 'void', 'consumed')),
+  expires_at bigint not null,
+  decided_by text collate "C",
+  created_at bigint not null,
+  updated_at bigint not null,
+  unique (workflow_id, seq)
+);
+
+create unique index approval_one_open on approval (run_id) where status in ('pending', 'approved');
+
+create table repair (
+  workflow_id bigint not null references workflow (id),
+  seq bigint not null,
+  id bigint not null primary key,
+  run_id bigint not null references run (id),
+  lineage bigint not null,
+  status text collate "C" not null constraint repair_status_known check (status in
+    ('asked', 'declined', 'refused', 'waiting', 'deployed', 'rejected')),
+  source text collate "C",
+  impact text collate "C" constraint repair_impact_known check (impact in ('safe', 'potentially_impactful')),
+  note text collate "C",
+  created_at bigint not null,
+  updated_at bigint not null,
+  unique (workflow_id, seq)
+);
+
+create unique index repair_one_open on repair (run_id) where status in ('asked', 'waiting');
+create index repair_by_run on repair (run_id, seq);
+create index repair_by_lineage on repair (workflow_id, lineage);
+
+create table trace (
+  workflow_id bigint not null,
+  run_id bigint not null references run (id),
+  position bigint not null,
+  step text collate "C" not null,
+  kind text collate "C" not null,
+  name text collate "C" not null,
+  args text collate "C",
+  answer text collate "C",
+  error text collate "C",
+  duration_ms bigint,
+  at bigint not null,
+  primary key (run_id, workflow_id, position)
+);
+
+create table action (
+  seq bigint generated by default as identity primary key,
+  workflow_id bigint,
+  act text collate "C" not null,
+  subject text collate "C" not null,
+  subject_id bigint not null, -- or a number that stands for another word
+  actor text collate "C" not null,
+  detail text collate "C" not null,
+  at bigint not null,
+  shown bigint,
+  entry bigint not null -- of the account
+);
+
+-- One entry per commit: who wrote it and what moved, packed; `chain` is a hash over the entry and the chain before it.
+create table account (
+  seq bigint primary key,
+  at bigint not null,
+  told text collate "C" not null,
+  chain bytea not null
+);
+
+create table account_subject (
+  subject_id bigint not null, -- or a number that stands for another word
+  entry bigint not null, -- of account
+  primary key (subject_id, entry)
+);
+
+create table channel (
+  name text collate "C" not null primary key,
+  attempts bigint not null default 0,
+  tried_at bigint,
+  retry_at bigint,
+  told_at bigint,
+  failing_since_at bigint,
+  error text collate "C",
+  digest_at bigint
+);
+
+create table notice (
+  channel text collate "C" not null references channel (name) on delete cascade,
+  question text collate "C" not null,
+  mark text collate "C" not null,
+  told_at bigint not null,
+  times bigint not null,
+  primary key (channel, question)
+);
+
+-- Names that SQLite has and PostgreSQL has not.
+create function instr(value text, part text) returns bigint language sql immutable
+as $$ select strpos(value, part)::bigint $$;
+
+create function hex(value bytea) returns text language sql immutable
+as $$ select upper(encode(value, 'hex')) $$;
+
+-- PostgreSQL refuses to read a JSON text with the character 0 in it, which SQLite reads: here it is read as another.
+create function json_extract(value text, path text) returns text language sql immutable
+as $$ select regexp_replace(value, '(?<!\\)((?:\\\\)*)\\u0000', '\1\ufffd', 'g')::json #>> string_to_array(substr(path, 3), '.') $$;
+
+-- Rows that refer to a row which is not there: of each reference, which is by one column, what has no partner.
+create function broken_references() returns table (referring text, line text, missing text) language plpgsql stable
+as $$
+declare
+  reference record;
+begin
+  for reference in
+    select c.conrelid::regclass as child, a.attname as child_column, c.confrelid::regclass as parent,
+      b.attname as parent_column
+    from pg_constraint c
+    join pg_attribute a on a.attrelid = c.conrelid and a.attnum = c.conkey[1]
+    join pg_attribute b on b.attrelid = c.confrelid and b.attnum = c.confkey[1]
+    where c.contype = 'f' and c.connamespace = current_schema()::regnamespace order by c.conname
+  loop
+    return query execute format(
+      'select %L::text, c.%I::text, %L::text from %s c where c.%I is not null and not exists '
+      '(select 1 from %s p where p.%I = c.%I)',
+      reference.child, reference.child_column, reference.parent, reference.child, reference.child_column,
+      reference.parent, reference.parent_column, reference.child_column);
+  end loop;
+end
+$$;
+
+create view item_standing as
+select t.*,
+  (select o.id from run o where o.workflow_id = t.workflow_id
+    and (o.status = 'active' or o.status = 'paused' or o.status = 'failed')
+    and exists (select 1 from item_run x join run r on r.id = x.run_id
+      where x.workflow_id = t.workflow_id and x.item_id = t.id and r.lineage = o.lineage)) as held_by
+from item t;
+
+-- Everything that decides whether a handler is due: its own times, and its topics' oldest waiting event.
+create view handler_due as
+select h.*,
+  (select max(t.touched) from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) as touched,
+  (select min(w.seq) from (
+     select (select e.seq from event e where e.workflow_id = t.workflow_id and e.topic = t.name
+       and e.status = 'pending' and e.reserved_by is null order by e.seq limit 1) as seq
+     from topic t where t.workflow_id = h.workflow_id and t.subscriber = h.handler) w) as oldest
+from handler_state h where h.present = 1;
+
+-- The inputs behind what a run reserved, as they were when it reserved: what it did is caused by these and no others.
+create view reservation_cause as
+select v.workflow_id, v.run_id, v.event_id, c.input_id from reservation v cross join event_cause c
+where c.workflow_id = v.workflow_id and c.event_id = v.event_id and c.attempt = v.attempt and c.revision <= v.revision;
+
+-- An event with the inputs behind its present attempt, those that came while a run had reserved it, and how many payloads
+-- came after the one that it has: all of them, and those that are still kept.
+create view event_standing as
+select e.*,
+  (select string_agg(cast(c.input_id as text), ',') from event_cause c
+    where c.workflow_id = e.workflow_id and c.event_id = e.id and c.attempt = e.attempt) as causes,
+  (select string_agg(cast(h.input_id as text), ',') from held_cause h
+    where h.workflow_id = e.workflow_id and h.event_id = e.id and h.attempt = e.attempt) as joined,
+  (select count(*) from event_revision v
+    where v.workflow_id = e.workflow_id and v.event_id = e.id and v.revision > e.revision) as held
+from event e;
+
+create view input_standing as
+select i.*,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id and e.attempt = c.attempt
+    join topic t on t.workflow_id = e.workflow_id and t.name = e.topic and t.subscriber is not null
+    where c.workflow_id = i.workflow_id and c.input_id = i.id and e.status = 'pending')
+  or exists (select 1 from held_cause h join event e on e.id = h.event_id and e.attempt = h.attempt
+    where h.workflow_id = i.workflow_id and h.input_id = i.id and e.reserved_by is not null)
+  or exists (select 1 from item t
+    where t.input_id = i.id and t.status in ('processing', 'failed', 'needs_attention')) as waiting,
+  exists (select 1 from event_cause c join event e on e.id = c.event_id and e.attempt = c.attempt
+    join run r on r.id = e.reserved_by
+    where c.workflow_id = i.workflow_id and c.input_id = i.id
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or exists (select 1 from mutation m where m.workflow_id = r.workflow_id and m.lineage = r.lineage
+          and m.status = 'indeterminate')))
+  or exists (select 1 from item_standing t left join run r on r.id = t.held_by
+    where t.input_id = i.id and t.status in ('processing', 'failed', 'needs_attention')
+      and (r.status = 'failed' or r.reason = 'approval' or r.exhausted = 1
+        or (r.id is null and t.status = 'failed')
+        or exists (select 1 from mutation m where m.item_id = t.id and m.status = 'indeterminate'))) as needs_you,
+  exists (select 1 from item t where t.input_id = i.id and t.status = 'skipped') as item_skipped,
+  exists (select 1 from held_cause h where h.workflow_id = i.workflow_id and h.input_id = i.id
+    and not exists (select 1 from event_cause c
+      where c.workflow_id = h.workflow_id and c.event_id = h.event_id and c.input_id = h.input_id)) as late
+from input i;

