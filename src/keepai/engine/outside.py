@@ -56,47 +56,56 @@ DEFINITE: tuple[type[ConnectorError], ...] = (Transient, PermissionDenied, Preco
 _PASSED_ON = (ConnectorError, ConnectorBroke, ScriptError)
 
 
-def _made(
-    method: Callable[[Json, Call], Coroutine[object, object, T]], params: Json, call: Call,
-) -> tuple[asyncio.Task[T], asyncio.Future[None]]:
-    """A call under way in a task of its own, and what tells of its end a turn of the loop before the task does."""
+async def _under_way(
+    method: Callable[[Json, Call], Coroutine[object, object, T]], params: Json, call: Call, seconds: float,
+    cut_off: Callable[[asyncio.Task[T]], None] = lambda task: None,
+) -> asyncio.Task[T]:
+    """Make a call in a task of its own, and wait until it has ended or its time is up.
+
+    If the wait itself is cancelled, so is the call, and `cut_off` gets it: it may go on nevertheless."""
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
-    return loop.create_task(_contained(method, params, call, over)), over
 
+    def wake() -> None:
+        if not over.done():
+            over.set_result(None)
 
-async def _contained(
-    method: Callable[[Json, Call], Coroutine[object, object, T]], params: Json, call: Call, over: asyncio.Future[None],
-) -> T:
-    """A connector's own `sys.exit` must not end the host, as it would out of a task."""
-    try:
-        return await method(params, call)
-    except SystemExit as error:
-        raise RuntimeError(f"it wanted to end the process ({in_words(error)})") from error
-    finally:
-        _tell(over)  # whoever waits looks when this task has made its last step, which is this one
+    async def contained() -> T:
+        try:
+            return await method(params, call)
+        except SystemExit as error:  # a connector's own `sys.exit` must not end the host, as it would out of a task
+            raise RuntimeError(f"it wanted to end the process ({in_words(error)})") from error
+        finally:
+            wake()  # this is the task's last step: when the wait goes on, the task is done
 
-
-def _tell(over: asyncio.Future[None]) -> None:
-    if not over.done():
-        over.set_result(None)
-
-
-async def _ended(over: asyncio.Future[None], seconds: float) -> None:
-    """Wait until a call has ended, or its time."""
-    timer = asyncio.get_running_loop().call_later(seconds, _tell, over)
+    task, timer = loop.create_task(contained()), loop.call_later(seconds, wake)
     try:
         await over
+    except asyncio.CancelledError:
+        task.cancel()
+        cut_off(task)
+        raise
     finally:
         timer.cancel()
+    return task
+
+
+def _error_of(task: asyncio.Task[T]) -> BaseException | None:
+    """What a read or a question raised; its own cancellation is an error like any other. One that goes on is told to
+    end, and is left behind."""
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(lambda t: t.cancelled() or t.exception())
+        return TimeoutError()
+    return RuntimeError("the call cancelled itself") if task.cancelled() else task.exception()
 
 
 async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds: float) -> Reply:
     """Ask the outside world; a failure is raised as what it means."""
-    task, over = _made(spec.invoke, params, call)
-    if not await _in_time(task, over, seconds):
+    task = await _under_way(spec.invoke, params, call, seconds)
+    in_time, error = task.done(), _error_of(task)
+    if not in_time:
         raise Transient(f"{name} did not answer within {seconds:g} s.")
-    error = _error_of(task)
     if isinstance(error, OutcomeUnknown):
         raise Transient(f"{name}: {error.message}") from error
     if isinstance(error, _PASSED_ON):
@@ -111,25 +120,6 @@ async def read(spec: OperationSpec, name: str, params: Json, call: Call, seconds
         return Reply(text, text_of(cast("dict[str, Json]", dict(answer.fields))), cuts=cuts)
     text, cuts = in_pieces(answer)
     return Reply(text, cuts=cuts)
-
-
-async def _in_time(task: asyncio.Task[T], over: asyncio.Future[None], seconds: float) -> bool:
-    """Wait for a call of ours; one that does not end, not even when it is told to, is left behind."""
-    try:
-        await _ended(over, seconds)
-    except asyncio.CancelledError:
-        task.cancel()
-        raise
-    if task.done():
-        return True
-    task.cancel()
-    task.add_done_callback(lambda t: t.cancelled() or t.exception())
-    return False
-
-
-def _error_of(task: asyncio.Future[T]) -> BaseException | None:
-    """What a call that has ended raised; its own cancellation is an error like any other."""
-    return RuntimeError("the call cancelled itself") if task.cancelled() else task.exception()
 
 
 Pending: TypeAlias = "asyncio.Future[Json | Page[Json]]"
@@ -151,13 +141,7 @@ async def mutate(
     spec: OperationSpec, name: str, params: Json, call: Call, seconds: float, given_up: Callable[[Pending], None],
 ) -> Answer:
     """Make the call. `given_up` gets a call that did not end even when it was told to."""
-    task, over = _made(spec.invoke, params, call)
-    try:
-        await _ended(over, seconds)
-    except asyncio.CancelledError:
-        task.cancel()
-        given_up(task)  # whoever cuts this off must not take the call for ended
-        raise
+    task = await _under_way(spec.invoke, params, call, seconds, given_up)
     if not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=_GRACE_S)
@@ -203,11 +187,11 @@ async def reconcile(
     """Ask what became of a mutation; whatever goes wrong with asking means: ask again later.
 
     `given_up` gets a question that did not end in time."""
-    task, over = _made(spec.reconcile, params, call)
-    if not await _in_time(task, over, seconds):
+    task = await _under_way(spec.reconcile, params, call, seconds)
+    in_time, error = task.done(), _error_of(task)
+    if not in_time:
         given_up(task)
         return Verdict("retry", why=f"{name} did not answer the question within {seconds:g} s")
-    error = _error_of(task)
     if error is not None:
         return Verdict("retry", why=f"asking {name} raised {in_words(error)}")
     return task.result()
