@@ -49,7 +49,7 @@ def test_every_method_of_keep_that_says_what_was_shown_is_an_act() -> None:
 def test_the_engine_does_every_act_of_the_table_and_no_other() -> None:
     done = {name for name, each in vars(Commands).items() if inspect.iscoroutinefunction(each) and name[0] != "_"}
     assert done - {"accept_older"} == set(REQUESTS) - ELSEWHERE
-    named = set(re.findall(r'\bAct\("(\w+)"', (SRC / "engine/commands.py").read_text("utf-8")))
+    named = set(re.findall(r'\bShownAct\("(\w+)"', (SRC / "engine/commands.py").read_text("utf-8")))
     assert {"skip_event", "grant"} <= named <= set(ACTS)
 
 

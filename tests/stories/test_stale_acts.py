@@ -147,7 +147,7 @@ async def _ends_without(scene: Scene) -> None:
 
 async def deployed(scene: Scene) -> None:
     """Another version is active; nothing has run since."""
-    row, parts = await scene.bob.workflow(scene.wf), scene.keep.parts
+    row, parts = await scene.bob._workflow(scene.wf), scene.keep.parts
     text = (await parts.ledger.look(parts.script, scene.wf, (row["major"], row["minor"]))).source
     await scene.keep.deploy(text + "// a change\n", workflow_id=scene.wf)
 

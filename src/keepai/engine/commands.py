@@ -71,7 +71,7 @@ class Commands:
     @_once
     async def run_now(self, workflow: str, actor: str, shown: int | None = None) -> list[str]:
         """Queue every producer of a workflow; gives their names."""
-        row = await self.workflow(workflow)
+        row = await self._workflow(workflow)
         act = await self._judged(ShownAct("run_now", row["id"], row["id"], actor, shown))
         if row["status"] != WorkflowStatus.ACTIVE:
             raise Refused(f"The workflow {row['name']!r} is {row['status']}; resume it first.")
@@ -82,7 +82,7 @@ class Commands:
         self, workflow: str, capability: str, rule: object, actor: str, shown: int | None = None,
     ) -> None:
         """Allow, ask or deny a capability; a run that waited for it goes on."""
-        row = await self.workflow(workflow)
+        row = await self._workflow(workflow)
         wanted = bound(self._parts, capability, grant_of(rule, capability))
         waits = await self._parts.ledger.one("run_open", workflow_id=row["id"])
         about = (row["id"], capability, *([waits["id"]] if waits else []))
@@ -124,7 +124,7 @@ class Commands:
     @_once
     async def retry(self, run_id: str, actor: str, shown: int | None = None) -> str:
         """Try a stopped run again now; gives the id of the run that carries on."""
-        run = await self.run(run_id)
+        run = await self._run(run_id)
         act = await self._judged(ShownAct("retry", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED):
             raise Refused(f"Run {run_id} cannot be retried: it is {run.status}.")
@@ -134,7 +134,7 @@ class Commands:
     @_once
     async def skip_run(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """Give up what a stopped run wanted to do; `next` is told so."""
-        run = await self.run(run_id)
+        run = await self._run(run_id)
         act = await self._judged(ShownAct("skip_run", run.workflow_id, run_id, actor, shown))
         mutation = await self._parts.ledger.look(last_mutation, run)
         if run.state not in (Status.PAUSED, Status.FAILED):
@@ -145,7 +145,7 @@ class Commands:
     @_once
     async def finish(self, run_id: str, actor: str, shown: int | None = None) -> None:
         """End a run whose mutation is applied and whose `next` cannot run: events consumed, nothing published."""
-        run = await self.run(run_id)
+        run = await self._run(run_id)
         act = await self._judged(ShownAct("finish", run.workflow_id, run_id, actor, shown))
         if run.state not in (Status.PAUSED, Status.FAILED) or run.phase not in (Phase.MUTATED, Phase.EMITTING):
             raise Refused(
@@ -161,7 +161,7 @@ class Commands:
         """A person says what became of a mutation that nobody could verify, or has seen what contradicts it."""
         if answer not in ANSWERS:
             raise Refused(f"resolve takes {', '.join(ANSWERS)}, not {answer!r}.")
-        mutation = await self.mutation(mutation_id)
+        mutation = await self._mutation(mutation_id)
         held = self._parts.redactor.found_in(result) if self._parts.redactor is not None else None
         if held:
             raise Refused(f"The result holds the secret {held}, and nothing was kept. Leave it out.")
@@ -175,7 +175,7 @@ class Commands:
             return
         if mutation.status is not MutationStatus.INDETERMINATE:
             raise Refused(f"Mutation {mutation_id} is {mutation.status}; there is nothing to resolve.")
-        run = await self.run(mutation.run_id)
+        run = await self._run(mutation.run_id)
         match answer:
             case "try_again":
                 await self._try_again(act, run, mutation)
@@ -242,7 +242,7 @@ class Commands:
 
     async def fix(self, workflow: str, source: str, impact: str | None, note: str, actor: str) -> str:
         """Offer a repair for the run that failed; if it keeps the rules it waits for a person. Gives its id."""
-        row = await self._parts.ledger.one("run_open", workflow_id=(await self.workflow(workflow))["id"])
+        row = await self._parts.ledger.one("run_open", workflow_id=(await self._workflow(workflow))["id"])
         if row is None:
             raise Refused(f"The workflow {workflow!r} has no failed run. Use deploy for a new version.")
         offered = repair.Fix(source, impact, note)
@@ -259,7 +259,7 @@ class Commands:
     async def _waiting_repair(self, repair_id: str) -> tuple[Row, Run]:
         row = await self._parts.ledger.one("repair_by_id", repair_id=repair_id)
         assert row is not None, f"{repair_id} was looked up before"
-        run = await self.run(row["run_id"])
+        run = await self._run(row["run_id"])
         if row["status"] != RepairStatus.WAITING or run.state is not Status.FAILED:
             raise Refused(f"Repair {repair_id} is {row['status']}, its run {run.status}; there is nothing to decide.")
         return row, run
@@ -271,8 +271,8 @@ class Commands:
         if found.status is not ApprovalStatus.PENDING:
             by = f" by {found.decided_by}" if found.decided_by else ""
             raise Refused(f"Approval {approval_id} is {found.status}{by}; there is nothing to decide.")
-        run = await self.run(found.run_id)
-        row, now = await self.workflow(run.workflow_id), self._parts.clock.now_ms()
+        run = await self._run(found.run_id)
+        row, now = await self._workflow(run.workflow_id), self._parts.clock.now_ms()
         active = (row["major"], row["minor"])
         standing = await self._parts.ledger.look(approval.standing, run, found, now, active, self._parts)
         if standing is Standing.EXPIRED:
@@ -287,7 +287,7 @@ class Commands:
 
     # -- looking up --------------------------------------------------------------------------------
 
-    async def workflow(self, name_or_id: str) -> Row:
+    async def _workflow(self, name_or_id: str) -> Row:
         """A workflow by its id or its name."""
         ledger = self._parts.ledger
         row = await ledger.one("workflow_by_id", workflow_id=name_or_id) or await ledger.one(
@@ -296,14 +296,14 @@ class Commands:
             raise NotFound(f"There is no workflow {name_or_id!r}. `keep status` lists them.")
         return row
 
-    async def run(self, run_id: str) -> Run:
+    async def _run(self, run_id: str) -> Run:
         """A run by its id."""
         row = await self._parts.ledger.one("run_by_id", run_id=run_id)
         if row is None:
             raise NotFound(f"There is no run {run_id}. `keep runs WORKFLOW` lists them.")
         return run_record(row)
 
-    async def mutation(self, mutation_id: str) -> Mutation:
+    async def _mutation(self, mutation_id: str) -> Mutation:
         """A mutation by its id."""
         row = await self._parts.ledger.one("mutation_by_id", mutation_id=mutation_id)
         if row is None:
@@ -331,13 +331,13 @@ class Commands:
             self._host.wake()  # also if whoever asked went away meanwhile: it may have been done
 
     async def _move(self, workflow: str, target: WorkflowStatus, name: str, actor: str, shown: int | None) -> None:
-        workflow_id = (await self.workflow(workflow))["id"]
+        workflow_id = (await self._workflow(workflow))["id"]
         act = await self._judged(ShownAct(name, workflow_id, workflow_id, actor, shown))
         await self._act(act, workflows.move, workflow_id, target, name, actor)
 
     async def _how(self, run: Run) -> Carry:
         """How a person has a stopped run carried on, or why that cannot be."""
-        row, ledger = await self.workflow(run.workflow_id), self._parts.ledger
+        row, ledger = await self._workflow(run.workflow_id), self._parts.ledger
         active = row["major"], row["minor"]
         how = carry(run, await ledger.look(last_mutation, run), active, Status.SUPERSEDED, "person")
         if how is None:

@@ -164,7 +164,7 @@ def resolve(
 
 async def _until_settled(keep: Keep, mutation_id: str) -> None:
     """Wait until nothing of a call can arrive any more; interrupted, it leaves everything as it is."""
-    mutation = await keep.commands.mutation(mutation_id)
+    mutation = await keep.parts.ledger.look(lambda read: keep.views(read).mutation(mutation_id))
     left = keep.host.settles_in_ms(mutation) if mutation.status.value == "indeterminate" else None
     if not left:
         return
