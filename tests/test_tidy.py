@@ -518,19 +518,19 @@ def test_every_module_says_where_it_stands() -> None:
     report(problems, "A module begins with two or three sentences: where it stands, what it must never do.")
 
 
-#: Rooms in which every name of a file and of a class stands once in the package, so that it can be found.
-ROOMS_OF_UNIQUE_NAMES = ("reading/", "doors/")
+#: `base.py` is the contract of its folder, so every folder may have one.
+SHARED_FILE_NAMES = {"__init__.py", "base.py"}
 
 
 def test_a_name_of_a_file_or_class_is_used_once() -> None:
     places: dict[str, list[str]] = {}
     for file in package_files():
         names = [node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
-        for name in [*names, *([Path(file).name] if Path(file).name != "__init__.py" else [])]:
+        for name in [*names, Path(file).name]:
             places.setdefault(name, []).append(file)
     problems = [f"{name}: {', '.join(files)}" for name, files in sorted(places.items())
-                if len(files) > 1 and any(file.startswith(ROOMS_OF_UNIQUE_NAMES) for file in files)]
-    report(problems, "Find another name for one of them.")
+                if len(files) > 1 and name not in SHARED_FILE_NAMES]
+    report(problems, "Find another name for one of them: whoever greps for it must find one place.")
 
 
 #: Folders whose first lines list their parts in reading order.

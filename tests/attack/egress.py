@@ -22,7 +22,7 @@ from keepai.connectors.base import Call
 from keepai.connectors.egress import Client, Rules, dns, networks, url_rules
 from keepai.model.clock import SystemClock
 from keepai.model.errors import ConnectorError, KeepError, OutcomeUnknown, Rejected
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 from tests.attack.base import Area, Attack, Broken, Planted, must, refused
 
 HERE = ["127.0.0.0/8"]
@@ -73,10 +73,10 @@ def _watched(connected: list[str]) -> Iterator[None]:
 
 @asynccontextmanager
 async def place(_folder: Path) -> AsyncIterator[Net]:
-    def handle(request: Request) -> Reply:
+    def handle(request: Request) -> HttpReply:
         if "to" in request.query:
-            return Reply(302, headers={"Location": request.query["to"]})
-        return Reply(200, {"headers": dict(request.headers)})
+            return HttpReply(302, headers={"Location": request.query["to"]})
+        return HttpReply(200, {"headers": dict(request.headers)})
 
     with Loopback(handle) as server:
         net = Net(int(server.url.rpartition(":")[2]), server)
@@ -105,8 +105,8 @@ def attacks(net: Net) -> Iterator[Attack]:
     yield Attack("a redirect without end", _endless)
     yield Attack("a mutation is redirected", lambda: _moved(net))
     for name, reply in {
-        "a large answer": Reply(content=b"x" * 100_000),
-        "an answer that grows when it is unpacked": Reply(
+        "a large answer": HttpReply(content=b"x" * 100_000),
+        "an answer that grows when it is unpacked": HttpReply(
             content=gzip.compress(b"x" * 50_000_000), headers={"Content-Encoding": "gzip"}),
     }.items():
         yield Attack(f"{name} fills the memory", lambda reply=reply: _large(reply))
@@ -173,7 +173,7 @@ async def _rebinds(net: Net) -> None:
 
 
 async def _credentials(net: Net) -> None:
-    with Loopback(lambda request: Reply(200, dict(request.headers))) as other:
+    with Loopback(lambda request: HttpReply(200, dict(request.headers))) as other:
         client = Client(Rules.under([net.server.url, other.url], HERE))
         url = f"{net.server.url}/?to={quote(other.url)}"
         told: Any = (await client.get(url, call(), credentials={"X-Token": "t", "Authorization": "Bearer s"})).json()
@@ -181,7 +181,7 @@ async def _credentials(net: Net) -> None:
 
 
 async def _endless() -> None:
-    with Loopback(lambda _request: Reply(302, headers={"Location": "/again"})) as server:
+    with Loopback(lambda _request: HttpReply(302, headers={"Location": "/again"})) as server:
         with refused("it was followed to an end", Rejected):
             await Client(Rules.under([server.url], HERE)).get(server.url, call())
         must(len(server.seen) <= 6, f"it was followed {len(server.seen)} times")
@@ -194,7 +194,7 @@ async def _moved(net: Net) -> None:
     must(answer.status == 302 and len(net.server.seen) == 1, f"it was sent {len(net.server.seen)} times")
 
 
-async def _large(reply: Reply) -> None:
+async def _large(reply: HttpReply) -> None:
     with Loopback(lambda _request: reply) as server, refused("it was read whole", OutcomeUnknown):
         await Client(Rules.under([server.url], HERE, bytes_max=1000)).get(server.url, call())
 

@@ -28,7 +28,7 @@ from keepai.connectors.local.mail import LocalMail
 from keepai.model import permissions
 from keepai.model.errors import ConfigError, ConnectorError, NotGranted, RuleBroken
 from keepai.model.permissions import Mode, Use, check_params, grant_of, judge
-from keepai.testing.loopback import Loopback, Reply
+from keepai.testing.loopback import HttpReply, Loopback
 from tests.attack.base import Area, Attack, Planted, must, refused
 from tests.harness import Story, consumer, producer, workflow
 
@@ -150,7 +150,7 @@ def _is_public(path: str) -> bool:
 
 @asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Office]:
-    with Loopback(lambda _request: Reply(200, {})) as server:
+    with Loopback(lambda _request: HttpReply(200, {})) as server:
         connectors = [
             LocalMail(folder / "mail", create=True, name="post"), Files(folder / "drive", create=True, name="drive"),
             Http([f"{server.url}/"], networks=["127.0.0.0/8"], name="api"),

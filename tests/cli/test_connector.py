@@ -106,7 +106,7 @@ class Orders(Connector):
 HTTP_CONTRACT = """
 from keepai import Rejected
 from keepai.testing.contract import HttpSubject
-from keepai.testing.loopback import Reply
+from keepai.testing.loopback import HttpReply
 from orders import Orders
 
 class Create(HttpSubject):
@@ -126,8 +126,8 @@ class Create(HttpSubject):
     def handle(self, request):
         if request.method == "PUT":
             self.made[request.path] = request.json()
-            return Reply(201)
-        return Reply(200 if request.path in self.made else 404)
+            return HttpReply(201)
+        return HttpReply(200 if request.path in self.made else 404)
 """
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from keepai.doors.cli import signing
 from keepai.testing.contract import CANARY
-from keepai.testing.loopback import Loopback, Reply, instead
+from keepai.testing.loopback import HttpReply, Loopback, instead
 from tests import doors
 from tests.connectors.services.google import SECRETS, GmailService
 
@@ -171,7 +171,7 @@ def test_somebody_else_who_signs_in_is_refused_and_nothing_is_stored(world: Worl
 
 def test_a_code_that_google_does_not_take_is_told_without_it(world: World) -> None:
     process, address = world.sign_in(*world.settings, *CLIENT)
-    refused = Reply(400, {"error": "invalid_grant", "error_description": CANARY})
+    refused = HttpReply(400, {"error": "invalid_grant", "error_description": CANARY})
     with world.server.misbehaving(instead(refused), lambda request: request.path == "/token"):
         follow(address)
         assert "(invalid_grant): it took too long" in world.ends(process, 1)[1]

@@ -11,7 +11,7 @@ from keepai.connectors import make
 from keepai.connectors.google.access import OF, TOKEN, _digest
 from keepai.testing.contract import CANARY, HttpSubject
 from keepai.testing.contract.http import RETRY_AFTER_S
-from keepai.testing.loopback import Reply, Request
+from keepai.testing.loopback import HttpReply, Request
 from tests.connectors.services.google import SECRETS, CalendarService, GmailService, Service, SheetsService, error
 
 SIGNED_IN = {TOKEN: f"{CANARY}-access", OF: _digest(SECRETS["refresh_token"])}
@@ -58,14 +58,14 @@ class GoogleSubject(HttpSubject):
         made._vault.update(SIGNED_IN)  # renewing has tests of its own
         return made
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         service: Service = self.service
         return service.handle(request)
 
     def is_write(self, request: Request) -> bool:
         return request.method != "GET" and request.path.endswith(self.write)
 
-    def refused(self, name: str) -> Reply:
+    def refused(self, name: str) -> HttpReply:
         status, _, reason = name.partition(" ")
         return error(int(status), reason, {"Retry-After": f"{RETRY_AFTER_S:g}"} if name in self.retry_after else {})
 

@@ -9,7 +9,7 @@ from keepai import Connector, OutcomeUnknown, PermissionDenied, PreconditionFail
 from keepai.connectors import make
 from keepai.testing.contract import HttpSubject
 from keepai.testing.contract.http import RETRY_AFTER_S
-from keepai.testing.loopback import Reply, Request
+from keepai.testing.loopback import HttpReply, Request
 from tests.connectors.services.slack import TOKEN, SlackService, no
 
 
@@ -44,10 +44,10 @@ class SlackPost(HttpSubject):
     def connector(self) -> Connector:
         return connect(self.server.url)
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         return self.service.handle(request)
 
-    def refused(self, name: str) -> Reply:
+    def refused(self, name: str) -> HttpReply:
         return super().refused(name) if name.isdecimal() else no(name)
 
     def effects(self) -> int:

@@ -14,7 +14,7 @@ from keepai.connectors.base import Call
 from keepai.connectors.files import file_changes, journal
 from keepai.connectors.http.statuses import REFUSED
 from keepai.testing.contract import CANARY, HttpSubject, Subject
-from keepai.testing.loopback import Reply, Request
+from keepai.testing.loopback import HttpReply, Request
 from tests.connectors import file_cases, sql_subjects
 from tests.connectors.cases import CASES, Case
 
@@ -92,16 +92,16 @@ class Orders(HttpSubject):
         made.entrust({"token": CANARY})
         return made
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         if request.headers.get("authorization") != f"Bearer {CANARY}":
-            return Reply(401, {})
+            return HttpReply(401, {})
         earlier = [each for each in self.made if each["key"] == request.headers.get("idempotency-key")]
         if request.method == self.method and self.honours_keys and earlier:
-            return Reply(201, earlier[0], {"Content-Type": "application/json"})
+            return HttpReply(201, earlier[0], {"Content-Type": "application/json"})
         if request.method == self.method:
             self.made.append({"id": len(self.made) + 1, "key": request.headers["idempotency-key"]})
-            return Reply(201, self.made[-1], {"Content-Type": "application/json"})
-        return Reply(200, {"data": [each for each in self.made if each["key"] == request.query["key"]]})
+            return HttpReply(201, self.made[-1], {"Content-Type": "application/json"})
+        return HttpReply(200, {"data": [each for each in self.made if each["key"] == request.query["key"]]})
 
     def effects(self) -> int:
         return len(self.made)
@@ -134,9 +134,9 @@ class Told(HttpSubject):
         made.entrust({"secret": CANARY})
         return made
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         self.got.append(request)
-        return Reply(204, content=b"")
+        return HttpReply(204, content=b"")
 
     def effects(self) -> int:
         return len(self.got)
@@ -221,11 +221,11 @@ class Adding(HttpSubject):
         made: Connector = self.type(self.server.url)
         return made
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         if request.method == "POST":
             self.lines.append(request.headers["x-key"])
-            return Reply(201, {"line": len(self.lines)})
-        return Reply(200, [n for n, key in enumerate(self.lines, 1) if key == request.query["key"]])
+            return HttpReply(201, {"line": len(self.lines)})
+        return HttpReply(200, [n for n, key in enumerate(self.lines, 1) if key == request.query["key"]])
 
     def effects(self) -> int:
         return len(self.lines)

@@ -18,7 +18,7 @@ from keepai.connectors.local.sheets import LocalSheets
 from keepai.connectors.rss import feed_parser
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.testing import ManualClock
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 from tests.connectors import google_subjects, slack_subjects
 from tests.connectors.conftest import Mailbox
 from tests.connectors.services.google import CalendarService, GmailService
@@ -128,7 +128,7 @@ class OddGmail(GmailService):
 
     odd: frozenset[str] = frozenset()
 
-    def _get(self, request: Request, id: str) -> Reply:
+    def _get(self, request: Request, id: str) -> HttpReply:
         reply = super()._get(request, id)
         if id in self.odd:
             reply.json["payload"]["headers"] = [{"value": "without a name"}]
@@ -245,7 +245,7 @@ def test_one_entry_that_cannot_be_read_does_not_stop_a_feed(monkeypatch: pytest.
 async def test_what_a_feed_skips_reaches_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"entries": [], "skipped": ["the entry b (RecursionError)"]}
     monkeypatch.setattr("keepai.connectors.kit.parser_process.ParserProcess.read", lambda *_: (said,))
-    with Loopback(lambda _request: Reply(200, content=b"<rss/>")) as server:
+    with Loopback(lambda _request: HttpReply(200, content=b"<rss/>")) as server:
         ask = Asked(make("rss", "news", {"url": f"{server.url}/feed", "networks": ["127.0.0.1"]}))
         assert list(await ask("entries")) == []
     assert ask.skipped == said["skipped"]

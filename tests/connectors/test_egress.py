@@ -20,7 +20,7 @@ from keepai.connectors.egress.networks import parse_networks
 from keepai.model.clock import SystemClock
 from keepai.model.errors import ConfigError, KeepError
 from keepai.testing import loopback
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 
 HERE = ["127.0.0.0/8"]
 
@@ -35,10 +35,10 @@ def client_of(server: Loopback, **more: Any) -> Client:
 
 @pytest.fixture
 def server() -> Iterator[Loopback]:
-    def handle(request: Request) -> Reply:
+    def handle(request: Request) -> HttpReply:
         if request.path.startswith("/to/"):
-            return Reply(302, headers={"Location": request.query["url"]})
-        return Reply(200, {"path": request.path, "headers": dict(request.headers)})
+            return HttpReply(302, headers={"Location": request.query["url"]})
+        return HttpReply(200, {"path": request.path, "headers": dict(request.headers)})
 
     with Loopback(handle) as made:
         yield made
@@ -173,7 +173,7 @@ async def test_a_cancelled_request_leaves_no_connection_behind(server: Loopback)
 async def test_a_packed_answer_is_unpacked_and_a_broken_one_is_unknown() -> None:
     packed = gzip.compress(b'{"a": 1}')
     replies = [packed, packed[:-6], b"no gzip", packed + b"more" * 50_000]
-    with Loopback(lambda _request: Reply(content=replies.pop(0), headers={"Content-Encoding": "gzip"})) as server:
+    with Loopback(lambda _request: HttpReply(content=replies.pop(0), headers={"Content-Encoding": "gzip"})) as server:
         assert (await client_of(server).get(server.url, call())).json() == {"a": 1}
         for _ in range(3):
             with pytest.raises(OutcomeUnknown):
@@ -205,7 +205,7 @@ async def test_cookies_and_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "HTTPS_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
-    with server.misbehaving(loopback.instead(Reply(200, {}, {"Set-Cookie": "a=b"})), loopback.is_read):
+    with server.misbehaving(loopback.instead(HttpReply(200, {}, {"Set-Cookie": "a=b"})), loopback.is_read):
         await client_of(server).get(server.url, call())
     answer: Any = (await client_of(server).get(server.url, call())).json()
     assert "cookie" not in answer["headers"]

@@ -16,7 +16,7 @@ from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, sign
 from keepai.model.errors import OutcomeUnknown
 from keepai.testing import ManualClock, loopback
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 HERE = ["127.0.0.1"]
@@ -29,11 +29,11 @@ def entries() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def books(entries: list[dict[str, Any]]) -> Iterator[Loopback]:
-    def handle(request: Request) -> Reply:
+    def handle(request: Request) -> HttpReply:
         if request.method == "POST":
             entries.append({**request.json(), "key": request.headers["idempotency-key"]})
-            return Reply(201, entries[-1])
-        return Reply(200, [each for each in entries if each["key"] == request.query["key"]])
+            return HttpReply(201, entries[-1])
+        return HttpReply(200, [each for each in entries if each["key"] == request.query["key"]])
 
     with Loopback(handle) as server:
         yield server
@@ -42,7 +42,7 @@ def books(entries: list[dict[str, Any]]) -> Iterator[Loopback]:
 @pytest.fixture
 def shop() -> Iterator[Loopback]:
     orders = [{"id": f"o{n}", "customer": "Ann", "total": n * 10} for n in (1, 2)]
-    with Loopback(lambda _request: Reply(200, {"data": orders}, {"Content-Type": "application/json"})) as server:
+    with Loopback(lambda _request: HttpReply(200, {"data": orders}, {"Content-Type": "application/json"})) as server:
         yield server
 
 
@@ -70,7 +70,7 @@ async def test_a_payment_that_comes_in_is_told_once_and_a_lost_answer_is_a_quest
     clock = ManualClock("2026-01-05T09:00:00Z")
     inbox = Inbox(tmp_path / "payments", create=True, name="payments", clock=clock)
     inbox.entrust({"secret": "s"})
-    with Loopback(lambda _request: Reply(204, content=b"")) as team:
+    with Loopback(lambda _request: HttpReply(204, content=b"")) as team:
         tell = make("webhook", "team", {"url": f"{team.url}/in", "networks": HERE})
         tell.entrust({"secret": "t"})
         async with Keep(tmp_path / "keep.db", connectors=[inbox, tell], clock=clock) as keep:

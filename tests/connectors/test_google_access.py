@@ -12,7 +12,7 @@ from keepai import PermissionDenied, Transient
 from keepai.connectors.google.access import TOKEN
 from keepai.testing import loopback
 from keepai.testing.contract import CANARY
-from keepai.testing.loopback import Loopback, Reply, Request, instead
+from keepai.testing.loopback import HttpReply, Loopback, Request, instead
 from tests.connectors.cases import call
 from tests.connectors.google_subjects import connect
 from tests.connectors.services.google import SECRETS, GmailService
@@ -75,7 +75,7 @@ async def test_an_expired_token_in_the_middle_of_a_send_leaves_one_message(
 
 async def test_a_send_is_repeated_once_at_most(server: Loopback, service: GmailService) -> None:
     connector = gmail(server)
-    never = server.misbehaving(instead(Reply(401, {})), lambda request: request.path.endswith("/send"))
+    never = server.misbehaving(instead(HttpReply(401, {})), lambda request: request.path.endswith("/send"))
     with never, pytest.raises(PermissionDenied):
         await connector.operations["send"].invoke(LETTER, call())
     assert len([each for each in server.seen if each.path.endswith("/send")]) == 2
@@ -90,7 +90,7 @@ async def test_a_token_of_another_sign_in_is_not_used(server: Loopback, service:
     assert "Bearer theirs" not in [each.headers.get("authorization") for each in server.seen]
 
 
-@pytest.mark.parametrize("fault", [loopback.drop_before, loopback.garbled, instead(Reply(503, {}))])
+@pytest.mark.parametrize("fault", [loopback.drop_before, loopback.garbled, instead(HttpReply(503, {}))])
 async def test_a_renewal_that_gets_no_answer_means_that_nothing_was_sent(
     server: Loopback, service: GmailService, fault: loopback.Fault,
 ) -> None:
@@ -114,7 +114,7 @@ async def test_a_refresh_token_that_google_replaces_is_written_back(server: Loop
     connector = gmail(server)
     connector.entrust(vault)
     service.valid.add("t1")
-    renewed = Reply(200, {"access_token": "t1", "refresh_token": "another"})
+    renewed = HttpReply(200, {"access_token": "t1", "refresh_token": "another"})
     with server.misbehaving(instead(renewed), is_token):
         await connector.operations["search"].invoke({}, call())
         await connector.operations["search"].invoke({}, call())

@@ -15,7 +15,7 @@ from keepai.connectors.sign_in import Attempt, SignIn
 from keepai.model.errors import ConfigError
 from keepai.testing import loopback
 from keepai.testing.contract import CANARY
-from keepai.testing.loopback import Loopback, Reply, Request, instead
+from keepai.testing.loopback import HttpReply, Loopback, Request, instead
 from tests.connectors.google_subjects import SETTINGS, connect
 from tests.connectors.services.google import SECRETS, Service, SheetsService
 
@@ -132,7 +132,7 @@ async def test_the_letters_of_an_address_may_be_small_or_large(server: Loopback,
 async def test_an_id_token_that_tells_nobody_is_no_reason_to_refuse(
     server: Loopback, service: SheetsService, id_token: str,
 ) -> None:
-    said = Reply(200, {"access_token": "a", "refresh_token": "r", "id_token": id_token})
+    said = HttpReply(200, {"access_token": "a", "refresh_token": "r", "id_token": id_token})
     with server.misbehaving(instead(said), is_token):
         assert await offered(server).redeem("code", Attempt(HOME)) == {"refresh_token": "r"}
 
@@ -157,7 +157,7 @@ async def test_a_wrong_client_secret_is_told(server: Loopback, service: SheetsSe
 
 
 @pytest.mark.parametrize("fault", [
-    loopback.drop_before, loopback.drop_after, loopback.garbled, instead(Reply(503, {})),
+    loopback.drop_before, loopback.drop_after, loopback.garbled, instead(HttpReply(503, {})),
 ])
 async def test_a_code_that_gets_no_answer_is_not_sent_again(
     server: Loopback, service: SheetsService, fault: loopback.Fault,

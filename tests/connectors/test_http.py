@@ -13,15 +13,15 @@ from keepai.connectors import make
 from keepai.connectors.base import Call, Connector, Page
 from keepai.model.errors import ConfigError
 from keepai.testing import loopback
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
 @pytest.fixture
 def server() -> Iterator[Loopback]:
-    def handle(request: Request) -> Reply:
-        return Reply(200, {"method": request.method, "query": dict(request.query), "headers": dict(request.headers),
+    def handle(request: Request) -> HttpReply:
+        return HttpReply(200, {"method": request.method, "query": dict(request.query), "headers": dict(request.headers),
                            "body": request.body.decode()}, JSON)
 
     with Loopback(handle) as made:
@@ -50,18 +50,18 @@ async def test_what_is_not_there_is_null_and_what_fails_is_told(server: Loopback
     said: dict[int, type[Exception]] = {500: Transient, 503: Transient, 429: Transient, 401: PermissionDenied,
                                         403: PermissionDenied, 400: Rejected, 406: Rejected}
     for status in (404, 410):
-        with server.misbehaving(loopback.instead(Reply(status)), loopback.is_read):
+        with server.misbehaving(loopback.instead(HttpReply(status)), loopback.is_read):
             assert await ask(http(server), "get", url=url) is None
     for status, kind in said.items():
-        with server.misbehaving(loopback.instead(Reply(status)), loopback.is_read), pytest.raises(kind):
+        with server.misbehaving(loopback.instead(HttpReply(status)), loopback.is_read), pytest.raises(kind):
             await ask(http(server), "get", url=url)
 
 
 async def test_text_stays_text_and_broken_json_is_not_taken_for_text(server: Loopback) -> None:
     url = f"{server.url}/v1/x"
-    with server.misbehaving(loopback.instead(Reply(content=b"hello")), loopback.is_read):
+    with server.misbehaving(loopback.instead(HttpReply(content=b"hello")), loopback.is_read):
         assert (await ask(http(server), "get", url=url))["body"] == "hello"
-    broken = Reply(content=b'{"a": ', headers=JSON)
+    broken = HttpReply(content=b'{"a": ', headers=JSON)
     with server.misbehaving(loopback.instead(broken), loopback.is_read), pytest.raises(OutcomeUnknown):
         await ask(http(server), "get", url=url)
 
@@ -69,13 +69,13 @@ async def test_text_stays_text_and_broken_json_is_not_taken_for_text(server: Loo
 async def test_a_list_comes_with_the_address_of_its_next_part(server: Loopback) -> None:
     url = f"{server.url}/v1/x"
     body = {"data": {"items": [1, 2]}, "paging": {"next": f"{url}?page=2"}}
-    with server.misbehaving(loopback.instead(Reply(200, body, JSON)), loopback.is_read):
+    with server.misbehaving(loopback.instead(HttpReply(200, body, JSON)), loopback.is_read):
         page: Page[Any] = await ask(http(server), "list", url=url, items="data.items", next="paging.next")
         assert list(page) == [1, 2]
         assert page.fields["next"] == f"{url}?page=2"
         with pytest.raises(Rejected, match=r"no list at 'data\.wrong'"):
             await ask(http(server), "list", url=url, items="data.wrong")
-    linked = Reply(200, [7], {**JSON, "Link": f'<{url}?page=1>; rel="prev", <{url}?page=3>; rel="next"'})
+    linked = HttpReply(200, [7], {**JSON, "Link": f'<{url}?page=1>; rel="prev", <{url}?page=3>; rel="next"'})
     with server.misbehaving(loopback.instead(linked), loopback.is_read):
         page = await ask(http(server), "list", url=url)
         assert (list(page), page.fields["next"]) == ([7], f"{url}?page=3")
@@ -145,7 +145,7 @@ def rule(server: Loopback, **changes: Any) -> dict[str, Any]:
             "match": "key", **changes}
 
 
-async def look(server: Loopback, reply: Reply, **changes: Any) -> Any:
+async def look(server: Loopback, reply: HttpReply, **changes: Any) -> Any:
     spec = http(server, lookup=[rule(server, **changes)]).operations["post"]
     params = {"url": f"{server.url}/v1/orders", "body": {"reference": "r/7"}}
     with server.misbehaving(loopback.instead(reply), loopback.is_read):
@@ -153,22 +153,23 @@ async def look(server: Loopback, reply: Reply, **changes: Any) -> Any:
 
 
 async def test_what_is_found_is_applied_with_what_was_found(server: Loopback) -> None:
-    verdict = await look(server, Reply(200, {"data": [{"key": "k 1", "id": 3}]}))
+    verdict = await look(server, HttpReply(200, {"data": [{"key": "k 1", "id": 3}]}))
     assert (verdict.status, verdict.result) == ("applied", {"status": 200, "body": {"key": "k 1", "id": 3}})
     assert server.seen[-1].query == {"key": "k 1"}
 
 
 async def test_only_an_empty_list_says_that_it_did_not_happen(server: Loopback) -> None:
-    assert (await look(server, Reply(200, {"data": []}))).status == "failed"
-    others = await look(server, Reply(200, {"data": [{"key": "k2"}]}))
+    assert (await look(server, HttpReply(200, {"data": []}))).status == "failed"
+    others = await look(server, HttpReply(200, {"data": [{"key": "k2"}]}))
     assert others.status == "unknown"
 
 
 @pytest.mark.parametrize("reply", [
-    Reply(404), Reply(401), Reply(403), Reply(500), Reply(503), Reply(429), Reply(200, {"wrong": []}),
-    Reply(200, []), Reply(content=b"<html>"), Reply(204, content=b""), Reply(302, headers={"Location": "/login"}),
+    *(HttpReply(status) for status in (404, 401, 403, 500, 503, 429)), HttpReply(200, {"wrong": []}),
+    HttpReply(200, []), HttpReply(content=b"<html>"), HttpReply(204, content=b""),
+    HttpReply(302, headers={"Location": "/login"}),
 ])
-async def test_an_answer_that_says_nothing_is_asked_for_again(server: Loopback, reply: Reply) -> None:
+async def test_an_answer_that_says_nothing_is_asked_for_again(server: Loopback, reply: HttpReply) -> None:
     try:
         assert (await look(server, reply)).status == "retry"
     except Rejected:
@@ -176,15 +177,15 @@ async def test_an_answer_that_says_nothing_is_asked_for_again(server: Loopback, 
 
 
 async def test_a_status_can_mean_that_it_is_not_there(server: Loopback) -> None:
-    assert (await look(server, Reply(404), missing=[404])).status == "failed"
-    assert (await look(server, Reply(403), missing=[404])).status == "retry"
+    assert (await look(server, HttpReply(404), missing=[404])).status == "failed"
+    assert (await look(server, HttpReply(403), missing=[404])).status == "retry"
 
 
 async def test_a_rule_can_look_by_what_was_sent(server: Loopback) -> None:
     url = f"{server.url}/v1/by/{{body.reference}}"
-    assert (await look(server, Reply(200, {"id": 1}), url=url, items="", match="")).status == "applied"
+    assert (await look(server, HttpReply(200, {"id": 1}), url=url, items="", match="")).status == "applied"
     assert server.seen[-1].path == "/v1/by/r%2F7"
-    missing = await look(server, Reply(200, {"id": 1}), url=f"{server.url}/v1/by/{{body.other}}")
+    missing = await look(server, HttpReply(200, {"id": 1}), url=f"{server.url}/v1/by/{{body.other}}")
     assert missing.status == "unknown"
 
 
@@ -217,7 +218,7 @@ def test_settings_that_make_no_sense_are_told(settings: dict[str, Any], told: st
 
 async def test_check_finds_missing_secrets_and_a_host_that_does_not_answer(server: Loopback) -> None:
     await http(server, auth="bearer").check()
-    with server.misbehaving(loopback.instead(Reply(401)), loopback.is_read), pytest.raises(PermissionDenied):
+    with server.misbehaving(loopback.instead(HttpReply(401)), loopback.is_read), pytest.raises(PermissionDenied):
         await http(server, auth="bearer").check()
     gone = http(server)
     server.close()

@@ -12,7 +12,7 @@ from keepai import PermissionDenied, PreconditionFailed, Rejected, Transient
 from keepai.connectors import make
 from keepai.connectors.rss import feed_parser
 from keepai.testing import loopback
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 from tests.connectors.cases import call
 
 
@@ -29,13 +29,13 @@ class Feed:
         said = "".join(f"<{name}>{value}</{name}>" for name, value in {"title": title or id, **parts}.items())
         self.items.insert(0, f"<item><guid>{id}</guid>{said}</item>")
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         tag = f'"{hash(tuple(self.items))}"'
         if request.headers.get("if-none-match") == tag:
-            return Reply(304, content=b"")
+            return HttpReply(304, content=b"")
         body = f"<?xml version='1.0'?><rss version='2.0'><channel><title>N</title>{''.join(self.items)}</channel></rss>"
         headers = {"ETag": tag, "Last-Modified": "Mon, 05 Jan 2026 09:00:00 GMT", "Content-Type": "application/rss+xml"}
-        return Reply(200, content=self.content if self.content is not None else body.encode(), headers=headers)
+        return HttpReply(200, content=self.content if self.content is not None else body.encode(), headers=headers)
 
     async def __call__(self, **params: Any) -> Any:
         spec = self.connector.operations["entries"]
@@ -131,7 +131,7 @@ async def test_entities_from_outside_are_not_opened(feed: Feed) -> None:
     (404, PreconditionFailed), (403, PermissionDenied), (429, Transient), (503, Transient), (304, Transient),
 ])
 async def test_a_feed_that_cannot_be_read_says_who_can_help(feed: Feed, status: int, kind: type[Exception]) -> None:
-    broken = feed.server.misbehaving(loopback.instead(Reply(status, content=b"")), loopback.is_read)
+    broken = feed.server.misbehaving(loopback.instead(HttpReply(status, content=b"")), loopback.is_read)
     with broken, pytest.raises(kind):
         await feed()
 

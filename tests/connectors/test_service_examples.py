@@ -7,7 +7,7 @@ from pathlib import Path
 from keepai import Keep
 from keepai.connectors import make
 from keepai.testing import ManualClock, loopback
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 from tests.connectors.google_subjects import connect
 from tests.connectors.services.google import CalendarService, GmailService, SheetsService
 from tests.connectors.services.slack import TOKEN, SlackService
@@ -46,8 +46,8 @@ async def test_every_email_becomes_one_row_though_answers_are_lost(tmp_path: Pat
 async def test_every_entry_of_a_feed_is_told_once_and_calls_nobody(tmp_path: Path) -> None:
     space = SlackService()
 
-    def feed(request: Request) -> Reply:
-        return Reply(200, content=FEED, headers={"Content-Type": "application/rss+xml"})
+    def feed(request: Request) -> HttpReply:
+        return HttpReply(200, content=FEED, headers={"Content-Type": "application/rss+xml"})
 
     with Loopback(feed) as news, Loopback(space.handle) as server:
         settings = {"account": "Example", "api": f"{server.url}/api/", "networks": ["127.0.0.1"]}

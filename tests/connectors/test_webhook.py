@@ -23,7 +23,7 @@ from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, fits, sign
 from keepai.doors.webhooks import WebhookPort
 from keepai.model.errors import ConfigError
 from keepai.testing import ManualClock
-from keepai.testing.loopback import Loopback, Reply
+from keepai.testing.loopback import HttpReply, Loopback
 
 SECRET = "shared secret"
 NOW = "2026-01-05T09:00:00Z"
@@ -48,7 +48,7 @@ async def listed(box: Inbox, **params: Any) -> Page[Any]:
 
 async def test_what_is_sent_is_signed_and_carries_its_key() -> None:
     clock = ManualClock(NOW)
-    with Loopback(lambda _request: Reply(204, content=b"")) as server:
+    with Loopback(lambda _request: HttpReply(204, content=b"")) as server:
         hook = Webhook(f"{server.url}/in", networks=["127.0.0.1"], name="tell", clock=clock)
         hook.entrust({"secret": SECRET})
         spec = hook.operations["send"]
@@ -62,7 +62,7 @@ async def test_what_is_sent_is_signed_and_carries_its_key() -> None:
 
 
 async def test_what_shall_not_be_signed_needs_no_secret() -> None:
-    with Loopback(lambda _request: Reply(204, content=b"")) as server:
+    with Loopback(lambda _request: HttpReply(204, content=b"")) as server:
         hook = Webhook(f"{server.url}/in", networks=["127.0.0.1"], signed=False, name="tell")
         assert hook.secrets == {}
         await hook.check()

@@ -21,7 +21,7 @@ from aiosmtpd.smtp import AuthResult, Envelope, Session
 from keepai.model.errors import ConfigError
 from keepai.notices import TYPES, load, make
 from keepai.notices.base import Channel, Message, Undelivered, fitting
-from keepai.testing.loopback import Loopback, Reply, drop_before, instead
+from keepai.testing.loopback import HttpReply, Loopback, drop_before, instead
 from tests.connectors.mail_servers import make_certificates
 
 SECRET = "s3cr3t-Pa55"
@@ -171,7 +171,7 @@ async def test_a_mail_server_that_is_not_there_is_said() -> None:
 
 @pytest.fixture
 def server() -> Iterator[Loopback]:
-    with Loopback(lambda request: Reply(content=b"ok")) as loopback:
+    with Loopback(lambda request: HttpReply(content=b"ok")) as loopback:
         yield loopback
 
 
@@ -193,7 +193,7 @@ async def test_slack_gets_text_in_which_nothing_is_a_link_or_a_call_to_everybody
 
 async def test_the_address_of_a_webhook_is_in_no_error(server: Loopback) -> None:
     told = []
-    for fault in (instead(Reply(status=404, content=SECRET.encode())), drop_before):
+    for fault in (instead(HttpReply(status=404, content=SECRET.encode())), drop_before):
         with server.misbehaving(fault), pytest.raises(Undelivered) as failed:
             await slack(server).send(MESSAGE)
         told.append(failed.value.message)

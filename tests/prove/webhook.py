@@ -26,7 +26,7 @@ from keepai.connectors.base import Connector
 from keepai.connectors.webhook.inbox import Inbox
 from keepai.connectors.webhook.signature import ID, SIGNATURE, TIME, sign
 from keepai.model.records import Escalation
-from keepai.testing.loopback import Loopback, Reply, Request
+from keepai.testing.loopback import HttpReply, Loopback, Request
 from tests.prove.killing import EXAMPLES, Scene, kill, main
 from tests.prove.torture import fork
 
@@ -126,16 +126,16 @@ class Webhook(Scene):
         orders = [{"id": f"o{n}", "customer": "Ann", "total": n} for n in range(self.orders)]
         log = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
-        def handle(request: Request) -> Reply:
+        def handle(request: Request) -> HttpReply:
             if request.method == "POST":
                 body = request.json()
                 key = request.headers.get("idempotency-key", "")
                 entries.append({"order": body["data"]["id"] if self.asks else body["order"], "key": key})
                 os.write(log, f"{json.dumps(entries[-1])}\n".encode())
-                return Reply(201, entries[-1], JSON)
+                return HttpReply(201, entries[-1], JSON)
             if request.path == "/v1/orders":
-                return Reply(200, {"data": orders}, JSON)
-            return Reply(200, [each for each in entries if each["key"] == request.query["key"]], JSON)
+                return HttpReply(200, {"data": orders}, JSON)
+            return HttpReply(200, [each for each in entries if each["key"] == request.query["key"]], JSON)
 
         with Loopback(handle) as server:
             os.write(tell, server.url.rpartition(":")[2].encode())

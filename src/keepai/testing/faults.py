@@ -14,11 +14,11 @@ from ..model.errors import OutcomeUnknown
 
 Params = dict[str, Json]
 Apply = Callable[[], Json]
-Behaviour = Callable[[Apply, "Gate"], Awaitable[Any]]
+Behaviour = Callable[[Apply, "HeldCalls"], Awaitable[Any]]
 Callback = Callable[[Params, Call], object]
 
 
-class Gate:
+class HeldCalls:
     """Holds what waits for the test: hanging calls, and requests that have not landed yet."""
 
     def __init__(self) -> None:
@@ -69,13 +69,13 @@ class _Planned:
 
 
 @dataclass
-class Plan:
+class PlannedFaults:
     """What an operation does at its next calls, in order; after that it works as it should."""
 
     planned: list[_Planned] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
 
-    async def carry_out(self, params: Params, call: Call, apply: Apply, gate: Gate) -> Any:
+    async def carry_out(self, params: Params, call: Call, apply: Apply, gate: HeldCalls) -> Any:
         """One call."""
         for callback in self.callbacks:
             answer = callback(params, call)
@@ -102,12 +102,12 @@ class Plan:
 class On:
     """Scripts one operation: `world.on("sheets.appendRow").fail(Transient("busy"), times=2)`."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlannedFaults) -> None:
         self._plan = plan
 
     def fail(self, error: BaseException, *, times: int | None = 1) -> On:
         """Raise; nothing happens outside."""
-        async def behave(apply: Apply, gate: Gate) -> Any:
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
             raise error
         return self._add(behave, times)
 
@@ -115,7 +115,7 @@ class On:
 
     def hang(self, *, times: int | None = 1, applied: bool = False, stubborn: bool = False) -> On:
         """Never answer, before or after the effect, until cancelled or `world.release()`."""
-        async def behave(apply: Apply, gate: Gate) -> Any:
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
             result = apply() if applied else None
             await gate.hang(stubborn=stubborn)
             return result if applied else apply()
@@ -123,14 +123,14 @@ class On:
 
     def lose_answer(self, error: BaseException | None = None, *, times: int | None = 1) -> On:
         """Take effect, then raise as if the answer was lost."""
-        async def behave(apply: Apply, gate: Gate) -> Any:
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
             apply()
             raise error or OutcomeUnknown("The connection was lost before the answer came.")
         return self._add(behave, times)
 
     def apply_late(self, after: asyncio.Event | None = None, *, times: int | None = 1) -> On:
         """Raise `OutcomeUnknown` now and take effect at `world.land()`, or when `after` is set."""
-        async def behave(apply: Apply, gate: Gate) -> Any:
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
             if after is None:
                 gate.late.append(apply)
             else:
@@ -140,7 +140,7 @@ class On:
 
     def answer(self, result: Any, *, times: int | None = 1) -> On:
         """Return this without any effect: an outside system that lies."""
-        async def behave(apply: Apply, gate: Gate) -> Any:
+        async def behave(apply: Apply, gate: HeldCalls) -> Any:
             return result
         return self._add(behave, times)
 

@@ -32,7 +32,7 @@ _KIND = Literal[
 ]
 
 
-class Answer(TypedDict):
+class CaseAnswer(TypedDict):
     """What an operation answers; without `answer`, null."""
 
     call: str
@@ -41,7 +41,7 @@ class Answer(TypedDict):
     page: NotRequired[dict[str, Any]]  # members beside the list
 
 
-class Fault(TypedDict):
+class CaseFault(TypedDict):
     """What goes wrong at the next calls of an operation."""
 
     call: str
@@ -49,7 +49,7 @@ class Fault(TypedDict):
     times: NotRequired[int]
 
 
-class Output(TypedDict):
+class CaseOutput(TypedDict):
     """A mutation that must be on record."""
 
     call: str
@@ -57,7 +57,7 @@ class Output(TypedDict):
     status: NotRequired[_STATUS]  # applied, if it does not say
 
 
-class Came(TypedDict):
+class CaseInput(TypedDict):
     """An input that must be there."""
 
     title: NotRequired[str]
@@ -67,7 +67,7 @@ class Came(TypedDict):
     status: NotRequired[Literal["pending", "done", "skipped", "late"]]
 
 
-class Published(TypedDict):
+class CaseEvent(TypedDict):
     """An event that must be there."""
 
     topic: str
@@ -79,10 +79,10 @@ class Published(TypedDict):
 class Expect(TypedDict):
     """What must come of a case."""
 
-    output: NotRequired[list[Output]]  # exactly these, in this order
+    output: NotRequired[list[CaseOutput]]  # exactly these, in this order
     needs_you: NotRequired[list[_KIND]]  # exactly these kinds of questions
-    input: NotRequired[list[Came]]  # exactly these, if it is written
-    event: NotRequired[list[Published]]  # the same
+    input: NotRequired[list[CaseInput]]  # exactly these, if it is written
+    event: NotRequired[list[CaseEvent]]  # the same
 
 
 class Case(TypedDict):
@@ -91,8 +91,8 @@ class Case(TypedDict):
     name: str
     lasts: NotRequired[str]
     grant: NotRequired[dict[str, Literal["allow", "ask", "deny"]]]  # all are allowed, except as it says
-    answer: NotRequired[list[Answer]]
-    fault: NotRequired[list[Fault]]
+    answer: NotRequired[list[CaseAnswer]]
+    fault: NotRequired[list[CaseFault]]
     expect: NotRequired[Expect]
 
 

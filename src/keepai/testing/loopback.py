@@ -40,7 +40,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Reply:
+class HttpReply:
     """What goes back; `content` wins over `json`."""
 
     status: int = 200
@@ -54,9 +54,9 @@ class Reply:
         return self.content if self.content is not None else json.dumps(self.json).encode()
 
 
-Handle = Callable[[Request], Reply]
+Handle = Callable[[Request], HttpReply]
 #: Gets the server, the request and the service; gives what to answer, or None to cut the connection.
-Fault = Callable[["Loopback", Request, Handle], Reply | None]
+Fault = Callable[["Loopback", Request, Handle], HttpReply | None]
 When = Callable[[Request], bool]
 
 
@@ -78,7 +78,7 @@ class Loopback:
         self.arrived = threading.Event()  # whether any request has come
         self._handle, self._faults = handle, list[tuple[When, Fault]]()
         self._lock, self._land, self._landed = threading.Lock(), threading.Event(), threading.Event()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self))
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("_Handler", (_HttpHandler,), {"loopback": self}))
         self._server.daemon_threads = False  # `close` waits for all of them
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
@@ -100,7 +100,7 @@ class Loopback:
         finally:
             self._faults.remove(entry)
 
-    def apply(self, request: Request) -> Reply:
+    def apply(self, request: Request) -> HttpReply:
         """Let the service do it; one request at a time."""
         with self._lock:
             return self._handle(request)
@@ -121,7 +121,7 @@ class Loopback:
         self._server.server_close()
         self._thread.join(HOLD_S_MAX)
 
-    def answer(self, request: Request) -> Reply | None:
+    def answer(self, request: Request) -> HttpReply | None:
         """What a request gets; None: its connection is cut."""
         self.seen.append(request)
         self.arrived.set()
@@ -132,25 +132,25 @@ class Loopback:
 # -- faults ----------------------------------------------------------------------------------------
 
 
-def drop_before(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+def drop_before(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
     """It does not happen, and the connection is cut."""
     return None
 
 
-def drop_after(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+def drop_after(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
     """It happens, and the connection is cut."""
     apply(request)
     return None
 
 
-def held(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+def held(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
     """It happens, and the answer is held back."""
     apply(request)
     server.hold()
     return None
 
 
-def late(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+def late(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
     """No answer comes; it happens at `land()`."""
     server.hold()
     apply(request)
@@ -158,20 +158,20 @@ def late(server: Loopback, request: Request, apply: Handle) -> Reply | None:
     return None
 
 
-def garbled(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+def garbled(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
     """It happens, and the answer makes no sense."""
     apply(request)
-    return Reply(content=b'{"ok": tru', headers={"Content-Type": "application/json"})
+    return HttpReply(content=b'{"ok": tru', headers={"Content-Type": "application/json"})
 
 
-def instead(reply: Reply) -> Fault:
+def instead(reply: HttpReply) -> Fault:
     """It does not happen; this is answered."""
     return lambda server, request, apply: reply
 
 
-def but(reply: Reply) -> Fault:
+def but(reply: HttpReply) -> Fault:
     """It happens; this is answered nevertheless."""
-    def fault(server: Loopback, request: Request, apply: Handle) -> Reply | None:
+    def fault(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
         apply(request)
         return reply
     return fault
@@ -180,13 +180,7 @@ def but(reply: Reply) -> Fault:
 # -- the protocol ----------------------------------------------------------------------------------
 
 
-def _handler_of(server: Loopback) -> type[BaseHTTPRequestHandler]:
-    class Handler(_Handler):
-        loopback = server
-    return Handler
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _HttpHandler(BaseHTTPRequestHandler):
     loopback: Loopback
     protocol_version = "HTTP/1.1"
     timeout = 5.0

@@ -26,7 +26,7 @@ from ..model.errors import (
 )
 from ..model.operations import Kind
 from .crash import Crashed
-from .fixtures import Answer, Case
+from .fixtures import Case, CaseAnswer
 from .world import World
 
 
@@ -75,7 +75,7 @@ class Scripted:
         raise ConnectorBroke(told)
 
 
-def _given(answer: Answer) -> Any:
+def _given(answer: CaseAnswer) -> Any:
     given = answer.get("answer")
     return Page(given, **answer.get("page", {})) if isinstance(given, list) and "page" in answer else given
 

@@ -13,7 +13,7 @@ from ..connectors.base import Call, Connector, Page, Verdict, mutation, read
 from ..model.clock import Clock, iso
 from ..model.codec import Json, encode, stored
 from ..model.errors import PreconditionFailed
-from .faults import Gate, On, OnReconcile, Params, Plan
+from .faults import HeldCalls, On, OnReconcile, Params, PlannedFaults
 from .manual_clock import ManualClock
 
 
@@ -29,7 +29,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Asked:
+class WorldCall:
     """A call that reached the outside world: `kind` is "call" or "reconcile"."""
 
     operation: str
@@ -48,11 +48,11 @@ class World:
         self.clock = clock or ManualClock()
         self.honours_keys = honours_keys
         self.effects: list[Effect] = []
-        self.asked: list[Asked] = []
+        self.asked: list[WorldCall] = []
         self.mails: list[Params] = []
         self.rows: dict[str, list[Params]] = {}
-        self.gate = Gate()
-        self._plans: dict[tuple[str, str], Plan] = {}
+        self.gate = HeldCalls()
+        self._plans: dict[tuple[str, str], PlannedFaults] = {}
 
     def connectors(self) -> list[Connector]:
         """Fresh connectors to this world, as a host that starts would make them."""
@@ -97,7 +97,7 @@ class World:
 
     async def look(self, operation: str, params: Params, call: Call, answer: Any) -> Any:
         """A read: `answer` is called to give the true answer."""
-        self.asked.append(Asked(operation, "call", params, call))
+        self.asked.append(WorldCall(operation, "call", params, call))
         return await self._plan(operation, "call").carry_out(params, call, answer, self.gate)
 
     async def act(self, operation: str, params: Params, call: Call, take_effect: Any) -> Any:
@@ -110,7 +110,7 @@ class World:
             now = self.clock.now_ms()
             self.effects.append(Effect(operation, _copy(params), call.idempotency_key, now, result))
             return result
-        self.asked.append(Asked(operation, "call", params, call))
+        self.asked.append(WorldCall(operation, "call", params, call))
         return await self._plan(operation, "call").carry_out(params, call, apply, self.gate)
 
     async def judge(self, operation: str, params: Params, call: Call) -> Verdict:
@@ -118,7 +118,7 @@ class World:
         def truth() -> Any:
             earlier = self._earlier(operation, call.idempotency_key)
             return Verdict.applied(earlier.result) if earlier else Verdict.failed()
-        self.asked.append(Asked(operation, "reconcile", params, call))
+        self.asked.append(WorldCall(operation, "reconcile", params, call))
         verdict = await self._plan(operation, "reconcile").carry_out(params, call, truth, self.gate)
         assert isinstance(verdict, Verdict)
         return verdict
@@ -126,8 +126,8 @@ class World:
     def _earlier(self, operation: str, key: str) -> Effect | None:
         return next((e for e in self.effects if (e.operation, e.idempotency_key) == (operation, key)), None)
 
-    def _plan(self, operation: str, kind: str) -> Plan:
-        return self._plans.setdefault((operation, kind), Plan())
+    def _plan(self, operation: str, kind: str) -> PlannedFaults:
+        return self._plans.setdefault((operation, kind), PlannedFaults())
 
 
 class WorldMail(Connector):

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, unquote, urlencode
 
 from keepai.model.clock import iso
 from keepai.testing.contract import CANARY
-from keepai.testing.loopback import Reply, Request
+from keepai.testing.loopback import HttpReply, Request
 
 JSON = {"Content-Type": "application/json; charset=UTF-8"}
 SECRETS = {"client_secret": f"{CANARY}-client", "refresh_token": f"{CANARY}-refresh"}
@@ -24,13 +24,13 @@ STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENI
           500: "INTERNAL", 503: "UNAVAILABLE"}
 
 
-def error(status: int, reason: str = "", headers: dict[str, str] | None = None) -> Reply:
+def error(status: int, reason: str = "", headers: dict[str, str] | None = None) -> HttpReply:
     """An error as Google words it; its words would be told to people if anybody passed them on."""
     domain = "usageLimits" if "imit" in reason else "global"
     said: dict[str, Any] = {"code": status, "message": f"Google's own words {CANARY}"}
     said["errors"] = [{"message": "words", "domain": domain, "reason": reason}] if reason else []
     said["status"] = STATUS.get(status, "UNKNOWN")
-    return Reply(status, {"error": said}, {**JSON, **(headers or {})})
+    return HttpReply(status, {"error": said}, {**JSON, **(headers or {})})
 
 
 class Service:
@@ -46,13 +46,13 @@ class Service:
         self.withholds: set[str] = set()  # what an answer to a sign-in leaves out
         self.allowed: str | None = None  # scopes that the person ticks; None: all
         self.codes: dict[str, dict[str, str]] = {}  # code → what it was asked for with
-        self.routes: list[tuple[str, re.Pattern[str], Callable[..., Reply]]] = []
+        self.routes: list[tuple[str, re.Pattern[str], Callable[..., HttpReply]]] = []
 
     def expire(self) -> None:
         """No token counts any more that was given so far."""
         self.valid.clear()
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         if request.path == "/auth":
             return self._auth(request)
         if request.path == "/token":
@@ -65,10 +65,10 @@ class Service:
                 return answer(request, *(unquote(each) for each in found.groups()))
         return error(404, "notFound")
 
-    def route(self, method: str, path: str, answer: Callable[..., Reply]) -> None:
+    def route(self, method: str, path: str, answer: Callable[..., HttpReply]) -> None:
         self.routes.append((method, re.compile(path), answer))
 
-    def _auth(self, request: Request) -> Reply:
+    def _auth(self, request: Request) -> HttpReply:
         """The page on which a person signs in; this one does it at once."""
         asked = dict(request.query)
         fixed = {"client_id": "client-1", "response_type": "code", "access_type": "offline", "prompt": "consent",
@@ -80,30 +80,30 @@ class Service:
             code = f"4/{CANARY}-code-{len(self.codes)}"
             self.codes[code] = asked
             said = {"state": asked["state"], "code": code, "scope": asked["scope"]}
-        return Reply(302, {}, {"Location": f"{asked['redirect_uri']}?{urlencode(said)}"})
+        return HttpReply(302, {}, {"Location": f"{asked['redirect_uri']}?{urlencode(said)}"})
 
-    def _token(self, request: Request) -> Reply:
+    def _token(self, request: Request) -> HttpReply:
         form = {key: values[0] for key, values in parse_qs(request.body.decode()).items()}
         client = {"client_id": form.pop("client_id", ""), "client_secret": form.pop("client_secret", "")}
         if self.revoked and "code" not in form:
-            return Reply(400, {"error": "invalid_grant", "error_description": "Token has been revoked."}, JSON)
+            return HttpReply(400, {"error": "invalid_grant", "error_description": "Token has been revoked."}, JSON)
         if client != {"client_id": "client-1", "client_secret": SECRETS["client_secret"]}:
-            return Reply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
+            return HttpReply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
         if form.get("grant_type") == "authorization_code":
             return self._redeemed(form)
         refresh_token = form.get("refresh_token")
         if form != {"grant_type": "refresh_token", "refresh_token": refresh_token} or (
                 refresh_token not in self.refresh_tokens):
-            return Reply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
+            return HttpReply(401, {"error": "invalid_client", "error_description": "Unauthorized"}, JSON)
         self.renewals += 1
-        return Reply(200, {"access_token": self._valid(f"{CANARY}-access-{self.renewals}"), **OF_TOKENS}, JSON)
+        return HttpReply(200, {"access_token": self._valid(f"{CANARY}-access-{self.renewals}"), **OF_TOKENS}, JSON)
 
-    def _redeemed(self, form: dict[str, str]) -> Reply:
+    def _redeemed(self, form: dict[str, str]) -> HttpReply:
         asked = self.codes.pop(form["code"], None)  # it works once
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         if asked is None or (asked["code_challenge"], asked["redirect_uri"]) != (challenge, form["redirect_uri"]):
-            return Reply(400, {"error": "invalid_grant", "error_description": f"Bad Request {CANARY}"}, JSON)
+            return HttpReply(400, {"error": "invalid_grant", "error_description": f"Bad Request {CANARY}"}, JSON)
         self.revoked = False
         fresh = f"1//{CANARY}-refresh-{len(self.refresh_tokens)}"
         self.refresh_tokens.add(fresh)
@@ -112,7 +112,7 @@ class Service:
             "access_token": self._valid(f"{CANARY}-access-of-{fresh}"), "refresh_token": fresh, **OF_TOKENS,
             "scope": asked["scope"] if self.allowed is None else self.allowed, "id_token": f"e30.{claims}.{CANARY}",
         }
-        return Reply(200, {key: value for key, value in said.items() if key not in self.withholds}, JSON)
+        return HttpReply(200, {key: value for key, value in said.items() if key not in self.withholds}, JSON)
 
     def _valid(self, token: str) -> str:
         self.valid.add(token)
@@ -131,7 +131,7 @@ class GmailService(Service):
         self.now_ms = 1_767_600_000_000
         self.page_max = 500
         base = "/gmail/v1/users/me"
-        self.route("GET", f"{base}/profile", lambda request: Reply(200, {"emailAddress": "ann@example.com"}, JSON))
+        self.route("GET", f"{base}/profile", lambda request: HttpReply(200, {"emailAddress": "ann@example.com"}, JSON))
         self.route("GET", f"{base}/labels", self._labels)
         self.route("GET", f"{base}/messages", self._list)
         self.route("POST", f"{base}/messages/send", self._send)
@@ -159,16 +159,16 @@ class GmailService(Service):
         })
         return self.messages[-1]
 
-    def _labels(self, request: Request) -> Reply:
-        return Reply(200, {"labels": [{"id": id, "name": name} for id, name in self.labels.items()]}, JSON)
+    def _labels(self, request: Request) -> HttpReply:
+        return HttpReply(200, {"labels": [{"id": id, "name": name} for id, name in self.labels.items()]}, JSON)
 
-    def _list(self, request: Request) -> Reply:
+    def _list(self, request: Request) -> HttpReply:
         found = [each for each in reversed(self.messages) if self._fits(each, request.query)]
         start, size = int(request.query.get("pageToken", "0")), min(int(request.query["maxResults"]), self.page_max)
         page = [{"id": each["id"], "threadId": each["threadId"]} for each in found[start : start + size]]
         said: dict[str, Any] = {"messages": page} if page else {}
         said |= {"nextPageToken": str(start + size)} if start + size < len(found) else {}
-        return Reply(200, {**said, "resultSizeEstimate": len(found)}, JSON)
+        return HttpReply(200, {**said, "resultSizeEstimate": len(found)}, JSON)
 
     def _fits(self, message: dict[str, Any], query: Any) -> bool:
         if "labelIds" in query and query["labelIds"] not in message["labelIds"]:
@@ -189,7 +189,7 @@ class GmailService(Service):
                 return False
         return True
 
-    def _get(self, request: Request, id: str) -> Reply:
+    def _get(self, request: Request, id: str) -> HttpReply:
         message = next((each for each in self.messages if each["id"] == id), None)
         if message is None:
             return error(404, "notFound")
@@ -199,7 +199,7 @@ class GmailService(Service):
             shown["payload"] = {"headers": [each for each in message["headers"] if each["name"].lower() in wanted]}
         elif request.query["format"] == "full":
             shown["payload"] = self._payload(message)
-        return Reply(200, shown, JSON)
+        return HttpReply(200, shown, JSON)
 
     def _payload(self, message: dict[str, Any]) -> dict[str, Any]:
         data = base64.urlsafe_b64encode(message["text"].encode()).decode()
@@ -207,12 +207,12 @@ class GmailService(Service):
                  {"mimeType": "text/plain", "filename": "a.txt", "body": {"attachmentId": "x", "size": 9}}]
         return {"mimeType": "multipart/mixed", "headers": message["headers"], "parts": parts}
 
-    def _thread(self, request: Request, id: str) -> Reply:
+    def _thread(self, request: Request, id: str) -> HttpReply:
         found = [each for each in self.messages if each["threadId"] == id]
         shown = [{**each, "payload": self._payload(each)} for each in found]
-        return Reply(200, {"id": id, "messages": shown}, JSON) if found else error(404, "notFound")
+        return HttpReply(200, {"id": id, "messages": shown}, JSON) if found else error(404, "notFound")
 
-    def _send(self, request: Request) -> Reply:
+    def _send(self, request: Request) -> HttpReply:
         raw = base64.urlsafe_b64decode(request.json()["raw"])
         mail = message_from_bytes(raw, policy=policy.default)
         if not getaddresses([str(mail["To"] or "")])[0][1]:
@@ -223,9 +223,9 @@ class GmailService(Service):
             headers = [(name, other if name == "Message-ID" else value) for name, value in headers]
         self.now_ms += 1000
         made = self.add(headers, mail.get_content(), ["SENT"], request.json().get("threadId"), self.now_ms)
-        return Reply(200, {"id": made["id"], "threadId": made["threadId"], "labelIds": ["SENT"]}, JSON)
+        return HttpReply(200, {"id": made["id"], "threadId": made["threadId"], "labelIds": ["SENT"]}, JSON)
 
-    def _modify(self, request: Request, id: str) -> Reply:
+    def _modify(self, request: Request, id: str) -> HttpReply:
         message = next((each for each in self.messages if each["id"] == id), None)
         change = request.json()
         if message is None:
@@ -234,7 +234,7 @@ class GmailService(Service):
             return error(400, "invalidArgument")
         kept = [each for each in message["labelIds"] if each not in change["removeLabelIds"]]
         message["labelIds"] = [*kept, *(each for each in change["addLabelIds"] if each not in kept)]
-        return Reply(200, {key: message[key] for key in ("id", "threadId", "labelIds")}, JSON)
+        return HttpReply(200, {key: message[key] for key in ("id", "threadId", "labelIds")}, JSON)
 
 
 class SheetsService(Service):
@@ -261,7 +261,7 @@ class SheetsService(Service):
         row = [{"userEnteredValue": {"stringValue": each}} if each else {} for each in values]
         self.sheets["book-1"][title]["rows"].append(row)
 
-    def _get(self, request: Request, id: str) -> Reply:
+    def _get(self, request: Request, id: str) -> HttpReply:
         if id not in self.sheets:
             return error(404, "notFound")
         fields = request.query["fields"]
@@ -269,8 +269,8 @@ class SheetsService(Service):
             every = [{"properties": {"sheetId": sheet["id"], "title": title,
                                      "gridProperties": {"columnCount": sheet["columns"]}}}
                      for title, sheet in self.sheets[id].items()]
-            return Reply(200, {"sheets": every}, JSON)
-        return Reply(200, {"sheets": [self._grid(self.sheets[id], request.query["ranges"], fields)]}, JSON)
+            return HttpReply(200, {"sheets": every}, JSON)
+        return HttpReply(200, {"sheets": [self._grid(self.sheets[id], request.query["ranges"], fields)]}, JSON)
 
     def _grid(self, book: dict[str, Any], place: str, fields: str) -> dict[str, Any]:
         quoted, _, columns = place.rpartition("!") if place.endswith("!A:A") else (place, "", "")
@@ -291,7 +291,7 @@ class SheetsService(Service):
             found["formattedValue"] = str(value).upper() if isinstance(value, bool) else str(value)
         return found
 
-    def _batch(self, request: Request, id: str) -> Reply:
+    def _batch(self, request: Request, id: str) -> HttpReply:
         if id not in self.sheets:
             return error(404, "notFound")
         self.before_write()
@@ -310,7 +310,7 @@ class SheetsService(Service):
             self.CHANGES[kind](by_id[what.get("range", what)["sheetId"]], what)
         assert (body["includeSpreadsheetInResponse"], body["responseIncludeGridData"]) == (True, True)
         grid = self._grid(self.sheets[id], body["responseRanges"][0], request.query["fields"])
-        return Reply(200, {"updatedSpreadsheet": {"sheets": [grid]}}, JSON)
+        return HttpReply(200, {"updatedSpreadsheet": {"sheets": [grid]}}, JSON)
 
     @staticmethod
     def _append(sheet: dict[str, Any], what: dict[str, Any]) -> None:
@@ -357,7 +357,7 @@ class CalendarService(Service):
         self.events[event["id"]] = {**kept, "htmlLink": f"https://calendar.example/{event['id']}"}
         return self.events[event["id"]]
 
-    def _list(self, request: Request) -> Reply:
+    def _list(self, request: Request) -> HttpReply:
         query = request.query
         found = [each for each in self.events.values() if each["status"] != "cancelled" or "showDeleted" in query]
         if "updatedMin" in query:
@@ -369,9 +369,9 @@ class CalendarService(Service):
         start, size = int(query.get("pageToken", "0")), min(int(query["maxResults"]), self.page_max)
         said: dict[str, Any] = {"updated": iso(self.ms), "items": found[start : start + size]}
         said |= {"nextPageToken": str(start + size)} if start + size < len(found) else {}
-        return Reply(200, said, JSON)
+        return HttpReply(200, said, JSON)
 
-    def _insert(self, request: Request) -> Reply:
+    def _insert(self, request: Request) -> HttpReply:
         event = request.json()
         if not re.fullmatch(r"[a-v0-9]{5,1024}", event["id"]):
             return error(400, "invalid")
@@ -379,12 +379,12 @@ class CalendarService(Service):
             return error(409, "duplicate")
         if request.query["sendUpdates"] == "all":
             self.invitations += [each["email"] for each in event.get("attendees", ())]
-        return Reply(200, self.put(event), JSON)
+        return HttpReply(200, self.put(event), JSON)
 
-    def _get(self, request: Request, id: str) -> Reply:
-        return Reply(200, self.events[id], JSON) if id in self.events else error(404, "notFound")
+    def _get(self, request: Request, id: str) -> HttpReply:
+        return HttpReply(200, self.events[id], JSON) if id in self.events else error(404, "notFound")
 
-    def _patch(self, request: Request, id: str) -> Reply:
+    def _patch(self, request: Request, id: str) -> HttpReply:
         self.before_write()
         event = self.events.get(id)
         if event is None:
@@ -394,4 +394,4 @@ class CalendarService(Service):
         change = request.json()
         old = event.get("extendedProperties", {}).get("private", {})
         own = {**old, **change.get("extendedProperties", {}).get("private", {})}
-        return Reply(200, self.put({**event, **change, "extendedProperties": {"private": own}}), JSON)
+        return HttpReply(200, self.put({**event, **change, "extendedProperties": {"private": own}}), JSON)

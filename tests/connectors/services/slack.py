@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from keepai.testing.contract import CANARY
-from keepai.testing.loopback import Reply, Request
+from keepai.testing.loopback import HttpReply, Request
 
 TOKEN = f"xoxb-{CANARY}"
 JSON = {"Content-Type": "application/json; charset=utf-8"}
 
 
-def no(error: str) -> Reply:
+def no(error: str) -> HttpReply:
     """A refusal as Slack words it."""
-    return Reply(200, {"ok": False, "error": error, "needed": CANARY}, JSON)
+    return HttpReply(200, {"ok": False, "error": error, "needed": CANARY}, JSON)
 
 
 class SlackService:
@@ -31,7 +31,7 @@ class SlackService:
         self.messages.append(message)
         return message
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         if request.headers.get("authorization") != f"Bearer {TOKEN}":
             return no("invalid_auth")
         method = request.path.removeprefix("/api/")
@@ -39,16 +39,18 @@ class SlackService:
             assert request.headers["content-type"].startswith("application/json")
             body = request.json()
             return self._post(body) if method == "chat.postMessage" else self._update(body)
-        return Reply(200, {"ok": True, "team": "T"}, JSON) if method == "auth.test" else self._history(method, request)
+        if method == "auth.test":
+            return HttpReply(200, {"ok": True, "team": "T"}, JSON)
+        return self._history(method, request)
 
-    def _post(self, body: dict[str, Any]) -> Reply:
+    def _post(self, body: dict[str, Any]) -> HttpReply:
         if body["channel"] != "C0GENERAL":
             return no("channel_not_found")
         more = {"thread_ts": body["thread_ts"]} if "thread_ts" in body else {}
         made = self.say(body["text"], bot_id="B1", metadata=body["metadata"], **more)
-        return Reply(200, {"ok": True, "channel": "C0GENERAL", "ts": made["ts"], "message": made}, JSON)
+        return HttpReply(200, {"ok": True, "channel": "C0GENERAL", "ts": made["ts"], "message": made}, JSON)
 
-    def _update(self, body: dict[str, Any]) -> Reply:
+    def _update(self, body: dict[str, Any]) -> HttpReply:
         message = next((each for each in self.messages if each["ts"] == body["ts"]), None)
         if message is None:
             return no("message_not_found")
@@ -56,9 +58,9 @@ class SlackService:
             return no("cant_update_message")
         message["text"] = body["text"]
         message["metadata"] = body.get("metadata", message["metadata"])
-        return Reply(200, {"ok": True, "channel": "C0GENERAL", "ts": body["ts"], "text": body["text"]}, JSON)
+        return HttpReply(200, {"ok": True, "channel": "C0GENERAL", "ts": body["ts"], "text": body["text"]}, JSON)
 
-    def _history(self, method: str, request: Request) -> Reply:
+    def _history(self, method: str, request: Request) -> HttpReply:
         query = request.query
         if query["channel"] != "C0GENERAL":
             return no("channel_not_found")
@@ -71,7 +73,7 @@ class SlackService:
         more = start + size < len(found)
         said = {"ok": True, "messages": page, "has_more": more}
         said |= {"response_metadata": {"next_cursor": str(start + size) if more else ""}}
-        return Reply(200, said, JSON)
+        return HttpReply(200, said, JSON)
 
     @staticmethod
     def _shown(message: dict[str, Any], thread: str | None, query: Any) -> bool:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from .. import loopback
-from ..loopback import Loopback, Reply, Request
+from ..loopback import HttpReply, Loopback, Request
 from .subject import Fault, Subject
 
 RETRY_AFTER_S = 7.0
@@ -21,7 +21,7 @@ class HttpSubject(Subject):
         super().__init__(folder)
         self.server = Loopback(self.handle)
 
-    def handle(self, request: Request) -> Reply:
+    def handle(self, request: Request) -> HttpReply:
         """What the service does with a request that nothing happens to."""
         raise NotImplementedError
 
@@ -29,17 +29,18 @@ class HttpSubject(Subject):
         """Whether this request is the mutation's."""
         return loopback.is_write(request)
 
-    def refused(self, name: str) -> Reply:
+    def refused(self, name: str) -> HttpReply:
         """What the service answers when it refuses so."""
         status = int(name.split()[0])
         waits = {"Retry-After": f"{RETRY_AFTER_S:g}"} if name in self.retry_after else {}
-        return Reply(status, {"error": "refused"}, waits)
+        return HttpReply(status, {"error": "refused"}, waits)
 
-    def odd(self, name: str) -> Reply:
+    def odd(self, name: str) -> HttpReply:
         """What the service answers though it did it."""
         bodies = {"nothing": b"", "list": b"[]", "page": b"<html>Welcome</html>"}
         kind = "text/html" if name.endswith("page") else "application/json"
-        return Reply(int(name.split()[0]), headers={"Content-Type": kind}, content=bodies.get(name.split()[-1], b"{}"))
+        status, body = int(name.split()[0]), bodies.get(name.split()[-1], b"{}")
+        return HttpReply(status, headers={"Content-Type": kind}, content=body)
 
     def fault(self, fault: Fault) -> AbstractContextManager[object] | None:
         writes = {
@@ -47,8 +48,8 @@ class HttpSubject(Subject):
             Fault.LATE: loopback.late, Fault.HELD: loopback.held, Fault.WRONG_ANSWER: loopback.garbled,
         }
         looks = {
-            Fault.LOOKUP_BROKEN: loopback.instead(Reply(content=b'{"ok": tru')),
-            Fault.LOOKUP_DENIED: loopback.instead(Reply(403, {"error": "no"})),
+            Fault.LOOKUP_BROKEN: loopback.instead(HttpReply(content=b'{"ok": tru')),
+            Fault.LOOKUP_DENIED: loopback.instead(HttpReply(403, {"error": "no"})),
         }
         if fault in writes:
             return self.server.misbehaving(writes[fault], self.is_write)
