@@ -534,7 +534,7 @@ def test_a_name_of_a_file_or_class_is_used_once() -> None:
 
 
 #: Folders whose first lines list their parts in reading order.
-LISTING_FOLDERS = ("reading", "doors", "doors/cli", "doors/web")
+LISTING_FOLDERS = ("reading", "doors", "doors/cli", "doors/web", "doors/web/pages")
 
 
 @pytest.mark.parametrize("folder", LISTING_FOLDERS)

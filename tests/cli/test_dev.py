@@ -131,7 +131,7 @@ def test_a_plain_address_can_be_asked_for_and_its_weakness_is_said(place: Place)
     page.close()
     assert host.stderr is not None
     assert "works once" in host.stderr.readline()
-    assert "it can look at the page with that, but not act" in host.stderr.readline()
+    assert "it can look at this page, but not act" in host.stderr.readline()
     host.send_signal(signal.SIGINT)
     _, err = host.communicate(timeout=20)
     assert "does not find" not in err

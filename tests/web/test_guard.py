@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from keepai.doors.web import password_tries
+from keepai.doors.web import sessions
 from keepai.doors.web.guard import BODY_BYTES_MAX, PUBLIC, Guard, PageNames, Refusal
 from keepai.doors.web.page_server import PageServer, bind
 from keepai.doors.web.sessions import SESSIONS_MAX, Sessions
@@ -203,8 +203,8 @@ async def test_with_a_password_there_is_no_token(locked: Served) -> None:
 async def test_after_many_wrong_passwords_the_right_one_from_the_same_address_still_works(
     locked: Served, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(password_tries, "FIRST_S", 0.01)
-    monkeypatch.setattr(password_tries, "LONGEST_S", 0.02)
+    monkeypatch.setattr(sessions, "FIRST_S", 0.01)
+    monkeypatch.setattr(sessions, "LONGEST_S", 0.02)
     for _ in range(12):
         assert (await locked.post("/sign-in", password="guess")).status == 401
     assert "set-cookie" in (await locked.post("/sign-in", password="correct horse")).headers
@@ -214,7 +214,7 @@ async def test_wrong_passwords_of_one_address_do_not_delay_another(
     locked: Served, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, value in (("FREE", 1), ("FIRST_S", 600.0), ("LONGEST_S", 600.0)):
-        monkeypatch.setattr(password_tries, name, value)
+        monkeypatch.setattr(sessions, name, value)
     assert (await locked.post("/sign-in", password="guess")).status == 401
     body = urlencode({"csrf": locked.csrf, "password": "correct horse"})
     origin = locked.web.origin

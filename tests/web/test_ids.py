@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from keepai.doors.cli.main import keep
-from keepai.doors.web.pages import events_page, inputs_page, outputs_page, runs_page
+from keepai.doors.web.web_app import THINGS
 from keepai.reading import lists
 from keepai.reading.lists import ListFilter
 
@@ -19,7 +19,6 @@ from .conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-PAGES = {**runs_page.THINGS, **events_page.THINGS, **inputs_page.THINGS, **outputs_page.THINGS}
 SHOWN = re.compile(r"\b(?:wf|run|evt|inp|mut|itm|apr|fix|hst)_[0-9a-z]{12}\b")
 
 
@@ -46,7 +45,7 @@ async def test_an_id_is_the_same_text_in_python_on_the_command_line_and_on_the_p
         shown = typed(path, "show", id)
         assert shown["id"] == id == (await standing.story.keep.explain(id)).id
         assert shown["workflow_id"] == thing.workflow_id
-        answer = await standing.get(PAGES[id[:4]].format(id=id))
+        answer = await standing.get(THINGS[id[:4]].format(id=id))
         assert answer.status == 200
         assert id in answer.body
         others = {thing.workflow_id, standing.story.keep.parts.ledger.host}

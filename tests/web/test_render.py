@@ -9,8 +9,7 @@ import pytest
 from jinja2 import TemplateAssertionError
 from jinja2.exceptions import UndefinedError
 
-from keepai.doors.web.assets import Assets
-from keepai.doors.web.render import environment
+from keepai.doors.web.render import Assets, environment
 
 TEMPLATES = sorted((Path(environment.__code__.co_filename).parent / "templates").glob("*.html"))
 PAGES = environment(Assets(), {"run_": "/runs/{id}"})

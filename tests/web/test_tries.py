@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from keepai.doors.web import password_tries
-from keepai.doors.web.password_tries import FORGET_S, FREE, LONGEST_S, WAITING_MAX, PasswordTries
+from keepai.doors.web import sessions
+from keepai.doors.web.sessions import FORGET_S, FREE, LONGEST_S, WAITING_MAX, PasswordTries
 
 
 class Waits:
@@ -100,6 +100,6 @@ async def test_of_too_many_at_the_same_time_the_newest_are_judged() -> None:
 
 async def test_the_memory_for_addresses_is_bounded() -> None:
     tried = Waits().tries()
-    for number in range(password_tries.ADDRESSES_MAX + 10):
+    for number in range(sessions.ADDRESSES_MAX + 10):
         await wrong(tried, f"10.0.{number // 256}.{number % 256}", 1)
-    assert len(tried._senders) == password_tries.ADDRESSES_MAX
+    assert len(tried._senders) == sessions.ADDRESSES_MAX

@@ -277,7 +277,23 @@ class Acceptor:
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class StreamProtocol(asyncio.StreamReaderProtocol):
+class WatchedWriting(asyncio.BaseProtocol):
+    """Tells a connection whether the other side reads what it is sent."""
+
+    _connection: Connection
+
+    def pause_writing(self) -> None:
+        """The other side does not read."""
+        super().pause_writing()
+        self._connection.full()
+
+    def resume_writing(self) -> None:
+        """It reads again."""
+        super().resume_writing()
+        self._connection.flows()
+
+
+class StreamProtocol(WatchedWriting, asyncio.StreamReaderProtocol):
     """Gives a connection to a coroutine, as asyncio's servers do; `end` stands at the end of a request."""
 
     def __init__(self, connection: Connection, serve: Serve, end: bytes, bytes_max: int) -> None:
@@ -306,7 +322,7 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
             self._end_if_over()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The other side is gone; what it asked for goes on."""
+        """The other side is gone; what it asked for is still done."""
         super().connection_lost(exc)
         self._is_lost = True
         self._end_if_over()
@@ -314,13 +330,3 @@ class StreamProtocol(asyncio.StreamReaderProtocol):
     def _end_if_over(self) -> None:
         if self._is_served and self._is_lost:
             self._connection.ended()
-
-    def pause_writing(self) -> None:
-        """The other side does not read."""
-        super().pause_writing()
-        self._connection.full()
-
-    def resume_writing(self) -> None:
-        """It reads."""
-        super().resume_writing()
-        self._connection.flows()

@@ -1,21 +1,27 @@
 """What `keep demo` works on: a folder with a mailbox, an empty workbook, settings and an example script.
 
-The terminal and the page play on the same folder.
+The terminal and the page play on the same folder. On the page the workbook can lose an answer for good.
 """
 
 from __future__ import annotations
 
+import csv
 import mailbox
 import os
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from email.utils import formatdate
 from pathlib import Path
 
+from ..connectors.base import Call, Verdict, mutation
 from ..connectors.kit.addresses import own_address, read
+from ..connectors.kit.blocking import in_thread
 from ..connectors.kit.mail_writer import Letter, written
+from ..connectors.kit.spreadsheet import AppendRow, WrittenRow
+from ..connectors.local.sheets import LocalSheets
 from ..model.clock import SystemClock
-from ..model.errors import NotFound
+from ..model.errors import NotFound, OutcomeUnknown
 
 KEEP = (sys.executable, "-m", "keepai.doors.cli.main")
 SCRIPT = "email-to-sheets.js"
@@ -72,3 +78,39 @@ def deliver(folder: Path, mails: Iterable[tuple[str, str]]) -> None:
     for number, (sender, subject) in enumerate(mails):
         letter = Letter(own_address("demo", sender), read("to", "me@example.com"), (), (), subject, "Hello!\n")
         box.add(written(letter, f"<{number}@demo.invalid>", formatdate(SystemClock().now_ms() / 1000)))
+
+
+def rows_by_subject(folder: Path) -> Counter[str]:
+    """How often each subject stands in the workbook in `folder`, counted in its own files."""
+    found: Counter[str] = Counter()
+    for path in folder.glob("*.csv"):
+        with path.open(encoding="utf-8", newline="") as file:
+            found.update(row[1] for row in csv.reader(file) if len(row) > 1)
+    return found
+
+
+class ForgetfulSheets(LocalSheets):
+    """A local workbook that can be told to lose an answer: the row is written, and nobody can look it up."""
+
+    _losing = False
+    _lost: frozenset[str] = frozenset()
+
+    def lose_next(self) -> None:
+        """The answer to the next row gets lost on its way, and the workbook will not know of the row."""
+        self._losing = True
+
+    @mutation(identity=("spreadsheetId", "sheet"), target="spreadsheetId", settle=0)
+    async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:  # type: ignore[override]
+        """Add a row at the end."""
+        written = await in_thread(lambda: self._append(params, call))
+        if self._losing:
+            self._losing, self._lost = False, self._lost | {call.idempotency_key}
+            raise OutcomeUnknown("The connection was lost before the answer came.")
+        return written
+
+    @append_row.reconcile
+    async def find_appended(self, params: AppendRow, call: Call) -> Verdict:
+        """Look for the row whose mark has the key."""
+        if call.idempotency_key in self._lost:
+            return Verdict.unknown("The workbook keeps no record of this row: only somebody who looks can tell.")
+        return await super().find_appended(params, call)

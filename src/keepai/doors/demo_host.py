@@ -16,15 +16,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 
 from ..config import Settings, load
 from ..model.errors import KeepError
 from ..runtime.javascript import linux
-from ..testing.forgetful import ForgetfulSheets
 from .cli.text import say
 from .cli.wiring import make_connector
-from .demo_folder import KEEP, SCRIPT, environment, furnish
+from .demo_folder import KEEP, SCRIPT, ForgetfulSheets, environment, furnish
 from .dev_host import PagePlace, run_dev_host
 from .web.demo_page import DemoPage
 from .web.page_server import bind
@@ -39,15 +37,11 @@ def run_demo_page(folder: Path, address: str | None, port: int | None) -> None:
     """Show the living example in `folder` until Ctrl-C."""
     furnish(folder)
     _deploy(folder)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     listeners = bind(address, port)
     handed = {SESSION: HandedSession.new().text, ADDRESS: address or ""}
     with ExitStack() as opened, suppress(KeyboardInterrupt):  # the host says that it ends
         _keep_alive(folder, [opened.enter_context(each).fileno() for each in listeners], handed)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
 
 
 def _deploy(folder: Path) -> None:

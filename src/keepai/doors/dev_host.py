@@ -33,7 +33,7 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class PagePlace:
-    """Where the page shall be."""
+    """The address and the port that the page will have."""
 
     address: str | None = None  # none: a name of its own
     port: int | None = None
@@ -41,9 +41,9 @@ class PagePlace:
 
 
 async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, as_json: bool) -> bool:
-    """A host until it is idle or told to end; whether somebody is asked then."""
+    """Run a host until it is idle or told to end. True if a person is asked something then."""
     narrator, told_to_end = Narrator(), on_signals()
-    _take_as_told(settings, narrator)
+    _remember_state(settings, narrator)
     with ExitStack() as opened:
         opened.enter_context(repeats_counted(lambda text: say(plain(text))))
         if short := shortage():
@@ -58,7 +58,7 @@ async def run_dev_host(settings: Settings, page: PagePlace | None, once: bool, a
                     await _show(shown, keep, settings, page)
                 was_cut = await _work(keep, look, narrator, told_to_end, once, as_json)
             _tell(narrator.news(look), as_json)
-            needs_you = _waits_for_a_person(look)
+            needs_you = bool(look.views.needs_you(look.now_ms))
     say("Nothing more is due now." if once else "Ended.")
     if was_cut:
         leave(4 if once and needs_you else 0)
@@ -85,8 +85,8 @@ async def _show(shown: AsyncExitStack, keep: Keep, settings: Settings, page: Pag
     if web.has_own_name:
         say("If the browser does not find that address, end this and add --host 127.0.0.1.")
     elif web.is_private:
-        say("A server of another program on this machine gets the cookie of this page, if you open it in the same "
-            "browser: it can look at the page with that, but not act. Without --host it gets none.")
+        say("If you open a page of another program on this machine in the same browser, that program gets the cookie "
+            "of this page. With it, it can look at this page, but not act. Without --host it gets none.")
 
 
 def _on_enter(shown: AsyncExitStack, web: PageServer) -> str:
@@ -121,15 +121,15 @@ async def _work(
             warned = True
         await asyncio.wait({work, ending}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
     if ending.done():
-        say("Ending: runs under way have three seconds; once more Ctrl-C ends at once, and loses nothing.")
+        say("Ending: runs under way have three seconds. Ctrl-C again ends at once; nothing is lost.")
         was_cut = await keep.host.close(FINISH_S)
     ending.cancel()
     await work
     return was_cut
 
 
-def _take_as_told(settings: Settings, narrator: Narrator) -> None:
-    """Remember how things stood before this host touched them, so that it tells what it takes over."""
+def _remember_state(settings: Settings, narrator: Narrator) -> None:
+    """Remember the state before this host starts, so that it reports what it takes over."""
     try:
         with open_look(settings.path, settings.policy) as look:
             narrator.catch_up(look)
@@ -157,7 +157,3 @@ def _painted(text: str, told: NewsLine) -> str:
     if told.kind == "needs_you":
         return click.style(text, fg="red")
     return click.style(text, fg="green") if told.state == "applied" else text
-
-
-def _waits_for_a_person(look: Look) -> bool:
-    return bool(look.views.needs_you(look.now_ms))

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from ..connectors.base import Connector
-from ..ledger.base import Row
 from ..model.errors import KeepError
 from ..model.visible import visible
 from ..reading.look import Look
@@ -85,19 +84,19 @@ def check_disk(ledger: Path) -> HealthLine:
 
 def check_channels(look: Look) -> list[HealthLine]:
     """How each channel does that a host has used."""
-    return [_channel_found(look, row) for row in look.read.all("channel_all")]
-
-
-def _channel_found(look: Look, row: Row) -> HealthLine:
-    name, told_at = f"notify.{visible(row['name'])}", row["told_at"]
-    last = f"told somebody {ago(told_at, look.now_ms)}" if told_at else "has told nobody yet"
-    if row["error"] is None:
-        return HealthLine(name, OK, last)
-    again = f" It is tried again {ago(row['retry_at'], look.now_ms)}." if row["retry_at"] else ""
-    since = ago(row["failing_since_at"], look.now_ms)
-    said = f"fails, since {since}: {visible(row['error'])} It {last}.{again}"
-    do = f"Mend it, then say: keep notify test {row['name']}"
-    return HealthLine(name, FAIL if row["attempts"] else WARN, said, do)
+    found = []
+    for row in look.read.all("channel_all"):
+        name, told_at = f"notify.{visible(row['name'])}", row["told_at"]
+        last = f"told somebody {ago(told_at, look.now_ms)}" if told_at else "has told nobody yet"
+        if row["error"] is None:
+            found.append(HealthLine(name, OK, last))
+            continue
+        again = f" It is tried again {ago(row['retry_at'], look.now_ms)}." if row["retry_at"] else ""
+        since = ago(row["failing_since_at"], look.now_ms)
+        said = f"fails, since {since}: {visible(row['error'])} It {last}.{again}"
+        do = f"Mend it, then say: keep notify test {row['name']}"
+        found.append(HealthLine(name, FAIL if row["attempts"] else WARN, said, do))
+    return found
 
 
 def check_clock(look: Look) -> HealthLine:

@@ -1,4 +1,4 @@
-"""A host in this process: made from the settings, and in the foreground until it is told to end."""
+"""A host in this process: how it is made from the settings, and how signals end it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..engine.repair import by_command
 
 #: How long runs under way have to end. Then they are cut off.
 FINISH_S = 3.0
-#: After so long the process ends, whatever it does: nothing is lost by that.
+#: How long after the first signal the process is ended, whatever it does. Nothing is lost by that.
 END_S = 4.6
 
 
@@ -37,9 +37,10 @@ def _actor() -> str:
 
 
 def on_signals() -> asyncio.Event:
-    """The first signal asks to end, the second does not ask: the ledger is made for that.
+    """Set by the first signal, which asks the host to end. A second signal ends the process at once: nothing is lost.
 
-    A call may block the loop: so Python's own handlers are used, and a thread that does not ask either."""
+    A call may block the event loop. So these are Python's own signal handlers, and a thread ends the process after
+    `END_S`, whatever it does then."""
     told_to_end, loop = asyncio.Event(), asyncio.get_running_loop()
     told: list[int] = []
 

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..model.policy import Policy
-from .connections import Acceptor, Connection, ConnectionLimits, Progress, descriptors
+from .connections import Acceptor, Connection, ConnectionLimits, Progress, WatchedWriting, descriptors
 
 ENDING_S = 1  #: after which requests under way are cut off
 _END = b"connection: close\r\ncontent-length: 0\r\n\r\n"
@@ -37,11 +37,12 @@ class HttpServer(uvicorn.Server):
 
     def __init__(self, app: ASGIApp, listeners: Sequence[socket.socket], bounds: ConnectionLimits) -> None:
         super().__init__(uvicorn.Config(
-            _without_the_gone(app), lifespan="off", ws="none", http="h11", log_config=None, access_log=False,
+            _ignoring_disconnects(app), lifespan="off", ws="none", http="h11", log_config=None, access_log=False,
             server_header=False, proxy_headers=False, timeout_graceful_shutdown=ENDING_S,
         ))
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # a browser that hangs up is no news
-        self._acceptor = Acceptor(listeners, bounds, self._protocol)
+        self._acceptor = Acceptor(listeners, bounds, lambda connection: HttpProtocol(
+            self.config, self.server_state, self.lifespan.state, connection))
 
     def begin(self) -> None:
         """Serve, until `end`."""
@@ -68,11 +69,8 @@ class HttpServer(uvicorn.Server):
         await self._acceptor.close()
         await super().shutdown(sockets)
 
-    def _protocol(self, connection: Connection) -> HttpProtocol:
-        return HttpProtocol(self.config, self.server_state, self.lifespan.state, connection)
 
-
-class HttpProtocol(H11Protocol):
+class HttpProtocol(WatchedWriting, H11Protocol):
     """Tells a connection how far its request is."""
 
     def __init__(
@@ -118,19 +116,9 @@ class HttpProtocol(H11Protocol):
         super().connection_lost(exc)
         self._connection.ended()
 
-    def pause_writing(self) -> None:
-        """The other side does not read."""
-        super().pause_writing()
-        self._connection.full()
 
-    def resume_writing(self) -> None:
-        """It reads."""
-        super().resume_writing()
-        self._connection.flows()
-
-
-def _without_the_gone(app: ASGIApp) -> ASGIApp:
-    """A sender that hangs up before its request is whole is no error of ours."""
+def _ignoring_disconnects(app: ASGIApp) -> ASGIApp:
+    """The app, but a sender that disconnects before its request is complete is not an error."""
 
     async def served(scope: Scope, receive: Receive, send: Send) -> None:
         try:

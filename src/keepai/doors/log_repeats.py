@@ -47,7 +47,7 @@ class RepeatCounter(logging.Handler):
                 self._first[kind] = said.partition("\n")[0][:REMINDER_MAX]
 
     def sum_up(self) -> None:
-        """Say how many more came of each kind, and begin anew."""
+        """Report how many more lines came of each kind, and start counting again."""
         self.acquire()
         ended, self._more = self._more, Counter()
         first, self._first = self._first, {}

@@ -85,13 +85,9 @@ class WebhookApp:
         body = await _body(receive, inbox.bytes_max)
         if body is None:
             return 413, f"a delivery has at most {inbox.bytes_max:,} bytes", None
-        receipt: Receipt = await inbox.accept(_headers(scope), body)
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        receipt: Receipt = await inbox.accept(headers, body)  # of a header that comes twice, the last counts
         return receipt.status, receipt.text, receipt.retry_after_s
-
-
-def _headers(scope: Scope) -> dict[str, str]:
-    """The headers; of one that comes twice, the last."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:

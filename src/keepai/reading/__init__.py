@@ -1,10 +1,10 @@
-"""What is looked at: every answer that a door shows, read from the ledger. It writes nothing and knows no door.
+"""Reads the ledger and gives what the doors show: lists, stories, reasons, questions. It writes nothing.
 
 In reading order:
 
 `look.py`                a ledger opened to be read; what every door looks through
 `views.py`               inputs, outputs, events, runs, mutations, items and questions as records
-`inputs_and_events.py`   an input or event as people see it, from its row; events that a consumer leaves
+`inputs_and_events.py`   an input or event as people see it, from its row; consumers that leave what waits
 `lists.py`               the same lists a page at a time, newest first
 `overview.py`            every workflow at a glance
 `workflow_details.py`    one workflow: handlers, schedules, versions, permissions
@@ -15,9 +15,9 @@ In reading order:
 `contradictions.py`      evidence that contradicts a recorded outcome, as a question
 `left_items.py`          an item that its routine began and left, as a question
 `offered_acts.py`        how a question is put, what comes of each answer, and what to type
-`explain.py`             why anything stands where it stands
+`explain.py`             why something is in its state
 `reasons.py`             the sentences for that
-`next_steps.py`          who or what can move it on
+`next_steps.py`          what can move it on
 `story.py`               what happened to it, from the account
 `waterfall.py`           a run as bars in time
 `blast.py`               what the runs of a version or of a span of time have touched

@@ -1,7 +1,7 @@
 """The blast radius: what runs of one script version, or of one span of time, have touched. Reads only.
 
-It says what a fault may have reached, not what it did: judging that is a person's part. Only what the ledger ties
-to a run counts, so nothing is in it that those runs did not touch.
+It says what a fault may have reached. Whether it did any harm, a person must judge. Only what the ledger ties to a run
+counts, so nothing is in it that those runs did not touch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..ledger.rows import item_record, mutation_record
 from ..model.clock import parse_iso
 from ..model.errors import NotFound, Refused
 from ..model.records import Input, Item, Mutation, Record
-from .inputs_and_events import input_record
+from .inputs_and_events import input_record, kept_row
 
 #: At most so many inputs, items and mutations are given, the oldest; they are counted all the same.
 ROWS_MAX = 100_000
@@ -59,8 +59,9 @@ def blast(
     return Blast(
         workflow["id"], version, since_at, until_at, total.get("run", 0),
         inputs=tuple(_input(read, workflow["id"], each) for each in ids["input"]),
-        items=tuple(item_record(_row(read, "item_by_id", item_id=each)) for each in ids["item"]),
-        mutations=tuple(mutation_record(_row(read, "mutation_by_id", mutation_id=each)) for each in ids["mutation"]),
+        items=tuple(item_record(kept_row(read, "item_by_id", item_id=each)) for each in ids["item"]),
+        mutations=tuple(
+            mutation_record(kept_row(read, "mutation_by_id", mutation_id=each)) for each in ids["mutation"]),
         inputs_count=total.get("input", 0), items_count=total.get("item", 0), mutations_count=total.get("mutation", 0),
     )
 
@@ -90,11 +91,5 @@ def _number(read: Reader, workflow: Row, version: str) -> tuple[int, int]:
 
 def _input(read: Reader, workflow_id: str, input_id: str) -> Input:
     outputs = read.all("look_mutations_of_input", workflow_id=workflow_id, input_id=input_id)
-    row = _row(read, "look_input", input_id=input_id)
+    row = kept_row(read, "look_input", input_id=input_id)
     return input_record(row, tuple(mutation_record(each) for each in outputs))
-
-
-def _row(read: Reader, statement: str, **by_id: str) -> Row:
-    row = read.one(statement, **by_id)
-    assert row is not None, f"{by_id} is never deleted"
-    return row

@@ -1,6 +1,6 @@
-"""A sign that came after an outcome was recorded and contradicts it, as a question: what is on record, what came later.
+"""Evidence that came after an outcome was recorded, and contradicts it, as a question to a person.
 
-It changes no state and holds nothing up; it stands until a person says that it was seen.
+It changes no state and holds nothing up. The question stands until a person says that the evidence was seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import reasons
 from .questions import sent_facts
 from .unknown_outcome import by_hand, late_evidence
 
-#: Outcome on record → what came later, and what that may mean.
+#: Outcome on record → what later evidence says against it.
 MEANINGS = {
     MutationStatus.FAILED: "It is on record as not done, and a later sign says that it happened.",
     MutationStatus.SKIPPED: "It was skipped without knowing, and a later sign says that it happened.",
@@ -23,25 +23,15 @@ MEANINGS = {
 }
 
 
-def id_of(mutation: Mutation) -> str:
-    """The id of the question."""
-    return f"ask_{mutation.id}"
-
-
 def contradictions(read: Reader, workflow_id: str | None = None) -> list[tuple[int, Escalation]]:
-    """Every such question, of one workflow or of all, with the moment since when it stands."""
+    """Every such question, of one workflow or of all, with the moment since which it is asked."""
     found = [mutation_record(row) for row in read.all("look_contradicted")]
     return [(m.contradicted_at or 0, _question(read, m)) for m in found if workflow_id in (None, m.workflow_id)]
 
 
-def contradicting_evidence(mutation: Mutation) -> str:
-    """What an explanation adds: the sign that nobody has seen yet, if there is one."""
-    return "" if mutation.contradicted_at is None else f" {MEANINGS[mutation.status]}"
-
-
 def _question(read: Reader, mutation: Mutation) -> Escalation:
     return Escalation(
-        id=id_of(mutation), kind="attention", workflow_id=mutation.workflow_id, run_id=mutation.run_id,
+        id=f"ask_{mutation.id}", kind="attention", workflow_id=mutation.workflow_id, run_id=mutation.run_id,
         mutation_id=mutation.id, title=mutation.title or mutation.preview, facts=_facts(read, mutation),
         actions=("seen",),
     )
@@ -69,7 +59,7 @@ def _sent_again(read: Reader, mutation: Mutation) -> list[Mutation]:
 
 
 def _if_so(mutation: Mutation, again: list[Mutation]) -> str:
-    """What follows if the later sign is right."""
+    """What follows if the later evidence is right."""
     if mutation.status is MutationStatus.APPLIED:
         return "If it is not there, do it by hand, or have its event processed once more."
     twice = [each for each in again if each.status in DOUBTFUL | {MutationStatus.APPLIED}]

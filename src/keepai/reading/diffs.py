@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .wording import count
+
 AROUND = 3  #: lines of the same that are shown beside what differs
 
 #: Longer texts are compared without lines that stand in them often: exactness would cost the square of their length.
@@ -32,12 +34,12 @@ def changes(old: str, new: str, around: int = AROUND) -> list[DiffLine]:
     end = 0
     for group in matcher.get_grouped_opcodes(around):
         if group[0][1] > end:
-            found.append(_cut(group[0][1] - end))
+            found.append(DiffLine("cut", None, None, f"{count(group[0][1] - end, 'line')} the same"))
         for kind, old_from, old_to, new_from, new_to in group:
             found += _lines(kind, before, after, (old_from, old_to), (new_from, new_to))
         end = group[-1][2]
     if found and end < len(before):
-        found.append(_cut(len(before) - end))
+        found.append(DiffLine("cut", None, None, f"{count(len(before) - end, 'line')} the same"))
     return found
 
 
@@ -52,10 +54,6 @@ def _lines(
         yield DiffLine("gone", there + 1, None, before[there])
     for here in range(*new):
         yield DiffLine("new", None, here + 1, after[here])
-
-
-def _cut(number: int) -> DiffLine:
-    return DiffLine("cut", None, None, f"{number:,} line{'' if number == 1 else 's'} the same")
 
 
 ABSENT = "(absent)"

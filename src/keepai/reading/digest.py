@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ledger import account, versions
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
 from ..model.codec import Json, stored
 from ..model.records import Escalation, Record
-from ..model.visible import visible
+from .inputs_and_events import kept_row
 from .offered_acts import heading
+from .wording import one_line
 
 LINES_MAX = 5  #: of each kind that are named, the newest; all are counted
 LINE_MAX = 160
@@ -70,7 +71,7 @@ class Digest(Record):
         yield f"{iso(self.since_at)} to {iso(self.until_at)}"
         for day in self.workflows:
             if not day.is_quiet:
-                yield from ("", _line(day.workflow))
+                yield from ("", one_line(day.workflow, LINE_MAX))
                 yield from _told(day)
         quiet = sum(day.is_quiet for day in self.workflows)
         if quiet:
@@ -82,21 +83,20 @@ def digest(read: Reader, questions: Sequence[Escalation], since_ms: int, until_m
     happened: dict[tuple[str, str, str], _Happened] = defaultdict(_Happened)
     for move in account.walk(read, _first(read, since_ms)):
         if since_ms <= move["at"] < until_ms and _counts(move):
-            happened[move["workflow_id"], move["machine"], move["target"]].add(move["subject"])
+            found = happened[move["workflow_id"], move["machine"], move["target"]]
+            found.count += 1
+            found.newest.appendleft(move["subject"])
     return Digest(since_ms, until_ms, tuple(
         _day(read, row, happened, [each for each in questions if each.workflow_id == row["id"]])
         for row in read.all("workflow_all")))
 
 
+@dataclass
 class _Happened:
     """How often something happened, and to what the last times."""
 
-    def __init__(self) -> None:
-        self.count, self.newest = 0, deque[str](maxlen=LINES_MAX)
-
-    def add(self, subject: str) -> None:
-        self.count += 1
-        self.newest.appendleft(subject)
+    count: int = 0
+    newest: deque[str] = field(default_factory=lambda: deque(maxlen=LINES_MAX))
 
 
 def _counts(move: Row) -> bool:
@@ -114,37 +114,27 @@ def _day(
         found = happened.get((workflow["id"], machine, target))
         if found is None:
             return DigestEntry(0, ())
-        return DigestEntry(found.count, tuple(_line(line(each)) for each in found.newest))
-
-    def of_input(id: str) -> str:
-        return str(_found(read, "input_by_id", input_id=id)["title"])
+        return DigestEntry(found.count, tuple(one_line(line(each), LINE_MAX) for each in found.newest))
 
     def of_mutation(id: str) -> str:
-        return str(_found(read, "mutation_by_id", mutation_id=id)["preview"])
+        return str(kept_row(read, "mutation_by_id", mutation_id=id)["preview"])
 
     def of_run(id: str) -> str:
-        run = _found(read, "run_by_id", run_id=id)
+        run = kept_row(read, "run_by_id", run_id=id)
         error: Json = stored(run["error"]) if run["error"] else None
         told = error.get("message") if isinstance(error, dict) else None
         return f"{run['handler']}: {told or 'failed'}"
 
+    waiting = tuple(one_line(f"{heading(q)} {q.title}", LINE_MAX) for q in questions[:LINES_MAX])
+    sent, ran = entry("mutation", "failed", of_mutation), entry("status", "failed", of_run)
     return WorkflowDigest(
-        workflow_id=workflow["id"], workflow=workflow["name"], came_in=entry("input", "active", of_input),
+        workflow_id=workflow["id"], workflow=workflow["name"],
+        came_in=entry("input", "active", lambda id: str(kept_row(read, "input_by_id", input_id=id)["title"])),
         went_out=entry("mutation", "applied", of_mutation),
-        failed=_both(entry("mutation", "failed", of_mutation), entry("status", "failed", of_run)),
+        failed=DigestEntry(sent.count + ran.count, (*sent.lines, *ran.lines)[:LINES_MAX]),
         skipped=entry("mutation", "skipped", of_mutation),
-        waits=DigestEntry(len(questions), tuple(_line(f"{heading(q)} {q.title}") for q in questions[:LINES_MAX])),
+        waits=DigestEntry(len(questions), waiting),
     )
-
-
-def _found(read: Reader, statement: str, **id: str) -> Row:
-    row = read.one(statement, **id)
-    assert row is not None, f"{id} is never deleted"
-    return row
-
-
-def _both(one: DigestEntry, other: DigestEntry) -> DigestEntry:
-    return DigestEntry(one.count + other.count, (*one.lines, *other.lines)[:LINES_MAX])
 
 
 def _told(day: WorkflowDigest) -> Iterator[str]:
@@ -167,8 +157,3 @@ def _first(read: Reader, since_ms: int) -> int:
         else:
             high = middle
     return low
-
-
-def _line(text: str) -> str:
-    shown = visible(" ".join(text.split()))
-    return shown if len(shown) <= LINE_MAX else shown[: LINE_MAX - 1] + "…"

@@ -1,4 +1,4 @@
-"""A place in a script: the line that an error points at, with what stands around it. Pure."""
+"""A place in a script: the line that an error points at, and the lines around it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Excerpt:
 
     @property
     def pointer(self) -> str:
-        """What stands under the marked line to point at its column; tabs are kept, so that it stays below."""
+        """A line with `^` under the column of the marked line; tabs are kept, so that the columns agree."""
         marked = next(line.text for line in self.lines if line.marked)
         before = marked[: self.column - 1] if self.column else ""
         return "".join("\t" if character == "\t" else " " for character in before) + "^"

@@ -1,4 +1,4 @@
-"""Why anything stands where it stands: what was selected, what was attempted, who can move it, and its story.
+"""Why something is in its state: what was selected, what was attempted, what can move it on, and its story.
 
 `Explainer.explain` takes the id of a run, a lineage, an input, an event, a mutation, an approval, a question or
 a workflow. It reads only, and it works for every state that the ledger can hold.
@@ -18,9 +18,9 @@ from ..model.errors import NotFound
 from ..model.records import Approval, Held, Mutation, Record, Run
 from ..model.states import OPEN, ApprovalStatus, MutationStatus
 from . import reasons
-from .contradictions import contradicting_evidence
-from .inputs_and_events import held_record, input_status, left_by_consumers, looks_at
-from .next_steps import NextSteps, StepAhead
+from .contradictions import MEANINGS
+from .inputs_and_events import held_record, input_status, kept_row, left_by_consumers, looks_at
+from .next_steps import FINISHED, NextSteps, StepAhead
 from .questions import Questions
 from .story import TOLD_MAX, Scope, StoryLine, story_of
 from .unknown_outcome import late_evidence
@@ -88,7 +88,7 @@ class Explainer:
 
     def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
         self._read, self._now = read, now_ms
-        self._movers = NextSteps(read, questions, now_ms)
+        self._steps = NextSteps(read, questions, now_ms)
 
     def explain(self, id: str) -> Explanation:
         """One thing, by its whole id."""
@@ -99,7 +99,9 @@ class Explainer:
             "run": ("run_by_id", "run_id", self._run), "inp": ("look_input", "input_id", self._input),
             "evt": ("look_event", "event_id", self._event), "mut": ("mutation_by_id", "mutation_id", self._mutation),
             "apr": ("approval_by_id", "approval_id", self._approval),
-            "fix": ("repair_by_id", "repair_id", self._repair),
+            # A try to mend a script is a part of its run's story.
+            "fix": ("repair_by_id", "repair_id", lambda repair: self._run(
+                kept_row(self._read, "run_by_id", run_id=repair["run_id"]))),
             "itm": ("look_item", "item_id", self._item), "wf": ("workflow_by_id", "workflow_id", self._workflow),
         }
         statement, parameter, made = by_id.get(prefix, ("workflow_by_name", "name", self._workflow))
@@ -115,36 +117,32 @@ class Explainer:
         lineage = self._lineage(run)
         return self._made(
             run.id, "run", run.workflow_id, standing=reasons.standing(run), because=reasons.of_run(run, lineage),
-            selected=self._selected(run), attempted=self._attempts(run), moved_by=self._movers.of_run(run),
+            selected=self._selected(run), attempted=self._attempts(run), moved_by=self._steps.of_run(run),
             scope=self._scope(lineage),
         )
 
     def _mutation(self, row: Row) -> Explanation:
         mutation = mutation_record(row)
-        run = self._get_run(mutation.run_id)
+        run = run_record(kept_row(self._read, "run_by_id", run_id=mutation.run_id))
         evidence = late_evidence(mutation)
         return self._made(
             mutation.id, "mutation", run.workflow_id, standing=mutation.status.value,
-            because=reasons.of_mutation(mutation) + contradicting_evidence(mutation) + (
-                f" What came later: {evidence}." if evidence else ""),
+            because=" ".join((
+                reasons.of_mutation(mutation),
+                *([MEANINGS[mutation.status]] if mutation.contradicted_at is not None else []),
+                *([f"What came later: {evidence}."] if evidence else []))),
             selected=self._selected(run), attempted=(_attempt(mutation),),
-            moved_by=self._movers.of_mutation(mutation, run, int(row["deadline_at"])),
+            moved_by=self._steps.of_mutation(mutation, run, int(row["deadline_at"])),
             scope=self._scope(self._lineage(run)),
         )
 
     def _approval(self, row: Row) -> Explanation:
-        approval, run = approval_record(row), self._get_run(row["run_id"])
+        approval, run = approval_record(row), run_record(kept_row(self._read, "run_by_id", run_id=row["run_id"]))
         return self._made(
             approval.id, "approval", run.workflow_id, standing=approval.status.value,
             because=reasons.of_approval(approval), selected=self._selected(run), attempted=(_held(approval),),
-            moved_by=self._movers.of_approval(approval, run), scope=self._scope(self._lineage(run)),
+            moved_by=self._steps.of_approval(approval, run), scope=self._scope(self._lineage(run)),
         )
-
-    def _repair(self, row: Row) -> Explanation:
-        """A try to mend a script is a part of its run's story."""
-        run = self._read.one("run_by_id", run_id=row["run_id"])
-        assert run is not None, f"{row['run_id']} is never deleted"
-        return self._run(run)
 
     def _item(self, row: Row) -> Explanation:
         where = {"workflow_id": row["workflow_id"], "item_id": row["id"]}
@@ -155,7 +153,7 @@ class Explainer:
         return self._made(
             row["id"], "item", row["workflow_id"], standing=row["status"], because=reasons.of_item(row, runs, sent),
             selected=(Selected("input", row["input_id"], row["title"]),), attempted=tuple(_attempt(m) for m in sent),
-            moved_by=self._movers.of_item(row), scope=Scope(row["workflow_id"], subjects),
+            moved_by=self._steps.of_item(row), scope=Scope(row["workflow_id"], subjects),
             processed_by=_processed(rows),
         )
 
@@ -163,17 +161,18 @@ class Explainer:
         where = {"workflow_id": row["workflow_id"], "event_id": row["id"]}
         rows = self._read.all("look_runs_of_event", **where)
         runs = [run_record(r) for r in rows]
-        inputs, sent = self._read.all("look_inputs_of_event", **where), self._mutations_of(runs)
+        inputs = self._read.all("look_inputs_of_event", **where)
+        sent = [self._read.one("mutation_of_run", workflow_id=run.workflow_id, run_id=run.id) for run in runs]
         subjects = (row["id"], *(run.id for run in runs))
         noted = of_subject(self._read, row["workflow_id"], row["id"])
         moves = [each for each in noted if each["machine"] == "event"]
         held = self._read.all("look_held_of_event", **where, revision=row["revision"])
         return self._made(
             row["id"], "event", row["workflow_id"], standing="reserved" if row["reserved_by"] else row["status"],
-            because=reasons.of_event(row, runs, moves, self._left(row), is_result=self._movers.is_result(row)),
+            because=reasons.of_event(row, runs, moves, self._left(row), is_result=self._steps.is_result(row)),
             held=tuple(held_record(each) for each in held), processed_by=_processed(rows),
             selected=tuple(Selected("input", i["id"], i["title"]) for i in inputs),
-            attempted=tuple(_attempt(m) for m in sent), moved_by=self._movers.of_event(row),
+            attempted=tuple(_attempt(mutation_record(m)) for m in sent if m), moved_by=self._steps.of_event(row),
             scope=Scope(row["workflow_id"], subjects),
         )
 
@@ -197,9 +196,10 @@ class Explainer:
         return self._made(
             row["id"], "input", row["workflow_id"], standing=f"{status}, needs you" if row["needs_you"] else status,
             because=self._why_input(row, item, events, mutations, held), held=tuple(held_record(each) for each in held),
-            selected=(*(_selected_event(e) for e in events), *(_selected_late(each) for each in held)),
+            selected=(*(Selected("event", e["id"], f"{e['topic']}/{e['message_id']}") for e in events),
+                      *(_selected_late(each) for each in held)),
             attempted=tuple(_attempt(m) for m in mutations),
-            moved_by=self._movers.of_item(item) if item else self._of_waiting(row, events, held),
+            moved_by=self._steps.of_item(item) if item else self._of_waiting(row, events, held),
             scope=Scope(row["workflow_id"], subjects),
         )
 
@@ -219,21 +219,21 @@ class Explainer:
         return self._made(
             row["id"], "workflow", row["id"], standing=reasons.standing_of_workflow(row, run),
             because=reasons.of_workflow(row, run, gaps), selected=self._selected(run) if run else (),
-            attempted=self._attempts(run) if run else (), moved_by=self._movers.of_workflow(row, run),
+            attempted=self._attempts(run) if run else (), moved_by=self._steps.of_workflow(row, run),
             scope=Scope(row["id"], (row["id"],), since_at=0),
         )
 
     def _waiting(self, events: Sequence[Row]) -> list[Row]:
         """The events that some handler has still to take; what nobody takes is a result."""
-        return [e for e in events if e["status"] == "pending" and not self._movers.is_result(e)]
+        return [e for e in events if e["status"] == "pending" and not self._steps.is_result(e)]
 
     def _of_waiting(self, row: Row, events: Sequence[Row], held: Sequence[Row]) -> tuple[StepAhead, ...]:
         """Whatever moves the events of an input that still wait, or those for which it came too late."""
         moved = self._waiting(events) if row["waiting"] else []
         if row["late"] and not row["waiting"]:
             moved = [e for h in held[:_WAITING_MAX] if (e := self._read.one("look_event", event_id=h["event_id"]))]
-        found = [mover for event in moved[:_WAITING_MAX] for mover in self._movers.of_event(event)]
-        return tuple(dict.fromkeys(found)) or self._movers.finished()
+        found = [step for event in moved[:_WAITING_MAX] for step in self._steps.of_event(event)]
+        return tuple(dict.fromkeys(found)) or FINISHED
 
     # -- what they share ---------------------------------------------------------------------------
 
@@ -277,15 +277,6 @@ class Explainer:
         held = self._read.one("approval_open", run_id=run.id)
         return (*(_attempt(mutation_record(r)) for r in rows), *([_held(approval_record(held))] if held else []))
 
-    def _mutations_of(self, runs: Sequence[Run]) -> list[Mutation]:
-        sent = [self._read.one("mutation_of_run", workflow_id=r.workflow_id, run_id=r.id) for r in runs]
-        return [mutation_record(row) for row in sent if row]
-
-    def _get_run(self, run_id: str) -> Run:
-        row = self._read.one("run_by_id", run_id=run_id)
-        assert row is not None, f"{run_id} is never deleted"
-        return run_record(row)
-
 
 def _attempt(mutation: Mutation) -> Attempted:
     result = mutation.result if mutation.status is MutationStatus.APPLIED else None
@@ -310,10 +301,6 @@ def _held(approval: Approval) -> Attempted:
 def _processed(rows: Sequence[Row]) -> tuple[Processed, ...]:
     found = [(run_record(row), int(row["processed_attempt"])) for row in rows]
     return tuple(Processed(run.id, attempt, run.handler, run.version, run.status) for run, attempt in found)
-
-
-def _selected_event(row: Row) -> Selected:
-    return Selected("event", row["id"], f"{row['topic']}/{row['message_id']}")
 
 
 def _selected_late(row: Row) -> Selected:

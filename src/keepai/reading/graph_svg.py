@@ -69,7 +69,7 @@ def svg(graph: Graph, counts: Mapping[Vertex, str] | None = None, *, styled: boo
 
 
 def sentences(graph: Graph, counts: Mapping[Vertex, str] | None = None) -> list[str]:
-    """The graph in words, for whoever cannot see it."""
+    """The graph in words, for people who cannot see it."""
     told = []
     for vertex in graph.vertices:
         said = (counts or {}).get(vertex)
@@ -93,15 +93,14 @@ def _placed(graph: Graph) -> dict[Vertex, SvgBox]:
         columns.setdefault(layers[vertex], []).append(vertex)
     boxes: dict[Vertex, SvgBox] = {}
     for number in sorted(columns):
-        column = sorted(columns[number], key=lambda vertex: _height_before(graph, vertex, boxes))
-        for row, vertex in enumerate(column):
+        # What leads to a vertex stands in the columns before: its mean height orders this one.
+        before = {
+            vertex: [boxes[edge.source].y for edge in graph.edges if edge.target == vertex and edge.source in boxes]
+            for vertex in columns[number]
+        }
+        for row, vertex in enumerate(sorted(before, key=lambda each: sum(before[each]) / max(1, len(before[each])))):
             boxes[vertex] = SvgBox(EDGE + number * (WIDE + GAP_X), EDGE + row * (TALL + GAP_Y))
     return {vertex: boxes[vertex] for vertex in graph.vertices}
-
-
-def _height_before(graph: Graph, vertex: Vertex, boxes: Mapping[Vertex, SvgBox]) -> float:
-    heights = [boxes[edge.source].y for edge in graph.edges if edge.target == vertex and edge.source in boxes]
-    return sum(heights) / len(heights) if heights else 0
 
 
 def _layers(graph: Graph) -> dict[Vertex, int]:

@@ -1,4 +1,4 @@
-"""How an input stands, from what the ledger says of its events and its item; and what a consumer leaves."""
+"""An input, an event or a late payload as people see it, from its row; and the consumers that leave what waits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,13 @@ from ..model.states import EventStatus
 
 #: A consumer that took newer events so often, and never the oldest, is shown as one that leaves it.
 _PASSED_OVER_MIN = 10
+
+
+def kept_row(read: Reader, statement: str, **by_id: str) -> Row:
+    """The one row with an id that something else names: no such row is ever deleted."""
+    row = read.one(statement, **by_id)
+    assert row is not None, f"{by_id} is never deleted"
+    return row
 
 
 def input_status(row: Row) -> str:
@@ -26,7 +33,7 @@ def input_record(
     row: Row, outputs: tuple[Mutation, ...] | None = None, events: tuple[Event, ...] | None = None,
     held: tuple[Held, ...] | None = None,
 ) -> Input:
-    """An input as it stands, with what came of it where that was looked up."""
+    """An input with its status, and with its outputs, events and late payloads where these were looked up."""
     return Input(
         row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], input_status(row),
         bool(row["needs_you"]), row["created_by"], row["created_at"], outputs, events, held,

@@ -1,4 +1,4 @@
-"""Questions about items that their routine began and left: nothing that was started ends in silence."""
+"""Questions about items that their routine began and left unfinished, so that a person learns of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEFT_ACTIONS = ("reprocess", "skip_input")
 
 
 def left_behind(read: Reader, workflow_id: str | None) -> list[Escalation]:
-    """One question per item that was begun, is not finished, and that no run has in hand any more."""
+    """One question for each item that was begun and not finished, and on which no run works any more."""
     return [_question(read, row) for row in read.all("look_items_left", workflow_id=workflow_id)]
 
 

@@ -31,7 +31,7 @@ INPUT_STATUSES = ("pending", "needs you", "done", "late", "skipped")
 
 @dataclass(frozen=True)
 class ListFilter:
-    """What a list shall show, and from which place on."""
+    """Which entries a list shows, and after which place."""
 
     status: str | None = None
     since_ms: int | None = None
@@ -99,36 +99,29 @@ def inputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS)
         waiting = read.all("look_inputs_waiting", workflow_id=workflow_id, limit=COUNTED_MAX)
         if len(waiting) < COUNTED_MAX:
             return _cut([(int(r["seq"]), _came(read, r)) for r in _few(read, waiting, wanted, rows + 1)], rows)
-    where = {"workflow_id": workflow_id, **wanted.params()}
-    floor = read.one("list_inputs_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
-    found = read.all("list_inputs", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    found, floor = _searched(read, "list_inputs", "list_inputs_floor", workflow_id, wanted, rows)
     return _cut([(int(r["seq"]), _came(read, r)) for r in found], rows, floor)
 
 
 def outputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[OutputRow]:
     """What went out, each with how many inputs led to it."""
-    where = {"workflow_id": workflow_id, **wanted.params()}
-    floor = read.one("list_mutations_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
-    found = read.all("list_mutations", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    found, floor = _searched(read, "list_mutations", "list_mutations_floor", workflow_id, wanted, rows)
     return _cut([(int(row["seq"]), _went(read, row)) for row in found], rows, floor)
 
 
 def events(read: Reader, workflow_id: str, topic: str | None, wanted: ListFilter, rows: int = ROWS) -> ListPage[Event]:
-    """Events of a topic, or of all; the few that wait are found wherever in a long list they stand."""
-    where = {"workflow_id": workflow_id, "topic": topic, **wanted.params()}
+    """Events of one topic or of all. Those that wait are found at once, even far back in a long list."""
     if wanted.status in ("pending", "reserved"):
+        where = {"workflow_id": workflow_id, "topic": topic, **wanted.params()}
         found = read.all("list_events_pending", **where, limit=rows + 1)
         return _cut([(int(row["seq"]), event_record(row)) for row in found], rows)
-    floor = read.one("list_events_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
-    found = read.all("list_events", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    found, floor = _searched(read, "list_events", "list_events_floor", workflow_id, wanted, rows, topic=topic)
     return _cut([(int(row["seq"]), event_record(row)) for row in found], rows, floor)
 
 
 def items(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[ItemRow]:
     """The units of routines' work, each with what was sent for it."""
-    where = {"workflow_id": workflow_id, **wanted.params()}
-    floor = read.one("list_items_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
-    found = read.all("list_items", **where, floor=floor["seq"] if floor else 0, limit=rows + 1)
+    found, floor = _searched(read, "list_items", "list_items_floor", workflow_id, wanted, rows)
     return _cut([(int(row["seq"]), worked(read, item_record(row))) for row in found], rows, floor)
 
 
@@ -141,11 +134,7 @@ def runs(
     read: Reader, workflow_id: str, wanted: ListFilter, handler: str | None = None, rows: int = ROWS,
 ) -> ListPage[RunRow]:
     """What was run, of one handler or of all, each with what it did."""
-    where = {"workflow_id": workflow_id, **wanted.params()}
-    floor = read.one("list_runs_floor", workflow_id=workflow_id, before=where["before"], span=SPAN)
-    found = read.all(
-        "list_runs", **where, handler=handler or None, floor=floor["seq"] if floor else 0, limit=rows + 1,
-    )
+    found, floor = _searched(read, "list_runs", "list_runs_floor", workflow_id, wanted, rows, handler=handler or None)
     return _cut([(int(row["seq"]), _ran(read, row)) for row in found], rows, floor)
 
 
@@ -156,14 +145,23 @@ def causes(read: Reader, mutation: Mutation, after: int = 0, rows: int = ROWS) -
 
 
 def fan_in(read: Reader, mutation_id: str) -> int:
-    """How many inputs led to an output; one more than `FAN_MAX` stands for any larger number."""
+    """How many inputs led to an output, counted up to `FAN_MAX` + 1, which means more than `FAN_MAX`."""
     row = read.one("count_inputs_of_mutation", mutation_id=mutation_id, limit=FAN_MAX + 1)
     assert row is not None, "a count has a row"
     return int(row["number"])
 
 
+def _searched(
+    read: Reader, statement: str, floor_statement: str, workflow_id: str, wanted: ListFilter, rows: int, **more: object,
+) -> tuple[list[Row], Row | None]:
+    """The rows of one page and one more, and the row at which the search ended if the list goes on behind it."""
+    where = {"workflow_id": workflow_id, **wanted.params(), **more}
+    floor = read.one(floor_statement, workflow_id=workflow_id, before=where["before"], span=SPAN)
+    return read.all(statement, **where, floor=floor["seq"] if floor else 0, limit=rows + 1), floor
+
+
 def _few(read: Reader, waiting: list[Row], wanted: ListFilter, rows: int) -> Iterator[Row]:
-    """Of the few that wait, those that are wanted: each is looked at by itself, wherever in a long list it stands."""
+    """Of the inputs that wait, those that are wanted. Each is looked up by itself, even far back in a long list."""
     before, left = wanted.params()["before"], rows
     for seq in sorted((int(row["seq"]) for row in waiting if row["seq"] < before), reverse=True):
         where = {**wanted.params(), "workflow_id": waiting[0]["workflow_id"], "before": seq + 1}

@@ -1,7 +1,7 @@
 """Who or what can move something: a time, an event, reconciliation, a host, a person with which acts, or nothing.
 
-What waits always has a mover: if nothing else does it, a person can. The rules are those of `engine.host` and
-`engine.commands`, looked at from the other side; nothing here decides.
+Something can always move what waits: if nothing else, a person. The rules are those of `engine/next_step.py` and
+`engine/commands.py`. Here they are only explained; nothing here decides.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from ..model.states import (
     RepairStatus,
     Status,
 )
+from .inputs_and_events import kept_row
 from .left_items import applied_of, left_actions, sent_again
 from .questions import Questions, StoppedRunFacts, given_up
 from .unknown_outcome import HOST_KNOWS, NOT_ENDED
@@ -42,7 +43,8 @@ class StepAhead(Record):
     capability: str | None = None  # what `grant` would grant
 
 
-_FINISHED = StepAhead("nothing", "It is finished.")
+#: Nothing moves it any more.
+FINISHED = (StepAhead("nothing", "It is finished."),)
 
 _ANSWERS = {
     "unknown_outcome": "A person must say what became of it.",
@@ -57,31 +59,26 @@ _ANSWERS = {
 
 
 class NextSteps:
-    """Finds who can move the things of one ledger, as they stand at one moment."""
+    """Finds what can move the things of one ledger on, from their state at one moment."""
 
     def __init__(self, read: Reader, questions: Questions, now_ms: int) -> None:
         self._read, self._questions, self._now = read, questions, now_ms
-
-    @staticmethod
-    def finished() -> tuple[StepAhead, ...]:
-        """Nothing moves it any more."""
-        return (_FINISHED,)
 
     def of_run(self, run: Run) -> tuple[StepAhead, ...]:
         """What lets a run go on."""
         if run.state in (Status.CRASHED, Status.SUPERSEDED):
             return self._of_next(run)
         if run.state not in OPEN:
-            return self.finished()
+            return FINISHED
         if run.state is Status.ACTIVE:
-            workflow = self._workflow(run.workflow_id)
+            workflow = kept_row(self._read, "workflow_by_id", workflow_id=run.workflow_id)
             what = "A host runs it; if that host died, the next one that starts carries on."
             return (*self._resume(workflow), StepAhead("host", what))
         seen = self._questions.seen(run, self._now)
         return (*self._resume(seen.workflow), *self._of_stopped(seen))
 
     def of_mutation(self, mutation: Mutation, run: Run, deadline_at: int) -> tuple[StepAhead, ...]:
-        """What lets the outcome of a mutation be known, or a sign against it be seen."""
+        """What lets the outcome of a mutation be known, or has a person look at evidence against it."""
         if mutation.contradicted_at is not None:
             look = "A person must look: a later sign contradicts what is on record."
             return (StepAhead("person", look, None, ("seen",), mutation.id),)
@@ -94,21 +91,22 @@ class NextSteps:
                 return self.of_run(run)
             case MutationStatus.FAILED if run.state in OPEN:
                 return (StepAhead("run", f"It stays so; its run {run.id} goes on.", subject=run.id), *self.of_run(run))
-        return self.finished()
+        return FINISHED
 
     def of_approval(self, approval: Approval, run: Run) -> tuple[StepAhead, ...]:
         """What lets a held call be sent or given up."""
         if approval.status in (ApprovalStatus.PENDING, ApprovalStatus.APPROVED):
             return self.of_run(run)
-        return self.finished()
+        return FINISHED
 
     def of_event(self, event: Row) -> tuple[StepAhead, ...]:
         """What lets an event be taken."""
         if event["status"] != EventStatus.PENDING:
             again = StepAhead("person", "It can be processed once more.", acts=("reprocess",), subject=event["id"])
-            return (*self.finished(), again) if event["payload"] or event["held"] else self.finished()
+            return (*FINISHED, again) if event["payload"] or event["held"] else FINISHED
         if event["reserved_by"]:
-            return self._through(self._run_of(event["reserved_by"]), "has reserved it")
+            run = kept_row(self._read, "run_by_id", run_id=event["reserved_by"])
+            return self._through(run_record(run), "has reserved it")
         skip = StepAhead("person", "A person can decide that nothing shall come of it.", acts=("skip_event",),
                      subject=event["id"])
         subscriber = self._subscriber(event)
@@ -127,14 +125,15 @@ class NextSteps:
     def of_item(self, item: Row) -> tuple[StepAhead, ...]:
         """What lets an item be finished."""
         if ItemStatus(item["status"]) not in UNFINISHED:
-            return self.finished()
+            return FINISHED
         if item["held_by"] is not None:
-            return self._through(self._run_of(item["held_by"]), "has it in hand")
-        held = self._resume(self._workflow(item["workflow_id"]))
+            run = kept_row(self._read, "run_by_id", run_id=item["held_by"])
+            return self._through(run_record(run), "has it in hand")
+        held = self._resume(kept_row(self._read, "workflow_by_id", workflow_id=item["workflow_id"]))
         return (*held, *self._of_routine(item), *_of_left(self._read, item))
 
     def _of_routine(self, item: Row) -> tuple[StepAhead, ...]:
-        """When the routine of an item that nobody has in hand runs again."""
+        """When the routine runs again, for an item that no run works on."""
         holds = self._read.one("run_open", workflow_id=item["workflow_id"])
         if holds is not None:
             what = f"holds the workflow; after it, {item['handler']!r} can come to it"
@@ -223,11 +222,6 @@ class NextSteps:
     def _through(self, run: Run, does: str) -> tuple[StepAhead, ...]:
         return (StepAhead("run", f"Run {run.id} {does}; it is {run.status}.", subject=run.id), *self.of_run(run))
 
-    def _run_of(self, run_id: str) -> Run:
-        row = self._read.one("run_by_id", run_id=run_id)
-        assert row is not None, f"{run_id} is never deleted"
-        return run_record(row)
-
     # -- waiting events ----------------------------------------------------------------------------
 
     def _of_free(self, workflow_id: str, subscriber: str) -> tuple[StepAhead, ...]:
@@ -235,8 +229,9 @@ class NextSteps:
         holds = self._read.one("run_open", workflow_id=workflow_id)
         if holds is not None:
             return self._through(run_record(holds), f"holds the workflow; after it, {subscriber!r} can take it")
+        workflow = kept_row(self._read, "workflow_by_id", workflow_id=workflow_id)
         [handler] = [h for h in self._read.all("handler_due", workflow_id=workflow_id) if h["handler"] == subscriber]
-        return (*self._resume(self._workflow(workflow_id)), *self._of_handler(handler))
+        return (*self._resume(workflow), *self._of_handler(handler))
 
     def _of_handler(self, handler: Row) -> tuple[StepAhead, ...]:
         name = repr(str(handler["handler"]))
@@ -246,11 +241,6 @@ class NextSteps:
         again = StepAhead("event", f"{name} left it the last time; it looks again when another event comes.")
         return (*([StepAhead("time", f"Then {name} looks again.", min(times))] if times else []), again)
 
-    def _workflow(self, workflow_id: str) -> Row:
-        row = self._read.one("workflow_by_id", workflow_id=workflow_id)
-        assert row is not None, f"{workflow_id} is never deleted"
-        return row
-
     def _resume(self, workflow: Row) -> tuple[StepAhead, ...]:
         if workflow["status"] == "active":
             return ()
@@ -259,7 +249,7 @@ class NextSteps:
 
 
 def _of_left(read: Reader, item: Row) -> tuple[StepAhead, ...]:
-    """What a person can do about an item that nobody has in hand."""
+    """What a person can do about an item that no run works on."""
     what = f"A person can have it worked on once more, as a new attempt.{sent_again(applied_of(read, item))}"
     again = StepAhead("person", what, None, ("reprocess",), item["id"])
     skip = StepAhead("person", "A person can give it up.", None, ("skip_input",), item["input_id"])

@@ -1,7 +1,8 @@
 """Writes what people are told: questions from the facts of their cards, and the digest. Reads only.
 
-Everything from outside is made visible and cut; what a script chose is marked as its word. No letter holds a link that
-answers anything: scanners of mail open links, and whoever a letter is passed on to could answer in another's name.
+Everything from outside is made visible and cut; what a script chose is marked as the script's words. No message holds a
+link that answers anything: mail scanners open links, and a person to whom a message is forwarded could answer in
+another's name.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from ..ledger.opening import open_reader
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Escalation
-from ..model.visible import visible
 from ..notices.base import Message
 from .digest import Digest, digest
 from .offered_acts import commands, heading, meaning, typed_name, with_name
 from .views import Views, about
+from .wording import one_line
 
 FACT_MAX = 400  #: characters of one fact
 SUMMARY_MAX = 20  #: questions that are named when many are told at once
@@ -59,18 +60,18 @@ class NoticeWriter:
         title, text = _single(told[0]) if len(told) == 1 else _several(told)
         word = "Still unanswered: " if again else ""
         return Message(
-            kind="reminder" if again else "question", title=_line(word + title, TITLE_MAX), text=text, at=now_ms,
+            kind="reminder" if again else "question", title=one_line(word + title, TITLE_MAX), text=text, at=now_ms,
             key=_key(str(again), *(part for each in asked for part in (each.id, each.mark)),
                      *([iso(now_ms)] if again else [])),
             link=told[0].link if len(told) == 1 else self._link(), data={"questions": [each.data() for each in told]},
         )
 
     async def digest(self, since_ms: int, until_ms: int) -> Message:
-        """What was done; it may look at much, so that it does in a thread of its own."""
+        """What was done. It may read much of the ledger, so it reads in a thread of its own."""
         waiting = await self._ledger.look(self._waiting, until_ms)
         found = await asyncio.to_thread(self._digested, waiting, since_ms, until_ms)
         return Message(
-            kind="digest", title=_line(found.title, TITLE_MAX), text="\n".join(found.lines()), at=until_ms,
+            kind="digest", title=one_line(found.title, TITLE_MAX), text="\n".join(found.lines()), at=until_ms,
             key=_key("digest", str(since_ms)), link=self._link(), data={"digest": found.to_json()},
         )
 
@@ -99,10 +100,10 @@ class _QuestionText:
     """One question in the words of its card."""
 
     def __init__(self, question: Escalation, name: str, link: str | None) -> None:
-        self.question, self.name, self.link = question, _line(name, TITLE_MAX), link
+        self.question, self.name, self.link = question, one_line(name, TITLE_MAX), link
         self.heading = heading(question)
         self.typed = commands(question, name)
-        self.facts = {label: _line(str(text), FACT_MAX) for label, text in self._facts(name) if text}
+        self.facts = {label: one_line(str(text), FACT_MAX) for label, text in self._facts(name) if text}
 
     def _facts(self, name: str) -> list[tuple[str, object]]:
         facts: Mapping[str, Any] = self.question.facts
@@ -140,22 +141,13 @@ def _single(told: _QuestionText) -> tuple[str, str]:
 
 
 def _several(told: Sequence[_QuestionText]) -> tuple[str, str]:
-    lines = [f"{each.name}: {each.heading} {_gist(each)}\n  {each.question.id}" for each in told[:SUMMARY_MAX]]
+    facts = ((each, each.facts.get("what") or each.facts.get("why") or each.facts.get("handler") or "")
+             for each in told[:SUMMARY_MAX])
+    lines = [f"{each.name}: {each.heading} {one_line(about, TITLE_MAX)}\n  {each.question.id}" for each, about in facts]
     more = len(told) - SUMMARY_MAX
     lines += [f"… and {more:,} more."] if more > 0 else []
     lines += ["", "`keep todo` shows each with what to answer.", "", _NO_CLICK]
     return f"{len(told):,} questions wait for you", "\n".join(lines)
-
-
-def _gist(told: _QuestionText) -> str:
-    facts = told.facts
-    return _line(facts.get("what") or facts.get("why") or facts.get("handler") or "", TITLE_MAX)
-
-
-def _line(text: str, most: int) -> str:
-    """A text on one line, with everything visible, cut with …"""
-    shown = visible(" ".join(text.split()))
-    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def _key(*parts: str) -> str:

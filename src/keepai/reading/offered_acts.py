@@ -43,7 +43,7 @@ _OF_A_REPAIR = {
 
 
 def is_repair(question: Escalation) -> bool:
-    """Whether it is asked if a new script may be let in."""
+    """Whether the question is if a repair may become the active version."""
     return question.id.startswith("fix_")
 
 
@@ -57,14 +57,14 @@ def heading(question: Escalation) -> str:
 
 
 def meaning(act: str, question: Escalation | None = None) -> Act:
-    """What comes of an act, as an answer to a question or by itself."""
+    """The words for an act, and for its consequence: as an answer to a question, or by itself."""
     repair = _OF_A_REPAIR if question and is_repair(question) else {}
     found = repair.get(act) or ACTS[act]
     return replace(found, comes=found.comes + _of_card(act, question)) if question else found
 
 
 def _of_card(act: str, question: Escalation) -> str:
-    """What else comes of an act, for what its card is about."""
+    """What else follows from an act, given the facts of its card."""
     reads, applied = question.facts.get("result_read"), question.facts.get("already_applied")
     if act == "happened" and isinstance(reads, list) and reads:
         return f" (the script reads it, and without one it gets null: {'; '.join(map(str, reads))})"

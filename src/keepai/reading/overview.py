@@ -1,4 +1,4 @@
-"""How every workflow stands at a glance: what came in by source, what went out by connector, what it waits for."""
+"""Every workflow at a glance: what came in by source, what went out by connector, what it waits for."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Which stopped runs are questions to a person, with the facts and what may be done about each.
 
-An act is offered only if it would be accepted now; one that will be accepted later stands in the facts, under
+An act is offered only if it would be accepted now; one that will be accepted later is in the facts, under
 `possible_from`, with the moment. A run that goes on by itself as soon as a host runs is no question.
 """
 
@@ -110,7 +110,7 @@ class Questions:
         )
 
     def _result_read(self, run: Run, workflow: Row, doubt: DoubtfulMutation) -> tuple[str, ...]:
-        """Where the active version, which goes on with the result, reads it."""
+        """The places where the active version reads the result."""
         version = {"major": workflow["major"], "minor": workflow["minor"]}
         script = self._read.one("script_get", workflow_id=run.workflow_id, **version)
         assert script is not None, f"version {version} of {run.workflow_id} is never deleted"

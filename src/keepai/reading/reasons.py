@@ -1,4 +1,4 @@
-"""Why things stand where they stand, in sentences made from what the ledger holds. Pure."""
+"""Why things are in their state, in sentences made from what the ledger holds. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from ..model.codec import stored
 from ..model.records import Approval, Gap, Mutation, Run
 from ..model.states import DOUBTFUL, ApprovalStatus, MutationStatus, Phase, Status
 from .left_items import why_left
+from .wording import count
 
 #: Why a run began → how people say it.
 TRIGGERS = {
@@ -52,7 +53,7 @@ def standing(run: Run) -> str:
 
 
 def of_run(run: Run, lineage: Sequence[Run]) -> str:
-    """Why a run stands where it stands."""
+    """Why a run is in its state."""
     match run.state:
         case Status.ACTIVE:
             return f"It began because {TRIGGERS.get(run.trigger, run.trigger)}; {_PHASES[run.phase]}."
@@ -119,7 +120,7 @@ def of_event(event: Row, runs: Sequence[Run], moves: Sequence[Row], left: str, *
     if event["status"] == "skipped":
         return f"{_why_skipped(moves[-1])}{_late_payloads(event)}"
     again = f" This is attempt {event['attempt']}: a person had it processed once more." if event["attempt"] > 1 else ""
-    held = f" {_count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
+    held = f" {count(event['held'], 'later payload')} came meanwhile and stays on record." if event["held"] else ""
     if event["reserved_by"]:
         return f"Run {event['reserved_by']} has reserved it.{again}{held}"
     if is_result:
@@ -141,10 +142,10 @@ def _late_payloads(event: Row) -> str:
     if late <= 0:
         return ""
     lost = late - event["held"]
-    gone = f" {_count(lost, 'older payload')} of these {'is' if lost == 1 else 'are'} no longer kept." if lost else ""
+    gone = f" {count(lost, 'older payload')} of these {'is' if lost == 1 else 'are'} no longer kept." if lost else ""
     if late == 1:
         return f" Revision {event['newest']} came too late and was not processed.{gone}"
-    return f" {_count(late, 'later payload')} up to revision {event['newest']} came too late: not processed.{gone}"
+    return f" {count(late, 'later payload')} up to revision {event['newest']} came too late: not processed.{gone}"
 
 
 _ENDED_ITEMS = {
@@ -153,11 +154,11 @@ _ENDED_ITEMS = {
 
 
 def of_item(item: Row, runs: Sequence[Run], mutations: Sequence[Mutation]) -> str:
-    """Why an item stands where it stands."""
+    """Why an item is in its state."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
     again = f" This is attempt {item['attempt']}: a person had it worked on once more." if item["attempt"] > 1 else ""
     again += "".join(f" Nobody knows whether “{m.preview}” happened." for m in mutations if m.status in DOUBTFUL)
-    done = f"{_count(applied, 'mutation')} of it applied"
+    done = f"{count(applied, 'mutation')} of it applied"
     if item["status"] in _ENDED_ITEMS:
         return f"{_ENDED_ITEMS[item['status']]}; {done} in all.{again}"
     if item["held_by"] is None:
@@ -174,9 +175,9 @@ def of_input(
 ) -> str:
     """What came of an input; so many of its events wait."""
     applied = sum(m.status is MutationStatus.APPLIED for m in mutations)
-    came = f"“{row['title']}” led to {_count(len(events), 'event')} and {_count(applied, 'applied mutation')}"
+    came = f"“{row['title']}” led to {count(len(events), 'event')} and {count(applied, 'applied mutation')}"
     if row["waiting"]:
-        return f"{came}; {_count(waiting, 'event')} of it not taken yet."
+        return f"{came}; {count(waiting, 'event')} of it not taken yet."
     if row["status"] == "skipped":
         return f"{came}; a person decided that nothing more shall come of it."
     if row["late"]:
@@ -196,10 +197,6 @@ def _unprocessed(held: Sequence[Row]) -> str:
     return f"it came after its event was finished; revisions {', '.join(numbers)} were not processed"
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def standing_of_workflow(row: Row, run: Run | None) -> str:
     """How a workflow stands, in a few words."""
     blocked = f", blocked by a run that is {run.status}" if run and run.state is not Status.ACTIVE else ""
@@ -208,7 +205,7 @@ def standing_of_workflow(row: Row, run: Run | None) -> str:
 
 def left_by(consumer: str, looks: int, since: str, what: str) -> str:
     """That a consumer has looked and does not take what waits, in words; nothing if it has not looked."""
-    return f" {consumer!r} has looked {_count(looks, 'time')} since {since} and left {what}." if looks else ""
+    return f" {consumer!r} has looked {count(looks, 'time')} since {since} and left {what}." if looks else ""
 
 
 def of_workflow(row: Row, run: Run | None, gaps: Sequence[Gap] = ()) -> str:

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
 from ..model.codec import Json
-from ..model.records import Escalation, Mutation, Run
+from ..model.records import Escalation, Run
 from .blast import blast
+from .inputs_and_events import kept_row
 
 #: A card shows the first so many of everything that was touched, and counts the rest.
 _TOUCHED_MAX = 10
 
 
 def waiting_repair(read: Reader, run: Run) -> Escalation | None:
-    """The question whether a repair shall be let in, if one waits."""
+    """The question whether a repair may become the active version, if a repair waits."""
     row = read.one("repair_of_run", run_id=run.id)
     if row is None or row["status"] != "waiting":
         return None
@@ -64,8 +65,7 @@ def _facts(read: Reader, run: Run, row: Row) -> dict[str, Json]:
 
 def _touched(read: Reader, run: Run) -> list[Json]:
     """The blast radius of each version that the failed work ran with: those are what the repair replaces."""
-    workflow = read.one("workflow_by_id", workflow_id=run.workflow_id)
-    assert workflow is not None, f"{run.workflow_id} is never deleted"
+    workflow = kept_row(read, "workflow_by_id", workflow_id=run.workflow_id)
     lineage = read.all("look_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
     versions = dict.fromkeys(f"{r['major']}.{r['minor']}" for r in lineage)
     found = [blast(read, workflow, version, most=_TOUCHED_MAX) for version in versions]
@@ -73,9 +73,5 @@ def _touched(read: Reader, run: Run) -> list[Json]:
         "version": each.version, "runs": each.runs,
         "inputs_count": each.inputs_count, "inputs": [i.title for i in each.inputs],
         "items_count": each.items_count, "items": [f"{i.title} ({i.status})" for i in each.items],
-        "mutations_count": each.mutations_count, "mutations": [_sent(m) for m in each.mutations],
+        "mutations_count": each.mutations_count, "mutations": [f"{m.preview} ({m.status})" for m in each.mutations],
     } for each in found]
-
-
-def _sent(mutation: Mutation) -> str:
-    return f"{mutation.preview} ({mutation.status})"

@@ -1,7 +1,6 @@
 """What happened to something, in the order of the account: its moves, what was decided besides, what people did.
 
-A move that an act of a person brought about carries that person's name. Nothing here is made up: what the
-account does not say is not told.
+If a person's act brought about a move, the move carries that person's name. Only what the account says is told.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class StoryLine(Record):
 
 @dataclass(frozen=True)
 class Scope:
-    """Of what a story tells: these things, and acts on the workflow between two moments."""
+    """What a story is about: these things, and acts on the workflow between two moments."""
 
     workflow_id: str
     subjects: tuple[str, ...]
@@ -86,7 +85,7 @@ def _move(row: Row) -> StoryLine:
 
 
 def _own(machine: str, target: str, why: str | None) -> str | None:
-    """The reason that was kept with a row, if it is one to be told."""
+    """The reason that was stored with a row, if people are shown that one."""
     if why is None or not (machine in _NOTED or target in _OWN.get(machine, ())):
         return None
     if machine == "sign":

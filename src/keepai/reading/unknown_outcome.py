@@ -1,8 +1,7 @@
 """What is known of a mutation in doubt beyond its row: who could verify it, and whether it may still arrive.
 
-Views know no connectors. A host tells what it knows (`HostFacts`). A look without a host
-has nobody to ask: it reads from the history whether the outside system could be asked, and says of the
-rest that only a running host knows.
+Only a host knows its connectors; it tells what it knows through `HostFacts`. Without a host, the history says whether
+the outside system could be asked, and of everything else it is said that only a running host knows.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class CallFacts:
 
 
 class HostFacts(Protocol):
-    """A host that tells what it knows beside its ledger."""
+    """A host in this process, which knows more than its ledger."""
 
     @property
     def parts(self) -> Parts:

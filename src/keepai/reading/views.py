@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 
 from ..engine.scheduler import next_due_at
 from ..ledger import versions
@@ -19,7 +18,7 @@ from ..model.states import WorkflowStatus
 from .blast import Blast, Moment, blast
 from .contradictions import contradictions
 from .explain import Explainer, Explanation
-from .inputs_and_events import event_record, held_record, input_record, left_by_consumers
+from .inputs_and_events import event_record, held_record, input_record, kept_row, left_by_consumers
 from .left_items import left_behind
 from .offered_acts import subject
 from .questions import Questions
@@ -72,7 +71,9 @@ class Views:
     ) -> Rows[Input]:
         """What came in, oldest first."""
         _check_status("inputs", status, INPUT_STATUSES)
-        found = None if search is None else partial(_matches, search=search.casefold())
+        sought = None if search is None else search.casefold()
+        found = None if sought is None else lambda row: any(
+            sought in str(row[name]).casefold() for name in ("title", "external_id", "id"))
         page = self._page("page_inputs", "inp_", workflow, limit, after, found, status=status)
         return Rows(map(input_record, page), page.cursor)
 
@@ -102,9 +103,7 @@ class Views:
         for row in self._read.all("look_inputs_of_mutation", mutation_id=mutation.id):
             input_id = str(row["input_id"])
             if input_id not in known:
-                one = self._read.one("look_input", input_id=input_id)
-                assert one is not None, f"{input_id} is a cause and was never deleted"
-                known[input_id] = input_record(one)
+                known[input_id] = input_record(kept_row(self._read, "look_input", input_id=input_id))
             found.append(known[input_id])
         return found
 
@@ -238,7 +237,7 @@ class Views:
         return self._questions.of(self.run(run_id), now_ms)
 
     def explain(self, id: str, now_ms: int) -> Explanation:
-        """Why a run, input, event, mutation, approval or workflow stands where it stands, and what can move it."""
+        """Why a run, input, event, mutation, approval or workflow is in its state, and what can move it on."""
         return Explainer(self._read, self._questions, now_ms).explain(id)
 
     def blast(
@@ -285,10 +284,6 @@ def about(question: Escalation) -> str:
 def _check_status(what: str, status: str | None, known: tuple[str, ...]) -> None:
     if status is not None and status not in known:
         raise Refused(f"{what}: there is no status {status!r}. There are: {', '.join(known)}.")
-
-
-def _matches(row: Row, search: str) -> bool:
-    return any(search in str(row[name]).casefold() for name in ("title", "external_id", "id"))
 
 
 def _logged(row: Row) -> Logged:

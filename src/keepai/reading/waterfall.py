@@ -2,7 +2,7 @@
 
 The bars are made from the account (when the run went from phase to phase, when it stood still) and from the trace (when
 a call ended and how long it took). A wait may be a thousand times longer than the work: it is drawn shorter than it
-was, and its length is told.
+was, and its length is written beside it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def _stage(
 
 
 def _entry(line: Traced, scale: Scale) -> StepEntry:
-    """A call stands where it began; the trace says when it ended."""
+    """A call is drawn from its beginning; the trace says when it ended and how long it took."""
     if line.duration_ms is None:
         return StepEntry(line, None, line.answer, None, None)
     bar = scale.bar(Span(line.at - line.duration_ms, line.at))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..model.records import Kept
+from ..model.visible import visible
 
 
 def ago(then_ms: int, now_ms: int) -> str:
@@ -24,6 +25,12 @@ _UNITS = ((86_400, "days"), (3_600, "h"), (60, "min"), (1, "s"))
 def clock(then_ms: int) -> str:
     """The time of day here."""
     return datetime.fromtimestamp(then_ms / 1000).astimezone().strftime("%H:%M:%S")
+
+
+def one_line(text: str, most: int) -> str:
+    """A text on one line, with everything in it made visible, cut with … to `most` characters."""
+    shown = visible(" ".join(text.split()))
+    return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def count(number: int, noun: str) -> str:

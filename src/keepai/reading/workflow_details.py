@@ -76,7 +76,7 @@ def waiting(read: Reader, workflow: Row) -> dict[str, int]:
 
 
 def graph_captions(made: Graph, waits: Mapping[str, int], run: Row | None = None) -> dict[Vertex, str]:
-    """What stands below the names in a picture of the graph: what waits in a topic, how a handler's open run is."""
+    """The lines below the names in a picture of the graph: what waits in a topic, the state of a handler's open run."""
     said = {v: f"{waits[v.name]:,} waiting" for v in made.vertices if v.kind == "topic" and waits.get(v.name)}
     if run is not None:
         word = "running" if run["status"] == "active" else str(run["status"])

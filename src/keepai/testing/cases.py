@@ -1,4 +1,4 @@
-"""Runs one case: the real engine on a ledger of its own, a clock that only moves, a world that does as it is told."""
+"""Runs one case with the real engine, on a ledger of its own, with a clock that the case moves and a scripted world."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..model.errors import ConfigError, KeepError
 from ..model.operations import Kind
 from ..model.policy import Policy
 from ..model.records import Record
+from ..script.check import check
 from .crash import Crashed
 from .fixtures import OF_MUTATIONS, Case, lasts_ms
 from .manual_clock import ManualClock
@@ -109,8 +110,6 @@ class _Life:
 
     def _grants(self, keep: Keep) -> Grants:
         """Everything is allowed that the case does not say otherwise."""
-        from ..script.check import check
-
         told = self._case.get("grant", {})
         manifest = check(self._source, keep.parts.surface).manifest
         return {**dict.fromkeys(manifest.capabilities if manifest else (), "allow"), **told}
@@ -141,10 +140,19 @@ class _Life:
     async def _judged(self, keep: Keep, workflow_id: str) -> Result:
         questions = await keep.needs_you(workflow_id)
         found: dict[str, list[Any]] = {
-            "output": [_output(m) for m in await keep.mutations(workflow_id) if m.status.value != "failed"],
+            "output": [
+                {"call": f"{m.connector}.{m.operation}", "params": m.params, "status": m.status.value}
+                for m in await keep.mutations(workflow_id) if m.status.value != "failed"
+            ],
             "needs_you": [q.kind for q in questions],
-            "input": [_input(i) for i in await keep.inputs(workflow_id)],
-            "event": [_event(e) for e in await keep.events(workflow_id)],
+            "input": [
+                {"title": i.title, "source": i.source, "type": i.type, "id": i.external_id, "status": i.status}
+                for i in await keep.inputs(workflow_id)
+            ],
+            "event": [
+                {"topic": e.topic, "messageId": e.message_id, "payload": e.payload, "status": e.status.value}
+                for e in await keep.events(workflow_id)
+            ],
         }
         differences = tuple(_differences(self._case, found))
         problems = tuple(dict.fromkeys(self._scripted.problems))
@@ -165,20 +173,6 @@ async def _bury(keep: Keep) -> None:
         await keep.host.close()
     await parts.runtime.close()
     await parts.ledger.close()
-
-
-def _output(mutation: Any) -> dict[str, Json]:
-    call = f"{mutation.connector}.{mutation.operation}"
-    return {"call": call, "params": mutation.params, "status": mutation.status.value}
-
-
-def _input(given: Any) -> dict[str, Json]:
-    return {"title": given.title, "source": given.source, "type": given.type, "id": given.external_id,
-            "status": given.status}
-
-
-def _event(given: Any) -> dict[str, Json]:
-    return {"topic": given.topic, "messageId": given.message_id, "payload": given.payload, "status": given.status.value}
 
 
 def _why(facts: dict[str, Json]) -> str:

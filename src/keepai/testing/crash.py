@@ -1,13 +1,11 @@
-"""Stops at a named point of `model.points`: in this process by an exception, or for good by SIGKILL."""
+"""Stops at a named point of `model/crash_points.py`: in this process by an exception, or for good by SIGKILL."""
 
 from __future__ import annotations
 
 import os
 import signal
 import sys
-from collections.abc import Callable
 from types import TracebackType
-from typing import NoReturn
 
 from ..model import crash_points
 
@@ -50,7 +48,16 @@ class CrashAt:
 
 def kill_self_at(name: str, nth: int = 1) -> None:
     """From now on the nth arrival at the point `name` kills this process with SIGKILL."""
-    crash_points.listen(_killer(name, nth))
+    left = nth
+
+    def at(point: str) -> None:
+        nonlocal left
+        left -= point == name
+        if left == 0:
+            sys.stdout.flush()  # what was said before the end is evidence
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    crash_points.listen(at)
 
 
 def install_from_env() -> None:
@@ -63,21 +70,3 @@ def install_from_env() -> None:
         kill_self_at(name, int(nth))
     else:
         kill_self_at(wish)
-
-
-def _killer(name: str, nth: int) -> Callable[[str], None]:
-    left = nth
-
-    def at(point: str) -> None:
-        nonlocal left
-        left -= point == name
-        if left == 0:
-            _die()
-
-    return at
-
-
-def _die() -> NoReturn:
-    sys.stdout.flush()  # what was said before the end is evidence
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("unreachable: SIGKILL cannot be caught")

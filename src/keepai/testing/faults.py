@@ -65,7 +65,7 @@ class HeldCalls:
 @dataclass
 class _Planned:
     behaviour: Behaviour
-    left: int | None  # None: for ever
+    left: int | None  # for so many calls; None: for all that follow
 
 
 @dataclass
@@ -93,10 +93,6 @@ class PlannedFaults:
             if first.left <= 0:
                 self.planned.pop(0)
         return first.behaviour
-
-    def add(self, behaviour: Behaviour, times: int | None) -> None:
-        """Plan a behaviour for so many calls; None: for all that follow."""
-        self.planned.append(_Planned(behaviour, times))
 
 
 class On:
@@ -150,7 +146,7 @@ class On:
         return self
 
     def _add(self, behaviour: Behaviour, times: int | None) -> On:
-        self._plan.add(behaviour, times)
+        self._plan.planned.append(_Planned(behaviour, times))
         return self
 
 

@@ -1,12 +1,13 @@
 """The cases of a workflow, as its author writes them in `NAME.test.toml` beside `NAME.js`.
 
 A case says what the outside world answers, what goes wrong, and what must come of it. Everything that is wrong
-with a file is told at once, in its own words.
+with a file is reported at once, in its own words.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
@@ -113,19 +114,22 @@ class Fixtures:
 
 
 def read(file: Path) -> Fixtures:
-    """A file of cases; `ConfigError` tells everything that is wrong with it."""
+    """A file of cases; the `ConfigError` of a wrong one names everything that is wrong with it."""
     data = _parsed(file)
     try:
         Shape(_File, "a file of cases").build(data)
     except Misfit as misfit:
-        raise ConfigError("\n".join(f"{file}: {_place(each)}" for each in misfit.problems)) from None
+        # Elsewhere such problems are about params, and begin with that word.
+        told = (each.removeprefix("params.").removeprefix("params") for each in misfit.problems)
+        raise ConfigError("\n".join(f"{file}: {each}." for each in told)) from None
     except BadValue as error:
         raise ConfigError(f"{file}: {error.message} Write it as a string.") from None
     read = cast(_File, data)
     named = read.get("script") or file.name.removesuffix(SUFFIX) + ".js"
     cases = tuple(read["case"])
     wrong = [f"{file}: {told}" for case in cases for told in _wrong(case)]
-    wrong += [f"{file}: two cases are called {name!r}." for name in _twice([case["name"] for case in cases])]
+    names = Counter(case["name"] for case in cases)
+    wrong += [f"{file}: two cases are called {name!r}." for name in sorted(names) if names[name] > 1]
     if wrong:
         raise ConfigError("\n".join(wrong))
     return Fixtures(file, file.parent / named, cases)
@@ -150,11 +154,6 @@ def _parsed(file: Path) -> Json:
         raise ConfigError(f"{file} is not TOML: {error}.") from None
 
 
-def _place(problem: str) -> str:
-    """A problem without the word that params begin with elsewhere."""
-    return problem.removeprefix("params.").removeprefix("params") + "."
-
-
 def _wrong(case: Case) -> list[str]:
     """What the types cannot say."""
     told = []
@@ -165,7 +164,3 @@ def _wrong(case: Case) -> list[str]:
         told.append(f"the case {case['name']!r}: lasts: {error}")
     never = any(fault.get("times", 1) < 1 for fault in case.get("fault", ()))
     return [*told, *([f"the case {case['name']!r}: times must be above zero."] if never else [])]
-
-
-def _twice(names: list[str]) -> list[str]:
-    return sorted({name for name in names if names.count(name) > 1})

@@ -170,7 +170,7 @@ def instead(reply: HttpReply) -> Fault:
 
 
 def but(reply: HttpReply) -> Fault:
-    """It happens; this is answered nevertheless."""
+    """It happens, and yet this is answered."""
     def fault(server: Loopback, request: Request, apply: Handle) -> HttpReply | None:
         apply(request)
         return reply

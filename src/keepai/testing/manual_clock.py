@@ -13,7 +13,7 @@ class ManualClock:
         self._steady_ms = steady_ms
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970 UTC, by the wall."""
+        """Milliseconds since 1970 UTC, by the wall clock."""
         return self._now_ms
 
     def steady_ms(self) -> int:

@@ -190,7 +190,7 @@ async def _stops(keep: Keep, workflow_id: str, rests: set[str]) -> list[Rehearsa
 
 
 async def _leave_alone(keep: Keep, others: Sequence[Workflow], workflow_id: str) -> None:
-    """Only the rehearsed workflow runs, whatever a person has halted."""
+    """Pause every other workflow, and resume this one if a person has paused it."""
     for each in others:
         if each.id != workflow_id and each.status.value == "active":
             await keep.pause(each.id)
@@ -233,7 +233,7 @@ class ReadOnlyConnector(Connector):
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
-        """The real reads, and mutations that only know how they are told."""
+        """The real reads, and the mutations with their words and types but without a way to send them."""
         return MappingProxyType({name: self._muted(spec) for name, spec in self._real.operations.items()})
 
     def _muted(self, spec: OperationSpec) -> OperationSpec:

@@ -1,7 +1,7 @@
 """Connectors that answer what a case says: the same names, operations and types as the real ones, nothing outside.
 
-Params are checked by the real connector's types, and so is every answer that a case writes: a case that does not
-fit the world is told, and does not pass by accident.
+Params are checked by the real connector's types, and so is every answer that a case writes. A case that does not fit
+them fails and says so; it does not pass by accident.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..model.errors import (
 )
 from ..model.operations import Kind
 from .crash import Crashed
-from .fixtures import Case, CaseAnswer
+from .fixtures import Case
 from .world import World
 
 
@@ -67,17 +67,13 @@ class Scripted:
         if fitting:
             number, chosen = (unused or fitting[-1:])[0]
             self._given[number] = self._given.get(number, 0) + 1
-            return _given(chosen)
+            given = chosen.get("answer")
+            return Page(given, **chosen["page"]) if isinstance(given, list) and "page" in chosen else given
         if spec.kind is Kind.MUTATION:
             return sample(spec.result_schema)
         told = f"{spec.full_name} was called and the case has no [[case.answer]] that fits its params {dict(params)!r}."
         self.problems.append(told)
         raise ConnectorBroke(told)
-
-
-def _given(answer: CaseAnswer) -> Any:
-    given = answer.get("answer")
-    return Page(given, **answer.get("page", {})) if isinstance(given, list) and "page" in answer else given
 
 
 def _error(what: str, call: str) -> BaseException:

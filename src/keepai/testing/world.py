@@ -130,15 +130,17 @@ class World:
         return self._plans.setdefault((operation, kind), PlannedFaults())
 
 
-class WorldMail(Connector):
+class _WorldConnector(Connector):
+    def __init__(self, world: World, *, name: str | None = None) -> None:
+        super().__init__(name=name)
+        self._world = world
+
+
+class WorldMail(_WorldConnector):
     """`gmail`: search, get, send."""
 
     name = "gmail"
     input_types = ("email", "thread")
-
-    def __init__(self, world: World, *, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._world = world
 
     @read
     async def search(self, params: Params, call: Call) -> Page[Params]:
@@ -154,17 +156,15 @@ class WorldMail(Connector):
     @read(by_id=True)
     async def get(self, params: Params, call: Call) -> Params | None:
         """One mail."""
-        def answer() -> Params | None:
-            return next((_copy(m) for m in self._world.mails if m["id"] == params.get("id")), None)
-        result: Params | None = await self._world.look(f"{self.name}.get", params, call, answer)
+        result: Params | None = await self._world.look(f"{self.name}.get", params, call, lambda: next(
+            (_copy(mail) for mail in self._world.mails if mail["id"] == params.get("id")), None))
         return result
 
     @mutation(identity=("to",), target="to", settle=0)
     async def send(self, params: Params, call: Call) -> Json:
         """Send a mail."""
-        def take_effect() -> Json:
-            return {"id": f"sent-{len(self._world.effects) + 1}"}
-        result: Json = await self._world.act(f"{self.name}.send", params, call, take_effect)
+        result: Json = await self._world.act(
+            f"{self.name}.send", params, call, lambda: {"id": f"sent-{len(self._world.effects) + 1}"})
         return result
 
     @send.reconcile
@@ -173,31 +173,24 @@ class WorldMail(Connector):
         return await self._world.judge(f"{self.name}.send", params, call)
 
 
-class WorldSheets(Connector):
+class WorldSheets(_WorldConnector):
     """`sheets`: appendRow, updateRow, getRows, getRow."""
 
     name = "sheets"
     input_types = ("row",)
 
-    def __init__(self, world: World, *, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._world = world
-
     @read
     async def get_rows(self, params: Params, call: Call) -> Page[Params]:
         """All rows of a spreadsheet."""
-        def answer() -> Page[Params]:
-            rows = self._rows(params)
-            return Page([_copy(each) for each in rows], total=len(rows))
-        result: Page[Params] = await self._world.look(f"{self.name}.getRows", params, call, answer)
+        result: Page[Params] = await self._world.look(f"{self.name}.getRows", params, call, lambda: Page(
+            [_copy(row) for row in self._rows(params)], total=len(self._rows(params))))
         return result
 
     @read(by_id=True)
     async def get_row(self, params: Params, call: Call) -> Params | None:
         """One row."""
-        def answer() -> Params | None:
-            return next((_copy(r) for r in self._rows(params) if r["rowId"] == params.get("rowId")), None)
-        result: Params | None = await self._world.look(f"{self.name}.getRow", params, call, answer)
+        result: Params | None = await self._world.look(f"{self.name}.getRow", params, call, lambda: next(
+            (_copy(row) for row in self._rows(params) if row["rowId"] == params.get("rowId")), None))
         return result
 
     @mutation(identity=("spreadsheetId",), target="spreadsheetId", settle=0)
@@ -236,14 +229,10 @@ class WorldSheets(Connector):
         return self._world.rows.setdefault(str(params.get("spreadsheetId")), [])
 
 
-class WorldWebhook(Connector):
+class WorldWebhook(_WorldConnector):
     """`webhook`: fire, which nobody can look up afterwards."""
 
     name = "webhook"
-
-    def __init__(self, world: World, *, name: str | None = None) -> None:
-        super().__init__(name=name)
-        self._world = world
 
     @mutation(settle=0)
     async def fire(self, params: Params, call: Call) -> Json:

@@ -35,7 +35,7 @@ def _made(name: str, act: Act) -> click.Command:
     argument = act.on[0] if act.on in (("workflow",), ("run",)) else "id"
     kind = WORKFLOW if argument == "workflow" else IdParam(*act.on)
 
-    def run(session: CommandSession, shown: int | None, as_json: bool, **typed: str) -> None:
+    def run(session: CommandSession, /, shown: int | None, as_json: bool, **typed: str) -> None:
         with session.look() as look:
             if argument == "workflow":
                 row = names.workflow(look, typed[argument])
@@ -70,15 +70,15 @@ def run_now(session: CommandSession, workflow: str, shown: int | None, as_json: 
 @click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("capability")
 @click.option("--mode", type=click.Choice(["allow", "ask", "deny"]), default="allow", show_default=True,
-              help="Let it, have every single call approved by you, or never let it.")
+              help="Allow it, have a person approve every call, or refuse it.")
 @click.option("--match", "matches", metavar="PARAM=PATTERN", multiple=True,
               help="Only calls whose PARAM (such as recipients or row.name) is like PATTERN, with * and ?. Repeatable.")
 @click.option("--ask-when", metavar="CONDITION", multiple=True,
               help="Ask a person when the call fits CONDITION, such as 'values[2] > 1000'. Repeatable.")
 @click.option("--deny-when", metavar="CONDITION", multiple=True,
               help="Refuse calls that fit CONDITION, such as 'channel != C01'. Repeatable.")
-@click.option("--per-run", metavar="N", type=click.IntRange(min=1), help="At most so many calls of one run.")
-@click.option("--per-day", metavar="N", type=click.IntRange(min=1), help="At most so many mutations in 24 hours.")
+@click.option("--per-run", metavar="N", type=click.IntRange(min=1), help="At most N calls in one run.")
+@click.option("--per-day", metavar="N", type=click.IntRange(min=1), help="At most N mutations in 24 hours.")
 @with_shown
 @with_json
 @with_session
@@ -89,7 +89,7 @@ def grant(
 ) -> None:
     """Allow a workflow a capability, such as sheets.appendRow. A run that waited for it goes on.
 
-    It takes the place of what was granted before, with its limits.
+    This replaces what was granted before, with all its limits.
     """
     given = {"mode": mode, "match": matches_of(matches), "ask_when": list(ask_when), "deny_when": list(deny_when)}
     wanted = grant_of({**given, "per_run": per_run, "per_day": per_day}, capability)
@@ -110,8 +110,8 @@ def grant(
 def skip(session: CommandSession, id: str, shown: int | None, as_json: bool) -> None:
     """Give up a run, an event, an input or an item.
 
-    Nothing more comes of it. An item in which a run stopped is skipped with that run's question, and the routine
-    goes on without it.
+    It is not processed any further. If a run stopped in an item, skipping the item also answers that run's question,
+    and the routine goes on without the item.
     """
     with session.look() as look:
         kind, whole = names.thing(look, id, (*_SKIPS, "item"))
@@ -136,7 +136,7 @@ def _of_item(look: Look, item_id: str) -> tuple[str, str]:
 @click.argument("mutation", metavar="MUTATION", type=IdParam("mutation"))
 @click.argument("answer", type=click.Choice(list(ANSWERS)))
 @click.option("--result", metavar="JSON", help="With happened: what the outside system answered.")
-@click.option("--no-wait", is_flag=True, help="With did_not_happen: give up at once if the request may still arrive.")
+@click.option("--no-wait", is_flag=True, help="With did_not_happen: do not wait; fail if the request may still arrive.")
 @with_shown
 @with_json
 @with_session
@@ -146,12 +146,12 @@ def resolve(
 ) -> None:
     """Answer for a mutation that nobody could verify.
 
-    try_again asks the outside system once more; did_not_happen has it sent again; happened goes on with
-    RESULT; skip goes on without it. keep goes on with what was applied, where the script wants another content.
-    seen answers a sign that came later and contradicts what is on record.
+    try_again asks the outside system once more. did_not_happen has it sent again. happened goes on with RESULT. skip
+    goes on without it. keep goes on with what was applied, although the script now wants other content. seen says that
+    you have read evidence that came later and contradicts the record.
 
-    did_not_happen counts only when the request cannot arrive any more. How long that takes is measured by the host that
-    is asked; without a running one, this command waits until then.
+    did_not_happen is accepted only when the request can no longer arrive. A running host knows how long that takes;
+    without one, this command waits that long.
     """
     value = _json(result, answer)
     with session.look() as look:
@@ -163,7 +163,7 @@ def resolve(
 
 
 async def _until_settled(keep: Keep, mutation_id: str) -> None:
-    """Wait until nothing of a call can arrive any more; interrupted, it leaves everything as it is."""
+    """Wait until the call can no longer arrive. Ctrl-C leaves everything as it is."""
     mutation = await keep.parts.ledger.look(lambda read: keep.views(read).mutation(mutation_id))
     left = keep.host.settles_in_ms(mutation) if mutation.status.value == "indeterminate" else None
     if not left:

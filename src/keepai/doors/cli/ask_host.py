@@ -20,7 +20,7 @@ from .wiring import unlock_secrets
 def ask_host(
     session: CommandSession, act: str, *, first: Callable[[Keep], Awaitable[None]] | None = None, **params: Any,
 ) -> Any:
-    """Have the host do something, or do it here if there is none, after what must be done `first` then."""
+    """Have the running host do an act. Without one, do it here, after `first`."""
     try:
         return control.ask(session.settings().path, act, params)
     except control.NoHost:

@@ -1,9 +1,9 @@
 """While `keep dev` runs: a script that is saved in its folder becomes the new version of its workflow.
 
-Only workflows that are deployed already: to deploy a new one, and to grant what a script newly asks for, stays a
-person's own act, by hand or in keep.toml. A script with errors changes nothing; its findings are told, and the version
-before goes on. A file that differs from the active version when Keep starts is named once and not deployed: it may be
-older.
+This holds only for workflows that are already deployed. A person deploys a new workflow, and grants what a script newly
+asks for, by hand or in keep.toml. A script with errors is not deployed: its findings are printed, and the version
+before stays active. A file that differs from the active version when Keep starts is named once and not deployed,
+because it may be older.
 """
 
 from __future__ import annotations

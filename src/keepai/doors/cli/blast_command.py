@@ -43,7 +43,9 @@ def blast(
         if as_json:
             echo_json(found.to_json())
             return
-        echo(plain(f"{row['name']}, {_whose(found)}: {count(found.runs, 'run')} touched {_counted(found)}."))
+        counts = (f"{count(found.inputs_count, 'input')}, {count(found.items_count, 'item')} and "
+                  f"{count(found.mutations_count, 'mutation')}")
+        echo(plain(f"{row['name']}, {_whose(found)}: {count(found.runs, 'run')} touched {counts}."))
         _print(look, found)
     left_out = found.inputs_count + found.items_count + found.mutations_count - (
         len(found.inputs) + len(found.items) + len(found.mutations))
@@ -57,11 +59,6 @@ def _whose(found: Blast) -> str:
     named = [f"version {found.version}" if found.version else "every version"]
     named += [f"{word} {told[name]}" for word, name in (("since", "since_at"), ("until", "until_at")) if told[name]]
     return " ".join(named)
-
-
-def _counted(found: Blast) -> str:
-    return (f"{count(found.inputs_count, 'input')}, {count(found.items_count, 'item')} and "
-            f"{count(found.mutations_count, 'mutation')}")
 
 
 def _print(look: Look, found: Blast) -> None:

@@ -80,16 +80,13 @@ async def _run(settings: Settings, fixtures: list[Fixtures], wanted: str, as_jso
             try:
                 result = await cases.run(source, case, settings.connectors, settings.policy)
             except ScriptInvalid as error:
-                result = _invalid(case["name"], str(each.script), error)
+                problems = (click.unstyle(finding_line(str(each.script), finding))
+                            for finding in error.findings if finding.severity == "error")
+                result = Result(case["name"], False, problems=tuple(problems))
             results.append({"file": str(each.file), **result.to_json()})
             if not as_json:
                 echo(*_told(each.file, result))
     return results
-
-
-def _invalid(name: str, script: str, error: ScriptInvalid) -> Result:
-    errors = [finding for finding in error.findings if finding.severity == "error"]
-    return Result(name, False, problems=tuple(click.unstyle(finding_line(script, finding)) for finding in errors))
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -112,13 +109,10 @@ def _told(file: Path, result: Result) -> Iterator[str]:
 
 
 def _diff(wanted: Sequence[Any], found: Sequence[Any]) -> Iterator[str]:
-    """Line by line, one entry each; what is the same stands between."""
+    """One line for each entry: those that differ, and those that are the same between them."""
     colours = {"-": "red", "+": "green"}
-    lines = difflib.ndiff([_line(each) for each in wanted], [_line(each) for each in found])
-    for line in lines:
+    before, after = (
+        [json.dumps(each, ensure_ascii=False, sort_keys=True) for each in side] for side in (wanted, found))
+    for line in difflib.ndiff(before, after):
         if not line.startswith("?"):
             yield click.style(plain(line), fg=colours.get(line[0]))
-
-
-def _line(entry: Any) -> str:
-    return json.dumps(entry, ensure_ascii=False, sort_keys=True)

@@ -6,10 +6,12 @@ A look opens the ledger read-only and needs no lock.
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 import click
@@ -18,7 +20,7 @@ from ...config import Settings, load
 from ...model.errors import KeepError
 from ...reading.look import Look, open_look
 from .. import control
-from .text import plain, say
+from .text import LINES, plain, say
 from .wiring import give_secrets, make_channel, make_connector
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -32,14 +34,14 @@ class CommandSession:
     db: str | None = None
 
     def settings(self, *, connectors: bool = False) -> Settings:
-        """The settings that hold; with `connectors`, these are made, and mistakes in them told."""
+        """The settings that hold; with `connectors`, these are made, and mistakes in them are errors."""
         if not connectors:
             return load(self.config, self.db, os.environ)
         return give_secrets(load(self.config, self.db, os.environ, make_connector, make_channel))
 
     @contextmanager
     def look(self, *, tells: bool = False) -> Iterator[Look]:
-        """The ledger, to be read. That hosts refuse it is said here, unless the command `tells` it itself."""
+        """The ledger, to be read. If hosts refuse it, this is printed here, unless the command `tells` it itself."""
         settings = self.settings()
         with open_look(settings.path, settings.policy) as look:
             if look.read.refused and not tells:
@@ -63,16 +65,59 @@ def with_shown(function: F) -> F:
     """Give a command the option `--shown`."""
     return click.option(
         "--shown", metavar="VERSION", type=click.IntRange(min=0),
-        help="The version that you were shown: if anything has moved since, nothing is done.",
+        help="The version that you were shown. If anything has changed since, nothing is done.",
     )(function)
 
 
-def with_session(function: F) -> F:
-    """Give a command the session as its first argument."""
+#: Gives a command the session as its first argument.
+with_session = click.pass_obj
 
-    @click.pass_obj
+
+# -- watching -----------------------------------------------------------------------------------------
+
+
+POLL_S = 0.2
+OLD_S = 10.0  #: after which a terminal is drawn anew all the same: "3 s ago" grows old
+
+
+def with_watch(function: F) -> F:
+    """Give a command the option `--watch`; it stands above `with_session`."""
+
+    @click.option("--watch", is_flag=True, help="Show it again whenever something changes, until Ctrl-C.")
+    @click.pass_context
     @wraps(function)
-    def wrapped(session: CommandSession, /, *args: Any, **kwargs: Any) -> Any:
-        return function(session, *args, **kwargs)
+    def wrapped(ctx: click.Context, /, *args: Any, watch: bool, **kwargs: Any) -> Any:
+        draw = partial(ctx.invoke, function, *args, **kwargs)
+        if not watch:
+            return draw()
+        ctx.meta[LINES] = True
+        return _repeat(ctx.find_object(CommandSession) or CommandSession(), draw, kwargs["as_json"])
 
     return wrapped  # type: ignore[return-value]
+
+
+def _repeat(session: CommandSession, draw: Callable[[], Any], as_json: bool) -> None:
+    terminal = sys.stdout.isatty() and not as_json
+    with session.look() as look:
+        seen: int | None = None
+        drawn_at = look.steady()
+        try:
+            while True:
+                change = look.read.change()
+                if change != seen or (terminal and look.steady() - drawn_at > OLD_S * 1000):
+                    seen, drawn_at = change, look.steady()
+                    _draw(draw, terminal)
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            return
+
+
+def _draw(draw: Callable[[], Any], terminal: bool) -> None:
+    """Once; the exit code that it would have had alone does not end the watching."""
+    if terminal:
+        click.clear()
+    try:
+        draw()
+    except SystemExit:
+        pass
+    sys.stdout.flush()

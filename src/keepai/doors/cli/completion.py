@@ -1,4 +1,4 @@
-"""What a shell offers while somebody types: names of workflows and ids from the ledger. It never says anything else.
+"""What a shell offers while somebody types: names of workflows and ids from the ledger. It prints nothing else.
 
 `keep completion SHELL` prints the code that a shell needs for that.
 """
@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -27,18 +27,8 @@ HELP_CELLS = 50
 _SHOWN = ("status", "title", "topic", "handler", "capability")
 
 
-class WorkflowParam(Kind):
-    """A workflow's name."""
-
-    name = "workflow"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The names that begin so."""
-        return _offered(ctx, incomplete, _workflows)
-
-
 class IdParam(Kind):
-    """The id of something, of these kinds; `workflow` among them means a name."""
+    """An id of one of these kinds; the kind `workflow` means a workflow's name."""
 
     name = "id"
 
@@ -46,34 +36,26 @@ class IdParam(Kind):
         self._kinds = kinds
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The newest that begin so."""
-        return _offered(ctx, incomplete, self._every)
+        """The newest ids, and the names of workflows, that begin with what was typed."""
+        told = ctx.find_root().params
+        try:
+            with CommandSession(told.get("config"), told.get("db")).look() as look:
+                return [CompletionItem(value, help=line(what, HELP_CELLS)) for value, what in self._every(look)
+                        if value.startswith(incomplete)]
+        except (KeepError, OSError):
+            return []  # a shell is no place for complaints
 
     def _every(self, look: Look) -> Iterator[tuple[str, str]]:
         if "workflow" in self._kinds:
-            yield from _workflows(look)
+            yield from ((str(row["name"]), str(row["status"])) for row in look.read.all("workflow_all"))
         for kind, _, _, listing in names.KINDS.values():
             if kind in self._kinds:
                 yield from _things(look, listing)
 
 
 #: The ways in which commands take an id.
-WORKFLOW = WorkflowParam()
+WORKFLOW = IdParam("workflow")
 ANYTHING = IdParam("workflow", *(kind for kind, *_ in names.KINDS.values()))
-
-
-def _offered(ctx: click.Context, incomplete: str, every: Any) -> list[CompletionItem]:
-    told = ctx.find_root().params
-    try:
-        with CommandSession(told.get("config"), told.get("db")).look() as look:
-            return [CompletionItem(value, help=line(what, HELP_CELLS)) for value, what in every(look)
-                    if value.startswith(incomplete)]
-    except (KeepError, OSError):
-        return []  # a shell is no place for complaints
-
-
-def _workflows(look: Look) -> Iterator[tuple[str, str]]:
-    yield from ((str(row["name"]), str(row["status"])) for row in look.read.all("workflow_all"))
 
 
 def _things(look: Look, listing: str) -> Iterator[tuple[str, str]]:

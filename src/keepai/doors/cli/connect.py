@@ -1,12 +1,14 @@
 """`keep connect`: a connection's settings into keep.toml and its secrets into the vault, once they are known to work.
 
-It knows no type: what to ask for is what the type's `__init__` takes and what its `secrets` name.
+What it asks for is what the type's `__init__` takes and what its `secrets` name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,12 +21,12 @@ from ...connectors.base import Connector
 from ...connectors.redacted import redacted, redactor_of
 from ...connectors.sign_in import SignIn
 from ...model.errors import ConfigError, Refused
+from ...vault.file import replace
 from ..health_checks import FAIL, OK, HealthLine, check_connector
-from . import secret_input, toml_edit
+from . import secret_input
 from .command_session import CommandSession, with_json, with_session
 from .signing import sign_in
 from .text import did_you_mean, echo, echo_json, plain, say
-from .toml_edit import toml
 from .wiring import make_connector, vault_of
 
 
@@ -45,14 +47,14 @@ def connect(
 ) -> None:
     """Connect ctx.NAME with an outside system, and try it.
 
-    At a terminal it asks for the settings of TYPE and, unseen, for its secrets; where a type lets people sign in with a
-    browser instead, it opens the page and waits. It then has the connection checked. Only if it answers, or cannot be
-    tried, or you say so, [connectors.NAME] is added to keep.toml and the secrets are stored, encrypted, beside the
-    ledger. A table that is there already stays as it is, and only its secrets are asked for.
+    At a terminal it asks for the settings of TYPE and, unseen, for its secrets. If people can sign in to TYPE with a
+    browser, it opens the page and waits. Then it checks the connection. If the connection answers or cannot be checked,
+    or if you say so, it adds [connectors.NAME] to keep.toml and stores the secrets, encrypted, beside the ledger. A
+    table that exists already stays as it is; then it asks only for the secrets.
     """
     settings = session.settings()
     file = settings.file or Path(session.config or "keep.toml")
-    there = toml_edit.connection(file, name)
+    there = connection(file, name)
     table = _table(name, type_name, file.parent, secret_input.pairs(given, "--set"), there)
     connector = make_connector(type_name, name, {k: v for k, v in table.items() if k != "type"}, file.parent)
     places = secret_input.pairs(sources, "--secret")
@@ -71,7 +73,7 @@ def connect(
     if fresh:
         vault.put(name, fresh)
     if there is None:
-        toml_edit.add_connection(file, name, table)
+        add_connection(file, name, table)
     done = {"name": name, "type": type_name, "file": str(file), "added": there is None, "settings": table,
             "secrets": sorted(fresh), "checked": found.state == OK}
     echo_json(done) if as_json else _tell(done, found, sorted(set(connector.secrets) - trial.keys()))
@@ -84,7 +86,7 @@ def connect(
 def _table(
     name: str, type_name: str, folder: Path, given: Mapping[str, str], there: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What `[connectors.NAME]` says, or shall say."""
+    """The contents of `[connectors.NAME]`: as they are, or as they will be written."""
     kind = load(type_name, folder)
     known = {n: p for n, p in inspect.signature(kind).parameters.items()
              if n not in NOT_SETTINGS and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
@@ -111,7 +113,9 @@ def _ask_for(known: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -
              for key, parameter in left.items() if parameter.default is parameter.empty}
     more = {key: parameter for key, parameter in left.items() if key not in found}
     if more:
-        say("It also takes " + ", ".join(f"{key}{_usual(parameter)}" for key, parameter in more.items()) + ".")
+        say("It also takes " + ", ".join(
+            key if parameter.default in (None, "") else f"{key} ({toml(parameter.default)})"
+            for key, parameter in more.items()) + ".")
     while more:
         word = str(click.prompt("KEY=VALUE, or Enter to go on", default="", show_default=False, err=True))
         key, equals, text = word.partition("=")
@@ -122,10 +126,6 @@ def _ask_for(known: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -
         else:
             say(f"It must be KEY=VALUE, with one of {', '.join(more)}.")
     return found
-
-
-def _usual(parameter: inspect.Parameter) -> str:
-    return f" ({toml(parameter.default)})" if parameter.default not in (None, "") else ""
 
 
 _SPOKEN = {"yes": True, "y": True, "on": True, "no": False, "n": False, "off": False}
@@ -154,7 +154,7 @@ def _value(key: str, text: str, parameter: inspect.Parameter | None) -> Any:
 def _secrets(
     connector: Connector, sources: Mapping[str, str], stored: Mapping[str, str], offer: SignIn | None, anew: bool,
 ) -> dict[str, str]:
-    """The secrets that are given now: from where the options say, and the others from the person."""
+    """The secrets that are given now: those of the options, and the others from the person at the terminal."""
     for secret in sources:
         if secret not in connector.secrets:
             known = did_you_mean(secret, connector.secrets) if connector.secrets else "It has none."
@@ -175,7 +175,7 @@ def _secrets(
 
 
 def _offer(connector: Connector, sources: Mapping[str, str], anew: bool) -> SignIn | None:
-    """How people can sign in instead of bringing a secret; told if it was asked for and makes no sense."""
+    """How people can sign in instead of giving a secret. Refuses `--sign-in` where that is not possible."""
     offer = redacted(connector, redactor_of([connector])).sign_in()
     if anew and offer is None:
         raise ConfigError("Nobody can sign in to this type with a browser. Leave --sign-in out, and give its secrets.")
@@ -195,7 +195,7 @@ def _sign_in(connector: Connector, offer: SignIn, trial: dict[str, str], *, brow
 
 
 def _tried(connector: Connector, secrets: dict[str, str]) -> HealthLine:
-    """Whether the connection answers, as `doctor` would say it. What it renews by that is in `secrets` then."""
+    """Whether the connection answers, in the words of `doctor`. A renewed secret is then in `secrets`."""
     connector.entrust(secrets)
     return asyncio.run(check_connector(redacted(connector, redactor_of([connector]))))
 
@@ -216,8 +216,62 @@ def _tell(done: Mapping[str, Any], found: HealthLine, missing: list[str]) -> Non
     name, file = done["name"], plain(done["file"])
     echo(f"{found.name} {'was not checked.' if found.state == FAIL else found.said.rstrip('.') + '.'}")
     if done["added"]:
-        echo(f"[connectors.{name}] is in {file}; a host that runs takes it up when it is started anew.")
+        echo(f"[connectors.{name}] is in {file}; restart a running host to use it.")
     if done["secrets"]:
         echo(f"Stored, encrypted: {', '.join(done['secrets'])}.")
     if missing:
         echo(f"Not given: {', '.join(missing)}. `keep secrets set {name} {missing[0]}` gives it.")
+
+
+# -- keep.toml ----------------------------------------------------------------------------------------
+
+
+def connection(file: Path, name: str) -> Mapping[str, Any] | None:
+    """The table `[connectors.<name>]` that a keep.toml has; None if it has none."""
+    data = tomllib.loads(_text(file))
+    found = data.get("connectors", {}).get(name)
+    return found if isinstance(found, dict) else None
+
+
+def add_connection(file: Path, name: str, table: Mapping[str, Any]) -> None:
+    """Write `[connectors.<name>]` at the end of a keep.toml, or into a new one."""
+    before = _text(file)
+    entry = [f"[connectors.{_key(name)}]", *(f"{_key(key)} = {toml(value)}" for key, value in table.items())]
+    line = "\r\n" if "\r\n" in before else "\n"
+    gap = "" if not before else line if before.endswith("\n") else line * 2
+    after = before + gap + line.join(entry) + line
+    if not _is_added(before, after, name, table):
+        raise ConfigError(f"{file} cannot be added to. Add this to it yourself:\n" + "\n".join(entry))
+    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
+    replace(file, after.encode("utf-8"), mode)
+
+
+def toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(key)} = {toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return str(value)
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else toml(key)
+
+
+def _text(file: Path) -> str:
+    return file.read_bytes().decode("utf-8") if file.exists() else ""
+
+
+def _is_added(before: str, after: str, name: str, table: Mapping[str, Any]) -> bool:
+    """Whether the new text says what the old one said, and the table."""
+    try:
+        said, old = tomllib.loads(after), tomllib.loads(before)
+    except tomllib.TOMLDecodeError:
+        return False
+    added = said.get("connectors", {}).pop(name, None)
+    if not said["connectors"] and "connectors" not in old:
+        del said["connectors"]
+    return added == dict(table) and said == old

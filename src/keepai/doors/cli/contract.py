@@ -1,4 +1,4 @@
-"""`keep test-connector`: breaks the outside of a connector in every known way, and tells what it gets wrong."""
+"""`keep test-connector`: tests a connector against every injectable fault, and prints what it gets wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -26,18 +25,19 @@ SUFFIX = "_contract.py"
 @click.argument("files", metavar="[FILE]…", nargs=-1)
 @with_json
 def test_connector(files: Sequence[str], as_json: bool) -> None:
-    """Break a connector's outside in every way, and count.
+    """Test a connector against every injectable fault.
 
-    FILE is a connector (tickets.py, or tickets:Tickets) with tickets_contract.py beside it, or that file itself;
-    without, it is all such files here. Each says what to send, how to count it from outside and how to break that.
-    Answers get lost, come late or make no sense, processes are killed; then what the connector said is compared with
-    what happened. Exit code 3 if it said something false or did something twice.
+    FILE is a connector (tickets.py, or tickets:Tickets) with tickets_contract.py beside it, or that file itself.
+    Without FILE, it is all such files here. Such a file says what to send, how to count the effects from outside, and
+    how to bring about each fault. Answers get lost, come late or make no sense, and processes are killed. Then what the
+    connector said is compared with what happened. Exit code 3 if it said something false or did something twice.
     """
     results = []
     for path in _found(files):
         for subject in _subjects(path):
             spec, report = asyncio.run(_examined(path, subject))
-            results.append(_as_json(path, spec, report))
+            about = {"file": str(path), "operation": spec.full_name, "class": spec.safety}
+            results.append({**about, **report.as_json()})
             if not as_json:
                 echo(*_told(path, spec, report))
     broken = sum(each["broken"] for each in results)
@@ -83,10 +83,6 @@ async def _examined(path: Path, subject: type[Subject]) -> tuple[OperationSpec, 
         raise ConfigError(f"{path}: {subject.__name__}: {error.message}") from error
     except Exception as error:
         raise ConfigError(f"{path}: {subject.__name__} could not be tried: {in_words(error)}") from error
-
-
-def _as_json(path: Path, spec: OperationSpec, report: Report) -> dict[str, Any]:
-    return {"file": str(path), "operation": spec.full_name, "class": spec.safety, **report.as_json()}
 
 
 # -- as text ---------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ def db() -> None:
 @with_json
 @with_session
 def check(session: CommandSession, as_json: bool) -> None:
-    """Whether the ledger is whole, and its account as written.
+    """Check that the ledger is whole and its account unchanged.
 
     It only reads, and may run beside a host. Exit code 1 if something is wrong.
     """
@@ -70,9 +70,9 @@ def backup(session: CommandSession, file: str, as_json: bool) -> None:
 @with_json
 @with_session
 def vacuum(session: CommandSession, as_json: bool) -> None:
-    """Write the file anew without its gaps.
+    """Rewrite the file without its unused space.
 
-    `keep db prune` leaves such gaps. No host may run meanwhile, and the disk needs as much free space as the
+    `keep db prune` leaves unused space. No host may run meanwhile, and the disk needs as much free space as the
     ledger takes.
     """
     with session.look() as look:
@@ -90,13 +90,13 @@ def vacuum(session: CommandSession, as_json: bool) -> None:
 def accept_older(session: CommandSession, as_json: bool) -> None:
     """Go on with a ledger that is older, or another one.
 
-    Keep refuses a ledger that was put back from a backup, or that lost its log: what was sent since is not on record in
-    it and would be sent again. Put the newer file back if there is one. After this command each thing is looked up
-    outside before it is sent, until the workflow has caught up; where that cannot tell, a person is asked.
+    Keep refuses a ledger that was restored from a backup, or that lost its log. What was sent since is not on record in
+    it and would be sent again. If there is a newer file, put that one back. After this command, each call is looked up
+    outside before it is sent, until the workflow has caught up. Where a look-up cannot tell, a person is asked.
 
-    Keep also refuses a new or other ledger in the place of one that has worked. It knows nothing of what that one sent,
-    so nothing can be looked up: see yourself, and skip what must not happen once more. Every workflow's account
-    keeps who accepted it.
+    Keep also refuses a new or different ledger in the place of one that was in use. It knows nothing of what that one
+    sent, so nothing can be looked up: look in the outside systems yourself, and skip what must not happen again. Every
+    workflow's account records who accepted it.
     """
     settings = session.settings(connectors=True)
     was_older = asyncio.run(_accepted(settings))

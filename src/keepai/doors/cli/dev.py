@@ -1,4 +1,4 @@
-"""`keep dev`: a host in the foreground that tells what it does, until it is told to end."""
+"""`keep dev`: a host in the foreground that prints what it does, until it is told to end."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .wiring import unlock_secrets
 def dev(session: CommandSession, once: bool, no_ui: bool, port: int | None, address: str | None, as_json: bool) -> None:
     """Run the workflows here, with a page to look at, until Ctrl-C.
 
-    The page's address is printed, and works once. A script in this folder that is saved while this runs becomes the
-    new version of its workflow, if that is deployed already. What it newly asks for is not granted by that, unless
+    The page's address is printed, and works once. A script in this folder that you save becomes the new version of its
+    workflow, if that workflow is deployed already. What the script newly asks for is not granted by that, unless
     keep.toml grants it.
 
     With --once the exit code is 4 if a workflow waits for a person.

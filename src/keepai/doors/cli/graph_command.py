@@ -11,11 +11,11 @@ import click
 from ...engine.next_step import manifest_of
 from ...model.errors import ScriptInvalid
 from ...reading.graph_svg import svg
-from ...reading.look import Look
 from ...reading.wording import count
-from ...reading.workflow_details import graph_captions, schedule_text, waiting
+from ...reading.workflow_details import graph_captions, schedule_text
+from ...reading.workflow_details import waiting as events_waiting
 from ...script.check import check
-from ...script.manifest import Handler, Manifest
+from ...script.manifest import Manifest
 from ...script.topic_graph import as_mermaid
 from ...script.topic_graph import graph as made
 from . import names
@@ -42,11 +42,14 @@ def graph(session: CommandSession, what: str | None, form: str | None, as_json: 
         manifest, waiting = _of_file(what), dict[str, int]()
     else:
         with session.look() as look:
-            manifest, waiting = _of_workflow(look, what)
+            row = names.workflow(look, what)
+            manifest, waiting = manifest_of(look.read, row), events_waiting(look.read, row)
     if as_json:
         echo_json(_data(manifest, waiting))
     elif form:
-        click.echo(_picture(manifest, waiting, form), nl=False)
+        drawn = made(manifest)
+        picture = as_mermaid(drawn) if form == "mermaid" else svg(drawn, graph_captions(drawn, waiting))
+        click.echo(picture, nl=False)
     else:
         echo(*_lines(manifest, waiting))
 
@@ -57,18 +60,6 @@ def _of_file(file: str) -> Manifest:
         say_refused(file, ScriptInvalid(checked.findings), False)
         raise SystemExit(3)
     return checked.manifest
-
-
-def _of_workflow(look: Look, typed: str | None) -> tuple[Manifest, dict[str, int]]:
-    row = names.workflow(look, typed)
-    return manifest_of(look.read, row), waiting(look.read, row)
-
-
-def _picture(manifest: Manifest, waits: dict[str, int], form: str) -> str:
-    drawn = made(manifest)
-    if form == "mermaid":
-        return as_mermaid(drawn)
-    return svg(drawn, graph_captions(drawn, waits))
 
 
 def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
@@ -82,15 +73,11 @@ def _data(manifest: Manifest, waiting: dict[str, int]) -> dict[str, Any]:
 
 def _lines(manifest: Manifest, waiting: dict[str, int]) -> Iterator[str]:
     yield plain(manifest.name)
-    rows = [(h.name, h.kind.value, schedule_text(h), ", ".join(h.subscribe) or "–", _published(h))
-            for h in manifest.handlers]
+    rows = [(h.name, h.kind.value, schedule_text(h), ", ".join(h.subscribe) or "–",
+             "any topic" if h.publishes is None else ", ".join(h.publishes) or "–") for h in manifest.handlers]
     yield from table(("HANDLER", "KIND", "WHEN", "TAKES", "PUBLISHES"), rows, 4)
     for topic in manifest.topics:
         if manifest.subscriber(topic) is None:
             yield f"Nobody takes events of {plain(topic)}: they are results."
         if waiting.get(topic):
             yield f"{count(waiting[topic], 'event')} {'waits' if waiting[topic] == 1 else 'wait'} in {plain(topic)}."
-
-
-def _published(handler: Handler) -> str:
-    return "any topic" if handler.publishes is None else ", ".join(handler.publishes) or "–"

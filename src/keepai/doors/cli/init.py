@@ -1,4 +1,4 @@
-"""`keep init`: a folder to start from, with everything that a person or a coding agent needs to go on."""
+"""`keep init`: a folder to start from, with everything that a person or a coding agent needs; and `keep types`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 
 import click
 
+from ...config import Settings
 from ...connectors.base import check_name
+from ...connectors.typescript import declare
 from ...model.errors import ConfigError, Refused
-from .command_session import CommandSession, with_json
-from .text import echo, echo_json
-from .types import declared, write
+from .command_session import CommandSession, with_json, with_session
+from .text import echo, echo_json, say
 
 #: What is made → the file of the template that it is.
 FILES = {
@@ -31,11 +32,11 @@ def init(folder: str, connector: str | None, as_json: bool) -> None:
     """Make a folder with a workflow that works at once.
 
     It files e-mails of a local mail folder into a local sheet: a script, its cases for `keep test`, keep.toml, the
-    types of `ctx` for editors, and AGENTS.md, which tells coding agents how to write another. Nothing that exists is
-    overwritten: if one of the files does, none is made.
+    types of `ctx` for editors, and AGENTS.md, which tells coding agents how to write another. If one of the files
+    exists already, none is made, and nothing is overwritten.
 
     With --connector it makes NAME.py, a connector of forty lines, and NAME_contract.py, with which
-    `keep test-connector` breaks it; neither needs a folder of its own.
+    `keep test-connector` tests it. Neither needs a folder of its own.
     """
     place = Path(folder)
     if connector is not None:
@@ -95,3 +96,44 @@ def _told(folder: str, made: list[str]) -> list[str]:
         "  keep dev                              # run it; Ctrl-C ends it",
         "  keep inputs invoices                  # what came in, and what came of it",
     ]
+
+
+# -- types --------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@with_json
+@with_session
+def types(session: CommandSession, file: str | None, as_json: bool) -> None:
+    """Declare `ctx` as TypeScript, for editors and language models.
+
+    It is made from the connectors of keep.toml: each of their operations with its parameters and its result, and what
+    each phase may call. With FILE it is written there; without, it is printed.
+    """
+    settings = session.settings(connectors=True)
+    text = declared(settings)
+    names = [connector.name for connector in settings.connectors]
+    if file is not None:
+        write(Path(file), text)
+    if as_json:
+        echo_json({"file": file, "connectors": names, "text": text})
+    elif file is None:
+        echo(text)
+    else:
+        echo(f"{file}: ctx with {', '.join(names) or 'no connector'}.")
+    if settings.file is None:
+        say("Without a keep.toml no connector is known, so ctx has none.")
+
+
+def declared(settings: Settings) -> str:
+    """The declarations for these connectors."""
+    return declare(settings.connectors, mutate_reads=settings.policy.mutate_reads == "by_id")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file that was made; a place that cannot be written is the user's to mend."""
+    try:
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}.") from None

@@ -2,32 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
 
 import click
 
 from ...ledger.base import Row
-from ...model.records import Event, Input, Item, Mutation, Output, Run
+from ...model.records import Event, Input, Item, Mutation, Output, Rows, Run
 from ...reading import lists
+from ...reading.lists import ListFilter, ListPage
 from ...reading.look import Look
 from ...reading.wording import ago, count
 from ...script.manifest import from_text
 from . import names
-from .command_session import CommandSession, with_json, with_session
+from .command_session import CommandSession, with_json, with_session, with_watch
 from .completion import WORKFLOW
-from .paging import ListPart, remark, with_paging
-from .text import cells, cut, echo, echo_json, line, paint, short, table, width
-from .watch import with_watch
+from .text import cells, cut, echo, echo_json, line, paint, say, short, table, width
+
+T = TypeVar("T")
+
+LAST = 50  #: entries that are shown if nothing is said
+
+
+@dataclass(frozen=True)
+class ListPart:
+    """Which part of a list is wanted."""
+
+    last: int  # the newest, unless there is a limit
+    limit: int | None
+    after: str | None
+
+    def of(
+        self, look: Look, kind: str, page: Callable[[int, str | None], Rows[T]],
+        newest: Callable[[ListFilter, int], ListPage[Any]], name: str, **wanted: Any,
+    ) -> tuple[list[T], str]:
+        """The entries, oldest first, and a remark on what else there is; `name` finds them in the rows of `newest`."""
+        if self.limit is not None:
+            after = names.thing(look, self.after, (kind,))[1] if self.after else None
+            found = page(self.limit, after)
+            return found, f"There is more: --after {found.cursor} goes on." if found.cursor else ""
+        rows, more = self._newest(newest, wanted)
+        earlier = f"… and earlier ones: --last {2 * self.last} shows more, --limit {LAST} begins with the oldest."
+        return [getattr(row, name) for row in reversed(rows)], earlier if more else ""
+
+    def _newest(
+        self, newest: Callable[[ListFilter, int], ListPage[Any]], wanted: dict[str, Any],
+    ) -> tuple[list[Any], bool]:
+        rows, before, more = list[Any](), None, True
+        while more and len(rows) < self.last:  # one page searches only so far
+            listed = newest(ListFilter(before=before, **wanted), self.last - len(rows))
+            rows += listed.rows
+            before, more = listed.older, listed.older is not None
+        return rows, more
+
+
+def with_list_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the session and the options of a list; `part` is what `--last`, `--limit` and `--after` mean."""
+    command = with_json(with_watch(with_session(function)))
+
+    @wraps(command)
+    def paged(*args: Any, last: int | None, limit: int | None, after: str | None, **kwargs: Any) -> None:
+        if last is not None and (limit is not None or after is not None):
+            raise click.UsageError("--last shows the newest, --limit and --after begin with the oldest. Give one.")
+        command(*args, part=ListPart(last or LAST, limit or (LAST if after else None), after), **kwargs)
+
+    for option in (
+        click.option("--after", metavar="ID", help="Go on behind the entry with this id, oldest first."),
+        click.option("--limit", metavar="N", type=click.IntRange(min=1),
+                     help="Show at most so many, oldest first."),
+        click.option("--last", metavar="N", type=click.IntRange(min=1),
+                     help=f"Show at most so many, the newest.  [default: {LAST}]"),
+    ):
+        paged = option(paged)
+    return paged
+
+
+def remark(found: Sequence[object], more: str, none: str, as_json: bool) -> None:
+    """Say that a list has more entries, or none; a program sees the latter by itself."""
+    if more or not (found or as_json):
+        say(more or none)
+
+
+# -- the lists ---------------------------------------------------------------------------------------
 
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["pending", "done", "late", "skipped"]), help="Only these.")
 @click.option("--search", metavar="TEXT", help="Only those with this in their title.")
-@with_paging
-@with_json
-@with_watch
-@with_session
+@with_list_options
 def inputs(
     session: CommandSession, workflow: str | None, status: str | None, search: str | None, part: ListPart,
     as_json: bool,
@@ -59,10 +124,7 @@ def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@with_paging
-@with_json
-@with_watch
-@with_session
+@with_list_options
 def outputs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
     with session.look() as look:
@@ -93,10 +155,7 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
 @click.option("--status", type=click.Choice(["processing", "done", "failed", "needs_attention", "skipped"]),
               help="Only these.")
-@with_paging
-@with_json
-@with_watch
-@with_session
+@with_list_options
 def items(session: CommandSession, workflow: str | None, status: str | None, part: ListPart, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
     with session.look() as look:
@@ -138,10 +197,7 @@ def _needs_you(look: Look, item: Item) -> bool:
 
 @click.command()
 @click.argument("workflow", metavar="[WORKFLOW]", type=WORKFLOW, required=False)
-@with_paging
-@with_json
-@with_watch
-@with_session
+@with_list_options
 def runs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
     with session.look() as look:
@@ -210,7 +266,8 @@ def _with_id(lead: str, taken: int, text: str, id: str) -> None:
 def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
     """What came of an input, each with the id to look at."""
     told = [(outcome(each), each.id) for each in input.outputs or ()]
-    told += [_waits(look, event, takers) for event in input.events or () if _is_work(event, takers)]
+    told += [_waits(look, event, takers) for event in input.events or ()
+             if event.status.value == "pending" and event.topic in takers]  # what nobody takes is a result
     told += _unfinished(look, input)
     if input.status == "late":
         told += [(f"came too late: revision {each.revision} was not processed", each.event_id)
@@ -219,7 +276,7 @@ def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tupl
 
 
 def _unfinished(look: Look, input: Input) -> list[tuple[str, str]]:
-    """Who has the item in hand that an input stands for, or that nobody has."""
+    """Which run works on the item that an input stands for, or that none does."""
     item = look.read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None
     if item is None:
         return []
@@ -238,13 +295,8 @@ def _takers(look: Look, workflow: Row) -> dict[str, str]:
     return {topic: handler.name for topic, handler in found.items() if handler}
 
 
-def _is_work(event: Event, takers: Mapping[str, str]) -> bool:
-    """Whether an event still waits; in a topic that nobody takes it is a result."""
-    return event.status.value == "pending" and event.topic in takers
-
-
 def named(mutation: Mutation) -> str:
-    """A mutation in a few words: the script's, unless they stand for a whole item, which may have several."""
+    """A mutation in a few words: the script's title, unless it is that of an item with several mutations."""
     return mutation.preview if mutation.item_id else mutation.title or mutation.preview
 
 

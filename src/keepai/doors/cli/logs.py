@@ -1,4 +1,4 @@
-"""`keep logs`: what the runs of a workflow called, logged and were warned of, as it was kept with them."""
+"""`keep logs`: what a workflow's runs called and logged, and their warnings, from the traces of the runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FOUND_MAX = 100  #: ids with one beginning that are counted
 
 
 def workflow(look: Look, typed: str | None) -> Row:
-    """The workflow of that name or id, or of which it is the only beginning; without any word, the only one."""
+    """The workflow with that name or id, or the only one whose name or id begins so. Nothing typed: the only one."""
     rows = look.read.all("workflow_all")
     if typed is None:
         return _only(rows)
@@ -58,7 +58,8 @@ def thing(look: Look, typed: str, kinds: Iterable[str]) -> tuple[str, str]:
     wanted = {prefix: entry for prefix, entry in KINDS.items() if entry[0] in kinds}
     prefix = typed[:4]
     if prefix not in wanted:
-        shown, meant = " or ".join(f"{p}…" for p in wanted), _a(entry[0] for entry in wanted.values())
+        meant = " or ".join(f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}" for kind, *_ in wanted.values())
+        shown = " or ".join(f"{each}…" for each in wanted)
         raise NotFound(f"{typed!r} is not the id of {meant}, which begins with {shown}.")
     kind, by_id, parameter, _ = wanted[prefix]
     if look.read.one(by_id, **{parameter: typed}) is not None:
@@ -79,8 +80,3 @@ _LISTS = {
     "item": "keep items WORKFLOW",
     "mutation": "keep outputs WORKFLOW", "approval": "keep todo", "repair": "keep todo",
 }
-
-
-def _a(kinds: Iterable[str]) -> str:
-    named = [f"an {kind}" if kind[0] in "aeiou" else f"a {kind}" for kind in kinds]
-    return " or ".join(named)

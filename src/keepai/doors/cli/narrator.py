@@ -1,7 +1,7 @@
-"""Tells what a host does, line by line, from what it commits: it only reads the ledger, so it cannot disturb.
+"""Reports what a host does, line by line, from what it commits. It only reads the ledger, so it cannot disturb.
 
-It remembers how each unfinished run stood and tells what changed since. A run that ended between two looks
-is told by its end alone; one that found nothing to do is not told at all.
+It remembers how each unfinished run stood, and reports what has changed since. Of a run that began and ended between
+two looks, only the end is reported; a run that found nothing to do is not reported at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...reading.look import Look
 from ...reading.offered_acts import commands
 from ...reading.wording import ago
 from .list_commands import named
-from .stopped_runs import stop_of
+from .status import stop_of
 
 _BATCH = 64
 _OPEN = ("active", "paused", "failed")
@@ -49,7 +49,7 @@ _Stood = tuple[str, _Marks, int | None]  # a run's status, these, and when it is
 
 @dataclass
 class _WorkflowProgress:
-    """What was told of one workflow."""
+    """What was reported of one workflow."""
 
     seq: int = 0
     runs: dict[str, _Stood] = field(default_factory=dict)  # unfinished ones
@@ -63,7 +63,7 @@ class Narrator:
         self._change: int | None = None
 
     def catch_up(self, look: Look) -> None:
-        """Take everything up to now as told."""
+        """Treat everything up to now as reported."""
         self.news(look)
         self._change = None  # it is the number of one connection
 
@@ -171,7 +171,7 @@ def _of_run(look: Look, run: Run, name: str, did: _RunProgress) -> list[_Line]:
 
 
 def _of_routine(look: Look, run: Run, name: str, did: _RunProgress) -> list[_Line]:
-    """The end of a routine: one that found nothing to do is not told; what it left unfinished is."""
+    """The end of a routine, with what it left unfinished. One that found nothing to do is not reported."""
     asked = [q for q in look.views.needs_you(look.now_ms, run.workflow_id) if "item_id" in q.facts]
     left = [q for q in asked if look.views.run(q.run_id).lineage == run.lineage]
     told = run.state.value == "committed" and (did.items or left)

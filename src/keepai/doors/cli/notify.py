@@ -16,7 +16,7 @@ from .text import echo, echo_json, plain
 
 @click.group()
 def notify() -> None:
-    """The channels by which people are told."""
+    """The channels through which people are told."""
 
 
 @notify.command()

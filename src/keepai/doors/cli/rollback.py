@@ -34,9 +34,9 @@ def rollback(
 ) -> None:
     """Make the text of an earlier version active again.
 
-    Without VERSION it is the one before the active. It becomes a new version with the old text: nothing is taken out of
-    the record. It is deployed by the same rules as any script, and granted nothing that is not granted now. What was
-    done outside stays done.
+    Without VERSION, it is the one before the active version. The old text becomes a new version; nothing is removed
+    from the record. It is deployed by the same rules as any script, and gets no grants that the workflow does not have
+    now. What was done outside stays done.
     """
     with session.look() as look:
         row = names.workflow(look, workflow)
@@ -99,7 +99,8 @@ def _stopped(look: Look, workflow_id: str, version: str) -> dict[str, Any] | Non
 
 
 def _then(look: Look, run: Any, version: str) -> str:
-    script = look.read.one("script_get", workflow_id=run.workflow_id, **_parts(version))
+    major, _, minor = version.partition(".")
+    script = look.read.one("script_get", workflow_id=run.workflow_id, major=int(major), minor=int(minor))
     assert script is not None, "it was just deployed"
     sent = look.read.one("mutation_of_lineage", workflow_id=run.workflow_id, lineage=run.lineage)
     happened = run.phase in (Phase.MUTATED, Phase.EMITTING)
@@ -113,8 +114,3 @@ def _then(look: Look, run: Any, version: str) -> str:
     if happened:
         return f"goes on with {version}: its mutation happened, so only next runs"
     return f"begins again with {version}; what it had reserved is looked at afresh"
-
-
-def _parts(version: str) -> dict[str, int]:
-    major, _, minor = version.partition(".")
-    return {"major": int(major), "minor": int(minor)}

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ...connectors.base import surface
+from ...engine.deploy import Grants
 from ...model.errors import Finding, ScriptInvalid
 from ...model.operations import Surface
 from ...reading.wording import count
 from ...script.check import check as check_script
+from ...testing.rehearsal import Rehearsal, UnsentMutation
+from ...testing.rehearsal import rehearse as tried
 from . import names
 from .ask_host import ask_host
 from .command_session import CommandSession, with_json, with_session
 from .completion import WORKFLOW
-from .rehearse import rehearse
 from .script_files import finding_line, read_script, say_refused
-from .text import echo, echo_json, plain, say
+from .text import echo, echo_json, exact, field, plain, say
+from .wiring import unlock_secrets
 
 _FILE = click.Path(exists=True, dir_okay=False, allow_dash=True)
 
@@ -65,12 +70,12 @@ def deploy(
 ) -> None:
     """Store a script and make it the active version. Runs nothing.
 
-    A script with the name of a workflow that exists is a new version of it. What keep.toml grants the workflow is
-    granted, unless a person has granted otherwise by hand, or does so now with --grant.
+    A script with the name of a workflow that exists is a new version of it. The workflow gets what keep.toml grants it,
+    unless a person has granted otherwise by hand, or does so now with --grant.
 
     With --dry-run the script runs on a copy of the ledger that is thrown away: it reads for real, every mutation is
-    shown and none is sent. Each gives a made-up result of its type, and the script goes on with that; what comes after
-    is marked. Exit code 1 if it would stop.
+    shown and none is sent. Each mutation gives a made-up result of its type, and the script goes on with that.
+    Everything after such a result is marked. Exit code 1 if it would stop.
     """
     wanted = _grants(grants)
     if dry_run:
@@ -94,8 +99,8 @@ def deploy(
 @click.argument("workflow", metavar="WORKFLOW", type=WORKFLOW)
 @click.argument("file", type=_FILE)
 @click.option("--impact", type=click.Choice(["safe", "potentially_impactful"]),
-              help="What you say of it: whether what was done before may be wrong. The card shows it.")
-@click.option("--note", default="", help="What was wrong, for whoever looks at it later.")
+              help="Whether you think that what was done before may be wrong. The card shows it.")
+@click.option("--note", default="", help="What was wrong, for people who look at it later.")
 @with_json
 @with_session
 def fix(session: CommandSession, workflow: str, file: str, impact: str | None, note: str, as_json: bool) -> None:
@@ -157,3 +162,63 @@ def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:
             raise click.BadParameter("write either --grant all, or single capabilities.", param_hint="--grant")
         return "all"
     return {capability: mode or "allow" for capability, _, mode in (text.partition("=") for text in texts)}
+
+
+# -- deploy --dry-run ---------------------------------------------------------------------------------
+
+
+_GRANTS = {
+    "allow": "it may do this", "ask": "it would ask you first", "deny": "it may not: it would stop here",
+    None: "not granted: it would stop here",
+}
+
+
+def rehearse(session: CommandSession, file: str, grants: Grants, strand: bool, as_json: bool) -> int:
+    """Show what a script would do; gives the exit code."""
+    settings = session.settings(connectors=True)
+    unlock_secrets(settings)
+    source = read_script(file)
+    try:
+        done = asyncio.run(tried(
+            settings.path, source, grants, settings.connectors, settings.policy, strand, settings.grants,
+        ))
+    except ScriptInvalid as error:
+        say_refused(file, error, as_json)
+        return 3
+    if as_json:
+        echo_json({"dry_run": True, **done.to_json(), "deployment": done.deployment.to_json()})
+    else:
+        for finding in done.deployment.findings:
+            say(finding_line(file, finding))
+        echo(*_told(done))
+        say("Nothing was deployed, nothing was sent, nothing was stored.")
+    return 1 if done.stops else 0
+
+
+def _told(done: Rehearsal) -> Iterator[str]:
+    deployment = done.deployment
+    yield f"{plain(deployment.name)} {deployment.version} would be deployed."
+    yield from field("asks for", ", ".join(deployment.capabilities))
+    new = ", ".join(deployment.new_capabilities) if deployment.before else ""
+    yield from field(f"new since {deployment.before}", new)
+    yield from field("not granted", ", ".join(deployment.not_granted))
+    yield from field("keep.toml", *deployment.configured)
+    yield from field("by hand", *(f"{each}, which is not used" for each in deployment.overruled))
+    yield from field("came in", *(each.title for each in done.inputs))
+    yield f"It would make {count(len(done.mutations), 'mutation')}." if done.mutations else (
+        "It would make no mutation now.")
+    for held in done.mutations:
+        yield from _held(held)
+    if done.more:
+        yield "The rehearsal ended here, after many mutations or much time. For real it would go on."
+    for stop in done.stops:
+        yield click.style(f"It would stop: {plain(stop.kind)}: {plain(stop.why)}", fg="red")
+
+
+def _held(held: UnsentMutation) -> Iterator[str]:
+    yield f"{plain(held.handler)} → {held.connector}.{held.operation}"
+    yield from field("title", f"{held.title} (the script's word)" if held.title else "")
+    yield from exact("preview", held.preview)
+    yield from field("comes after", "an assumed result, and may look different for real" if held.assumed else "")
+    yield from field("assumed", f"it gives {json.dumps(held.result, ensure_ascii=False)}")
+    yield from field("grant", _GRANTS[held.grant])

@@ -1,6 +1,6 @@
 """How secrets come in: typed unseen at a terminal, or from stdin, a file or a variable; never as a word of a command.
 
-What a command line says is in the shell's history and in the list of processes. No error here repeats what was given.
+The words of a command are in the shell's history and in the list of processes. No error here repeats a secret.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def at_terminal() -> bool:
 
 
 def passphrase_prompt() -> Callable[[str, bool], str] | None:
-    """Asks for a passphrase, once in the life of this process; None where nobody sits."""
+    """Asks for a passphrase, once in the life of this process. None without a terminal."""
     if not at_terminal():
         return None
     asked: list[str] = []

@@ -20,10 +20,10 @@ from .wiring import connections, vault_of
 
 @click.group()
 def secrets() -> None:
-    """What connectors and channels are entrusted with.
+    """The secrets of connectors and channels.
 
-    Secrets rest in a file of their own beside the ledger, encrypted; its key is in the system's keyring, in a key file
-    or made from a passphrase. A host that runs uses a changed secret at its next call.
+    Secrets are in an encrypted file of their own beside the ledger. Its key is in the system's keyring, in a key file,
+    or made from a passphrase. A running host uses a changed secret at its next call.
     """
 
 
@@ -31,9 +31,9 @@ def secrets() -> None:
 @with_json
 @with_session
 def list_(session: CommandSession, as_json: bool) -> None:
-    """Which secrets are stored, since when, and which are missing; never what they are."""
+    """Which secrets are stored and since when, and which are missing."""
     settings = session.settings(connectors=True)
-    found = states(settings, _vault(settings))
+    found = states(settings, vault_of(settings))
     if as_json:
         echo_json(found)
     elif found:
@@ -44,7 +44,7 @@ def list_(session: CommandSession, as_json: bool) -> None:
 
 
 def states(settings: Settings, vault: Vault) -> list[dict[str, Any]]:
-    """Every secret that is stored or needed, with how it stands: stored, missing, or unused."""
+    """Every secret that is stored or needed, with its state: stored, missing or unused."""
     needed = {(name, secret) for name, each in connections(settings).items() for secret in each.secrets}
     kept = {(each.connection, each.secret): each.set_at for each in vault.kept()}
     return [
@@ -70,7 +70,7 @@ def set_(session: CommandSession, name: str, secret: str, source: str | None, as
         value = secret_input.ask_unseen(f"{secret} ({what})")
     else:
         value = secret_input.from_source(source or "-", f"{name}.{secret}")
-    _vault(settings).put(name, {secret: value})
+    vault_of(settings).put(name, {secret: value})
     if as_json:
         echo_json({"connection": name, "secret": secret})
     else:
@@ -98,13 +98,13 @@ def _declared(settings: Settings, name: str, secret: str) -> str:
 @with_json
 @with_session
 def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
-    """Encrypt every secret anew, under new keys.
+    """Encrypt every secret again, under new keys.
 
     The secrets themselves stay the same: change them where they come from, then `keep secrets set`. A new passphrase is
-    asked for, or taken from KEEP_NEW_PASSPHRASE; a host that was started with the old one must be started anew.
+    asked for, or taken from KEEP_NEW_PASSPHRASE. Restart a host that was started with the old one.
     """
     settings = session.settings()
-    vault = _vault(settings)
+    vault = vault_of(settings)
     new = KeyPlaces(settings.key_file, os.environ.get(ENV_NEW_PASSPHRASE) or None, secret_input.passphrase_prompt())
     if (home or vault.home()) == "passphrase" and not new.passphrase and new.ask is None:
         raise ConfigError(f"There is no new passphrase. Put it in {ENV_NEW_PASSPHRASE}, or say this at a terminal.")
@@ -113,7 +113,7 @@ def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
     echo_json(done) if as_json else echo(
         f"{count(len(vault.kept()), 'secret')} in {plain(str(vault.path))} encrypted anew; the key: {chosen}.")
     if chosen == "passphrase":
-        say("A host that runs must be started anew with the new passphrase.")
+        say("Restart a running host with the new passphrase.")
 
 
 @secrets.command()
@@ -123,12 +123,8 @@ def rotate(session: CommandSession, home: Any, as_json: bool) -> None:
 @with_session
 def delete(session: CommandSession, name: str, secret: str | None, as_json: bool) -> None:
     """Delete a secret of the connection NAME, or all of them."""
-    gone = _vault(session.settings()).delete(name, secret)
+    gone = vault_of(session.settings()).delete(name, secret)
     if as_json:
         echo_json({"connection": name, "deleted": gone})
     else:
-        echo(f"Deleted: {', '.join(f'{name}.{each}' for each in gone)}. Elsewhere it is as valid as it was.")
-
-
-def _vault(settings: Settings) -> Vault:
-    return vault_of(settings)
+        echo(f"Deleted: {', '.join(f'{name}.{each}' for each in gone)}. It stays valid in the system that issued it.")

@@ -1,4 +1,4 @@
-"""`keep serve`: a host for a service manager. It says one line per happening on stderr and ends when it is told."""
+"""`keep serve`: a host for a service manager. It writes one line per happening to stderr, and ends when it is told."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 import click
 
@@ -33,9 +34,10 @@ POLL_S = 0.5
 def serve(session: CommandSession, as_json: bool) -> None:
     """Run the workflows here for a service manager.
 
-    It prints nothing; on stderr it says one line per happening, with --json as JSON. It ends at SIGTERM or SIGINT: at
-    the first, runs under way have three seconds to finish; at the second it ends at once. Nothing is lost by either:
-    the next host asks what became of a call that was cut off. Exit code 1 if the ledger cannot be written any more.
+    It prints nothing on stdout. It writes one line per happening to stderr, with --json as JSON. SIGTERM or SIGINT ends
+    it: after the first signal, runs under way have three seconds to finish; a second signal ends it at once. Nothing is
+    lost: the next host finds out what became of a call that was cut off. Exit code 1 if the ledger can no longer be
+    written.
     """
     settings = session.settings(connectors=True)
     log, closed = _Log(as_json), unlock_secrets(settings)
@@ -45,11 +47,11 @@ def serve(session: CommandSession, as_json: bool) -> None:
     sys.exit(1 if why else 0)
 
 
+@dataclass(frozen=True)
 class _Log:
     """Lines on stderr, each with its time and its kind."""
 
-    def __init__(self, as_json: bool) -> None:
-        self._as_json = as_json
+    as_json: bool
 
     def news(self, news: list[NewsLine]) -> None:
         """What happened."""
@@ -57,12 +59,12 @@ class _Log:
             data = told.to_json()
             where = f"{data['workflow']}/{data['handler']}"
             plain = f"{data['at']} {data['kind']} {where} {data['run_id']} {line(str(data['text']))}"
-            say(json.dumps(data, ensure_ascii=False) if self._as_json else plain)
+            say(json.dumps(data, ensure_ascii=False) if self.as_json else plain)
 
     def note(self, kind: str, text: str) -> None:
         """What the host itself has to say."""
         at = iso(SystemClock().now_ms())
-        say(json.dumps({"at": at, "kind": kind, "text": text}) if self._as_json else f"{at} {kind} {line(text)}")
+        say(json.dumps({"at": at, "kind": kind, "text": text}) if self.as_json else f"{at} {kind} {line(text)}")
 
 
 async def _serve(settings: Settings, log: _Log) -> str | None:
@@ -88,7 +90,7 @@ async def _serve(settings: Settings, log: _Log) -> str | None:
 async def _work(
     keep: Keep, look: Look, narrator: Narrator, told_to_end: asyncio.Event, log: _Log,
 ) -> tuple[str | None, bool]:
-    """Let the host work until it is told to end, or cannot write any more: then a service manager starts it anew.
+    """Let the host work until it is told to end, or can no longer write: then a service manager restarts it.
 
     Gives why it cannot, and whether calls were cut off."""
     work, ending = asyncio.ensure_future(keep.serve()), asyncio.ensure_future(told_to_end.wait())

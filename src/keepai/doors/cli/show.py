@@ -17,7 +17,7 @@ from . import names
 from .command_session import CommandSession, with_json, with_session
 from .completion import ANYTHING
 from .logs import log_lines
-from .stopped_runs import stopped
+from .status import stopped
 from .text import echo, echo_json, line, paint, plain
 
 Data = dict[str, Any]
@@ -60,34 +60,26 @@ def _workflow(look: Look, id: str) -> Data:
 def _run(look: Look, id: str) -> Data:
     run = look.views.run(id)
     where = {"workflow_id": run.workflow_id, "run_id": id}
-    sent = _mutations(look.read.all("look_mutations_of_run", **where))
-    worked = [_worked(row) for row in look.read.all("look_items_of_run", **where)]
+    sent = [mutation_record(row).to_json() for row in look.read.all("look_mutations_of_run", **where)]
+    worked = [{**{name: row[name] for name in ("id", "external_id", "title", "status")},
+               "attempt": row["worked_attempt"]} for row in look.read.all("look_items_of_run", **where)]
     one = run.kind != "routine"
     return {
         **run.to_json(), "reserved": [r["event_id"] for r in look.read.all("reservation_of_run", **where)],
         "mutation": sent[-1] if one and sent else None, "items": worked, "outputs": [] if one else sent,
-        "trace": [{**t.to_json(), "at": _iso(t.at), "told": log_lines(t)} for t in look.views.trace(id)],
+        "trace": [{**t.to_json(), "at": iso(t.at), "told": log_lines(t)} for t in look.views.trace(id)],
         "history": _history(look, run.workflow_id, id), "acts": _acts(look, run.workflow_id, id),
     }
-
-
-def _mutations(rows: list[Row]) -> list[Data]:
-    return [mutation_record(row).to_json() for row in rows]
-
-
-def _worked(row: Row) -> Data:
-    """An item as a run worked on it."""
-    return {**{name: row[name] for name in ("id", "external_id", "title", "status")}, "attempt": row["worked_attempt"]}
 
 
 def _item(look: Look, id: str) -> Data:
     item, row = look.views.item(id), look.read.one("look_item", item_id=id)
     assert row is not None, "it was just found"
     runs = look.read.all("look_runs_of_item", workflow_id=item.workflow_id, item_id=id)
+    sent = look.read.all("look_mutations_of_item", item_id=id)
     return {
-        **item.to_json(), "held_by": row["held_by"],
-        "runs": _processed(runs),
-        "outputs": _mutations(look.read.all("look_mutations_of_item", item_id=id)),
+        **item.to_json(), "held_by": row["held_by"], "runs": _processed(runs),
+        "outputs": [mutation_record(each).to_json() for each in sent],
         "history": _history(look, item.workflow_id, id), "acts": _acts(look, item.workflow_id, id, item.input_id),
     }
 
@@ -142,22 +134,14 @@ _SHOWN: Mapping[str, Callable[[Look, str], Data]] = {
 
 def _history(look: Look, workflow_id: str, subject: str) -> list[Data]:
     rows = look.views.history(workflow_id, subject)
-    return [{"machine": r["machine"], "from": r["source"], "to": r["target"], "at": _iso(r["at"]), "why": r["why"],
+    return [{"machine": r["machine"], "from": r["source"], "to": r["target"], "at": iso(r["at"]), "why": r["why"],
              "actor": r["actor"]} for r in rows]
 
 
 def _acts(look: Look, workflow_id: str, *subjects: str) -> list[Data]:
     rows = look.read.all("action_all", workflow_id=workflow_id)
-    return [_act(row) for row in rows if not subjects or row["subject"] in subjects]
-
-
-def _act(row: Row) -> Data:
-    return {"act": row["act"], "subject": row["subject"], "actor": row["actor"], "at": _iso(row["at"]),
-            "detail": json.loads(row["detail"])}
-
-
-def _iso(ms: int) -> str:
-    return iso(ms)
+    return [{"act": row["act"], "subject": row["subject"], "actor": row["actor"], "at": iso(row["at"]),
+             "detail": json.loads(row["detail"])} for row in rows if not subjects or row["subject"] in subjects]
 
 
 # -- as text ---------------------------------------------------------------------------------------
@@ -174,10 +158,14 @@ def _lines(data: Data) -> list[str]:
     lines += _section("processed by" if data["what"] == "event" else "worked on by", runs)
     lines += _section("came of it", [_of_mutation(m) for m in data.get("outputs") or []])
     lines += _section("events", [f"{e['id']}  {e['topic']}  {e['status']}" for e in data.get("events") or []])
-    lines += _section("came too late", [_of_held(each) for each in data.get("held") or []])
+    held = [(each, "no longer kept" if each["pruned"] else json.dumps(each["payload"], ensure_ascii=False))
+            for each in data.get("held") or []]
+    lines += _section("came too late", [
+        f"{each['event_id']}  revision {each['revision']}, not processed  {payload}" for each, payload in held])
     lines += _section("caused by", [f"{i['id']}  {i['title']}" for i in data.get("inputs") or []])
     lines += _section("trace", [f"{_time(t['at'])} {t['step']} {t['told']}" for t in data.get("trace") or []])
-    lines += _section("history", _moves(data["history"]))
+    lines += _section("history", [
+        f"{_time(h['at'])} {h['machine']}: {h['from'] + ' → ' if h['from'] else ''}{h['to']}" for h in data["history"]])
     acts = [f"{_time(a['at'])} {a['actor']}: {a['act']} {a['subject']}" for a in data.get("acts") or []]
     return lines + _section("acts of people", acts)
 
@@ -206,15 +194,6 @@ def _section(title: str, entries: list[str]) -> list[str]:
 def _of_mutation(mutation: Data) -> str:
     title = line(mutation["preview"]) if mutation["item_id"] else mutation["title"] or line(mutation["preview"])
     return f"{mutation['id']}  {mutation['status']}  {title}"
-
-
-def _of_held(held: Data) -> str:
-    payload = "no longer kept" if held["pruned"] else json.dumps(held["payload"], ensure_ascii=False)
-    return f"{held['event_id']}  revision {held['revision']}, not processed  {payload}"
-
-
-def _moves(history: list[Data]) -> list[str]:
-    return [f"{_time(h['at'])} {h['machine']}: {h['from'] + ' → ' if h['from'] else ''}{h['to']}" for h in history]
 
 
 def _time(at: str) -> str:

@@ -1,7 +1,7 @@
 """Signs a person in with a browser: shows the address, waits on loopback for the answer, and has it redeemed.
 
-It knows no type. Whatever else comes to the port, also an answer with another `state`, is refused, and the waiting goes
-on. The pages are fixed texts, and neither the code nor what it is worth is said anywhere.
+Everything else that comes to the port is refused, also an answer with another `state`, and the waiting goes on. The
+pages are fixed texts. Neither the code nor the secret that it is redeemed for is printed anywhere.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from ...connectors.sign_in import Attempt, SignIn
@@ -94,12 +95,12 @@ def has_screen(environ: Mapping[str, str]) -> bool:
 # -- the answer ------------------------------------------------------------------------------------
 
 
+@dataclass
 class _Waiting:
-    """Meets whoever connects, until the answer is there."""
+    """Answers every connection, until the answer of the sign-in has come."""
 
-    def __init__(self, answer: asyncio.Future[Mapping[str, str]]) -> None:
-        self.state = ""
-        self._answer = answer
+    answer: asyncio.Future[Mapping[str, str]]
+    state: str = ""
 
     async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Read one request and say what it deserves; the answer counts also if its page cannot be sent."""
@@ -111,8 +112,8 @@ class _Waiting:
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
-        if said is not None and not self._answer.done():
-            self._answer.set_result(said)
+        if said is not None and not self.answer.done():
+            self.answer.set_result(said)
 
     def _judge(self, line: str) -> tuple[str, str, Mapping[str, str] | None]:
         """The status, the page, and the answer if it is the one that is waited for."""

@@ -9,7 +9,8 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
+from operator import eq
 from typing import Any
 
 import click
@@ -28,10 +29,8 @@ WIDTH_USUAL = 80  #: where a terminal does not say
 LISTED_MAX = 5  #: names in a sentence
 LABEL = 15  #: how far a labelled entry is moved to the right
 
-
-def plain(text: str) -> str:
-    """`text` with everything visible that a terminal would act on; line feeds stay."""
-    return visible(text)
+#: A text with everything visible that a terminal would act on; line feeds stay.
+plain = visible
 
 
 def line(text: str, width: int | None = None) -> str:
@@ -178,12 +177,8 @@ def progress(text: str) -> None:
 def short(ids: Iterable[str]) -> dict[str, str]:
     """Each id by as many characters as tell it from the others here, and two more."""
     every = sorted(set(ids))
-    need = max((_same(a, b) for a, b in pairwise(every)), default=0)
+    need = max((len(list(takewhile(bool, map(eq, a, b)))) for a, b in pairwise(every)), default=0)
     return {each: each[: max(need + 3, 16)] for each in every}
-
-
-def _same(a: str, b: str) -> int:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def did_you_mean(typed: str, known: Iterable[str]) -> str:

@@ -1,7 +1,7 @@
 """`keep todo`: every question that only a person can answer, with the facts and what to type.
 
-What the host says and the exact params are shown whole; what a script chose (titles) is marked as its word. If a
-host runs it is asked, for it knows the connectors; else the ledger alone says what it can.
+The host's words and the exact params are shown in full. What the script chose, such as a title, is marked as the
+script's words. A running host is asked, because it knows the connectors; without one, only the ledger is read.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from ...reading.look import Look
 from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, typed_name, with_name
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
-from .command_session import CommandSession, with_json, with_session
-from .stopped_runs import questions
+from .command_session import CommandSession, with_json, with_session, with_watch
+from .status import questions
 from .text import LABEL, cells, echo, echo_json, exact, field, plain, say, width
-from .watch import with_watch
 
 
 @click.command()
@@ -39,7 +38,8 @@ def todo(session: CommandSession, as_json: bool) -> None:
         names = {row["id"]: str(row["name"]) for row in look.read.all("workflow_all")}
         found = questions(session, look)
         if as_json:
-            echo_json([_data(each, names[each.workflow_id]) for each in found])
+            echo_json([{**q.to_json(), "commands": [typed for _, typed in commands(q, names[q.workflow_id])]}
+                       for q in found])
         else:
             for number, each in enumerate(found):
                 echo(*([""] if number else []), *_card(look, each, names[each.workflow_id]))
@@ -50,14 +50,10 @@ def todo(session: CommandSession, as_json: bool) -> None:
 
 
 def _warn(look: Look) -> None:
-    """Whoever relies on being told must know that it does not work."""
+    """Name the channels that do not work, to people who rely on being told."""
     for each in check_channels(look):
         if each.state != OK:
             say(f"{each.name} {each.said} {each.do}")
-
-
-def _data(question: Escalation, name: str) -> dict[str, Any]:
-    return {**question.to_json(), "commands": [typed for _, typed in commands(question, name)]}
 
 
 def _card(look: Look, question: Escalation, name: str) -> list[str]:
@@ -66,17 +62,18 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines += _what(facts)
     typed = typed_name(name, question.workflow_id)
     lines += field("why", with_name(str(facts["why"]), typed) if facts["why"] else None)
-    lines += field("because of", *_texts(facts.get("inputs")))
+    lines += field("because of", *(facts.get("inputs") or ()))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []
     lines += _about_contradiction(look, facts) if "noticed_at" in facts else []
-    lines += field("repair", facts.get("note"), _claimed(facts.get("impact_by_author")))
+    impact = facts.get("impact_by_author")
+    lines += field("repair", facts.get("note"), impact and f"its author calls it {impact}")
     lines += _repairs(facts) if facts.get("repairs") else []
     lines += [each for found in facts.get("blast", ()) for each in _touched(found, typed)]
     lines += exact("new script", facts.get("source"))
     if facts.get("workflow_status"):
         lines += field("note", f"The workflow is {facts['workflow_status']}: nothing goes on until `keep resume`.")
-    told = f"with --shown {question.version} an answer counts only if nothing of this has moved by then"
+    told = f"an answer with --shown {question.version} is refused if any of this has changed since"
     lines += field("version", f"{question.version}: {told}")
     return [*lines, *_answers(look, question, name)]
 
@@ -100,10 +97,6 @@ def _about_item(facts: Mapping[str, Any]) -> list[str]:
     """An item that was left behind: what was done for it, which stays."""
     applied = facts["already_applied"] or ["nothing"]
     return [*field("item", f"{facts['item_id']}, attempt {facts['attempt']}"), *exact("applied", *applied)]
-
-
-def _claimed(impact: object) -> str | None:
-    return f"its author calls it {impact}" if impact else None
 
 
 def _repairs(facts: Mapping[str, Any]) -> list[str]:
@@ -169,10 +162,6 @@ def _answers(look: Look, question: Escalation, name: str) -> list[str]:
         text = command(act, on, typed_name(name, question.workflow_id))
         lines.append(f"  not yet: {text}  {click.style('# ' + _moment(look, 'from', moment), dim=True)}")
     return lines
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list) else []
 
 
 def _moment(look: Look, word: str, moment: object) -> str:

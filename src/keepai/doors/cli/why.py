@@ -1,4 +1,4 @@
-"""`keep why`: why something stands where it stands, what can move it, and how it came there."""
+"""`keep why`: why something is in its state, what can move it on, and what has happened to it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SELECTED = {"event": "caused by", "input": "led to", "item": "is also"}
 @with_json
 @with_session
 def why(session: CommandSession, id: str, as_json: bool) -> None:
-    """Why something stands where it stands, and what would move it.
+    """Why something is in its state, and what would move it on.
 
     ID is that of a run, an input, an event, an item, a mutation, an approval, a question or a workflow, or
     the beginning of one.
@@ -58,22 +58,17 @@ def _lines(look: Look, data: Data) -> list[str]:
     lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
     lines += field("stands", str(data["standing"]))
     lines += field("because", with_name(str(data["because"]), typed_name(name, data["workflow_id"])))
-    lines += field(_SELECTED.get(data["kind"], "selected"), *(_selected(each) for each in data["selected"]))
-    lines += field("processed", *(_processed(each) for each in data["processed_by"]))
+    selected = ((each, f", attempt {each['attempt']}" if each["attempt"] else "") for each in data["selected"])
+    lines += field(_SELECTED.get(data["kind"], "selected"),
+                   *(f"{each['kind']} {each['id']}: {each['title']}{attempt}" for each, attempt in selected))
+    lines += field("processed", *(
+        f"attempt {r['attempt']} by run {r['run_id']} ({r['handler']} {r['version']}): {r['status']}"
+        for r in data["processed_by"]))
     lines += [each for attempt in data["attempted"] for each in _attempted(attempt)]
     lines += [each for held in data["held"] for each in _held(held)]
     lines += ["  moved by"]
-    lines += [each for mover in data["moved_by"] for each in _mover(look, mover, name, data["workflow_id"])]
+    lines += [each for step in data["moved_by"] for each in _step_ahead(look, step, name, data["workflow_id"])]
     return [*lines, *_story(data)]
-
-
-def _selected(selected: Data) -> str:
-    attempt = f", attempt {selected['attempt']}" if selected["attempt"] else ""
-    return f"{selected['kind']} {selected['id']}: {selected['title']}{attempt}"
-
-
-def _processed(run: Data) -> str:
-    return f"attempt {run['attempt']} by run {run['run_id']} ({run['handler']} {run['version']}): {run['status']}"
 
 
 def _held(held: Data) -> list[str]:
@@ -95,12 +90,12 @@ def _attempted(attempt: Data) -> list[str]:
     return lines
 
 
-def _mover(look: Look, mover: Data, name: str, workflow_id: str) -> list[str]:
+def _step_ahead(look: Look, step: Data, name: str, workflow_id: str) -> list[str]:
     """Who can move it, and what to type if that is a person."""
-    lines = field(f"  {mover['kind']}", f"{mover['what']}{_due(look, mover['due_at'])}")
+    lines = field(f"  {step['kind']}", f"{step['what']}{_due(look, step['due_at'])}")
     workflow = typed_name(name, workflow_id)
-    acts = offered(mover["acts"])
-    typed = [(act, command(act, mover["subject"], workflow, mover["capability"])) for act in acts]
+    acts = offered(step["acts"])
+    typed = [(act, command(act, step["subject"], workflow, step["capability"])) for act in acts]
     wide = max((len(text) for _, text in typed), default=0)
     told = [(text, click.style("# " + meaning(act).comes, dim=True)) for act, text in typed]
     return lines + [f"{'':<15}{text:<{wide}}  {comes}" for text, comes in told]
@@ -129,13 +124,9 @@ def _told(told: Data, subject: str) -> tuple[str, str, str, str]:
     """When, what, from where to where, and why or by whom."""
     noun = _NOUNS.get(told["machine"], told["machine"])
     if noun == "act":
-        return told["told_at"], "person", line(f"{told['by']}: {told['target']}"), _act_of(told)
+        about = told["subject"].partition(" ")[2] if told["target"] == "deploy" else f"{told['subject']} {told['why']}"
+        return told["told_at"], "person", line(f"{told['by']}: {told['target']}"), line(about)
     moved = told["target"] if told["source"] is None else f"{told['source']} → {told['target']}"
     moved = f"{told['machine']} {moved}" if told["machine"] in _NAMED else moved
     by = f" (by {told['by']})" if told["by"] else ""
     return told["told_at"], f"{noun} {line(subject.partition('_')[2])}", line(moved), line(f"{told['why']}{by}")
-
-
-def _act_of(told: Data) -> str:
-    """What an act that moved nothing at once was about."""
-    return line(told["subject"].partition(" ")[2] if told["target"] == "deploy" else f"{told['subject']} {told['why']}")

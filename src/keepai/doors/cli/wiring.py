@@ -22,9 +22,11 @@ from .text import plain
 
 def make_connector(type_name: str, name: str, settings: Mapping[str, Any], folder: Path) -> Connector:
     """One connector; raises `ConfigError`."""
-    paths = _paths(connectors.load(type_name, folder))
-    placed = {key: _placed(value, folder) if key in paths else value for key, value in settings.items()}
-    return connectors.make(type_name, name, placed, folder)
+    parameters = inspect.signature(connectors.load(type_name, folder)).parameters.items()
+    paths = {key for key, parameter in parameters if "Path" in str(parameter.annotation)}  # as its types say
+    placed = {key: str(folder / Path(value).expanduser()) for key, value in settings.items()
+              if key in paths and isinstance(value, str) and value}
+    return connectors.make(type_name, name, {**settings, **placed}, folder)
 
 
 def make_channel(
@@ -74,7 +76,7 @@ def _check_apart(settings: Settings) -> None:
 
 
 def unlock_secrets(settings: Settings) -> str | None:
-    """Open the secrets before anything runs: whoever must type a passphrase is asked now. Gives what is wrong."""
+    """Open the secrets before anything runs, so that a passphrase is asked for now. Gives the problem, if any."""
     try:
         if settings.vault is not None:
             settings.vault.values("")
@@ -86,13 +88,3 @@ def unlock_secrets(settings: Settings) -> str | None:
 def vault_of(settings: Settings) -> Vault:
     """The secrets beside the ledger of these settings."""
     return Vault(path_beside(settings.path), KeyPlaces(settings.key_file, settings.passphrase, passphrase_prompt()))
-
-
-def _paths(kind: type) -> set[str]:
-    """The settings of a connector that are paths, which their types say."""
-    parameters = inspect.signature(kind).parameters.items()
-    return {name for name, parameter in parameters if "Path" in str(parameter.annotation)}
-
-
-def _placed(value: Any, folder: Path) -> Any:
-    return str(folder / Path(value).expanduser()) if isinstance(value, str) and value else value

@@ -3,55 +3,54 @@
 In reading order:
 
     page_server.py   binds a port and runs the server inside the host's loop
-    web_app.py       the routes of every page, the few that are no pages, and the guard around all
+    web_app.py       all routes, the acts, and the guard around everything
     guard.py         what every request must keep and every answer carries; no route can forget it
-    sessions.py      who may come in: the one-time token, the password, the sessions
-    password_tries.py  makes guessing the password slow
-    site.py          what a page is given: `show` to read and render, `site` for the rest
-    look_threads.py  reading the ledger in threads of its own, never in the host's loop
-    live.py          /live: tells open pages that something was committed
-    act_route.py     /act: the one form that does anything, through `control.perform`
+    sessions.py      who may come in: the one-time token, the password, the sessions; guessing is slow
+    site.py          what a page is given: `page` and `show` to read and render, `site` for the rest
+    live.py          tells open pages that something was committed
     cards.py         questions to a person as cards, with a form for each answer
     filters.py       from the address of a list to what it shall show
     timeline.py      a story as sentences
-    render.py        Jinja with everything from outside escaped, invisible characters too
-    assets.py        style and script, served with their hash in the address
-    deep_checks.py   the close look that Health offers, in a process of its own where it may take long
-    demo_page.py     what `keep demo --ui` has besides: Home with three buttons, and a session that outlives the host
+    render.py        Jinja with everything from outside escaped, invisible characters too; style and script
+    deep_checks.py   the thorough check that Health offers; the ledger's part runs in a process of its own
+    demo_page.py     what `keep demo --ui` adds: Home with three buttons, and a session that outlives the host
     pages/           the pages; templates/ their texts; static/ style, script and what came from npm
 
-A page is one module in pages/ and its template. Nothing else has to be touched: the modules of the package are found by
-themselves. A module has
+## A page
 
-    LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)   # its entries in the navigation, or ()
-    THINGS = {"run_": "/runs/{id}"}                             # where ids lead, for the macro `ref`; or {}
+A page is an entry in `ROUTES` of a module in pages/, a function that reads what it shows, and a template:
 
-    def routes() -> list[Route]:
-        return [Route("/workflows/{wf}/runs", _runs)]           # GET only: acts are forms to /act
+    LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)   # entries in the navigation, or ()
+    THINGS = {"run_": "/runs/{id}"}                                # where an id leads, for the macro `ref`; or {}
 
-    async def _runs(request: Request) -> Response:
-        return await show(request, "runs.html", _read)
+    def _runs(look: Look, request: Request) -> Mapping[str, Any]:
+        wf = look.views.workflow_row(request.path_params["wf"])    # NotFound becomes a page that says so
+        return {"wf": wf, "listed": …}
 
-    def _read(look: Look, request: Request) -> dict[str, object]:
-        workflow = look.views.workflow_row(request.path_params["wf"])   # NotFound becomes a page that says so
-        return {"wf": workflow, "runs": …}
+    ROUTES = (page("/workflows/{wf}/runs", "runs.html", _runs),)
 
-`_read` runs in a thread, with a connection that can only read and one moment of the ledger for all its statements;
-`look.now_ms` is the host's clock. It must not touch the host. What it gives is the template's context, with `shown`
-(the version that the page shows, for acts), `links` and `asked` (the number of questions) added. Under
-`wf` it gives the row of the workflow that the page is about, if it is about one: then that workflow's navigation is
-shown. What it looks up comes from small functions in reading/, which the command line shares.
+The function runs in a thread, with a connection that can only read, and all its statements see one moment of the
+ledger. `look.now_ms` is the host's clock. The function must not touch the host. It gives the template's context. If the
+page is about one workflow, `wf` is that workflow's row, and that workflow's navigation is shown. `show` adds `shown`
+(the version that the page shows, for acts), `links` and `asked` (the number of questions). What the function looks up
+comes from reading/, which the command line shares.
 
-A template extends base.html and fills the blocks `title` and `main`. Parts that shall follow the ledger are marked
-`<section id="…" data-live>`: when something was committed the page is fetched again, and each such part that changed is
-replaced, unless somebody types, has the focus or has marked text in it. A `<details>` with an id stays open. A
-file of styles of its own goes into the block `styles`. Texts need no filter to be safe, and there is none to make them
-unsafe. Macros (status, time, paging, JSON, forms of acts) are in macros.html.
+A page that takes long to make checks for the header `LIVE`. With it, an open page only fetches itself again, and the
+costly part is left out.
 
-A page that takes long to make makes nothing if the header `LIVE` says that it is only fetched again.
+## A template
 
-Every form with the method post carries the token of the session. It stands in no page: static/token.js adds it.
+A template extends base.html and fills the blocks `title` and `main`, and `styles` for a style sheet of its own. Texts
+need no filter to be safe, and no filter can make them unsafe. Macros (status, time, paging, JSON, forms of acts) are
+in macros.html.
 
-An act is a form to /act made by the macro `act`: the name of an act in `model/acts.py`, its parameters, `shown`,
-and the address to go back to. What comes of it, or why it was refused, is shown at the top of that page.
+A part that follows the ledger is marked `<section id="…" data-live>`. When something was committed, the page is fetched
+again, and each such part that changed is replaced, unless somebody types, has the focus or has marked text in it. A
+`<details>` with an id stays open.
+
+## An act
+
+An act is a form to /act, made by the macro `act`: the name of an act in `model/acts.py`, its parameters, `shown`,
+and the address to go back to. What came of it, or why it was refused, is shown at the top of that page. Every form with
+the method post carries the token of the session. The token stands in no page: static/token.js adds it.
 """

@@ -74,12 +74,12 @@ def cards(look: Look, questions: Iterable[Escalation]) -> list[Card]:
     return [_card(look, each, names[each.workflow_id]) for each in questions]
 
 
-def forms_of_steps(movers: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
+def forms_of_steps(steps: Iterable[StepAhead], workflow_id: str) -> list[AnswerForm]:
     """What a person may do about something that puts no question."""
-    found = [(act, mover) for mover in movers if mover.kind == "person" for act in offered_acts.offered(mover.acts)]
+    found = [(act, step) for step in steps if step.kind == "person" for act in offered_acts.offered(step.acts)]
     return [
-        _answer(act, mover.subject or "", workflow_id, mover.capability, offered_acts.meaning(act))
-        for act, mover in found if ACTS[act].label
+        _answer(act, step.subject or "", workflow_id, step.capability, offered_acts.meaning(act))
+        for act, step in found if ACTS[act].label
     ]
 
 
@@ -95,9 +95,13 @@ def _card(look: Look, question: Escalation, name: str) -> Card:
     facts: Mapping[str, Any] = question.facts
     rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
     handle = offered_acts.typed_name(name, question.workflow_id)
+    found = {each: _moment(facts.get(each)) for each in _MOMENTS}
+    moments = {each: moment for each, moment in found.items() if moment is not None}
+    until = moments.get("may_arrive_until")
+    arrives_s = None if until is None else max(0, math.ceil((until - look.now_ms) / 1000))
     return Card(
         question, offered_acts.heading(question), name, offered_acts.with_name(str(facts.get("why") or ""), handle),
-        _answers(question), _later(question), _moments(facts), _left_s(facts, look.now_ms), tuple(rows), same,
+        _answers(question), _later(question), moments, arrives_s, tuple(rows), same,
         _place(look, question), _changes(look, question),
     )
 
@@ -120,16 +124,6 @@ def _later(question: Escalation) -> tuple[LaterAnswer, ...]:
     found = question.facts.get("possible_from")
     later = found.items() if isinstance(found, dict) else ()
     return tuple(LaterAnswer(offered_acts.meaning(act, question), _moment(when), str(when)) for act, when in later)
-
-
-def _moments(facts: Mapping[str, Any]) -> dict[str, int]:
-    found = {name: _moment(facts.get(name)) for name in _MOMENTS}
-    return {name: moment for name, moment in found.items() if moment is not None}
-
-
-def _left_s(facts: Mapping[str, Any], now_ms: int) -> int | None:
-    until = _moment(facts.get("may_arrive_until"))
-    return None if until is None else max(0, math.ceil((until - now_ms) / 1000))
 
 
 def _moment(text: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Looking closely, because somebody asked: the sandbox, each connector, and every row of the ledger.
+"""The thorough check that a person starts on Health: the sandbox, each connector, and every row of the ledger.
 
 The ledger is checked in a process of its own: it may take minutes, and neither the host nor its end must wait for it.
 `python -m keepai.doors.web.deep_checks LEDGER` is that process; it prints a line of JSON after each check.
@@ -30,7 +30,7 @@ LINE_BYTES_MAX = 1 << 20
 
 @dataclass
 class DeepChecks:
-    """What was found when somebody last asked, or how far it has come; one at a time."""
+    """The findings of the last thorough check, or the progress of the one that runs; one at a time."""
 
     found: list[HealthLine] = field(default_factory=list)
     began_at: int | None = None
@@ -46,7 +46,7 @@ class DeepChecks:
         return self._task is not None and not self._task.done()
 
     def begin(self, keep: Keep, ledger: Path) -> None:
-        """Begin afresh, unless one is under way."""
+        """Start a check, unless one is running."""
         if self.is_running:
             return
         clock = keep.parts.clock

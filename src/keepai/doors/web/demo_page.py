@@ -1,12 +1,11 @@
 """What the page has besides in `keep demo --ui`: three buttons on Home, and what became of each e-mail.
 
-It is no module of pages/: only a server that is given a `Demo` has it. The host of a demo is meant to be killed and
+Only a server that is given a `DemoPage` has it, so it is not in pages/. The host of a demo is meant to be killed and
 started again; its parent hands each one the same listeners, name and session, so that open pages go on by themselves.
 """
 
 from __future__ import annotations
 
-import csv
 import socket
 from collections import Counter
 from collections.abc import Mapping
@@ -24,10 +23,9 @@ from ...reading import lists
 from ...reading.look import Look
 from ...reading.overview import glances
 from ...testing.crash import kill_self_at
-from ...testing.forgetful import ForgetfulSheets
-from ..demo_folder import WORKFLOW, deliver
+from ..demo_folder import WORKFLOW, ForgetfulSheets, deliver, rows_by_subject
 from .sessions import HandedSession
-from .site import show, site
+from .site import page, site
 
 #: The row is on the disk then, and the host does not know it yet.
 MID_CALL = "local.sheets.synced"
@@ -64,14 +62,11 @@ class DemoPage:
     def routes(self) -> list[Route]:
         """Home with the buttons, and what the buttons do."""
         return [
-            Route("/", self._home),
+            page("/", "demo.html", self._read),
             Route("/demo/mail", self._mail, methods=["POST"]),
             Route("/demo/plug", self._plug, methods=["POST"]),
             Route("/demo/lose", self._lose, methods=["POST"]),
         ]
-
-    async def _home(self, request: Request) -> Response:
-        return await show(request, "demo.html", self._read)
 
     async def _mail(self, request: Request) -> Response:
         """An e-mail arrives."""
@@ -99,7 +94,7 @@ class DemoPage:
         return PlainTextResponse(told)
 
     def _read(self, look: Look, request: Request) -> Mapping[str, Any]:
-        rows = self._rows()
+        rows = rows_by_subject(self._folder / "sheets")
         workflow = look.views.workflow_row(WORKFLOW)
         listed = lists.inputs(look.read, workflow["id"], lists.ListFilter(), SHOWN)
         return {
@@ -108,14 +103,6 @@ class DemoPage:
             "told": [_told(look, each, rows) for each in listed.rows],
             "hosts": look.read.all("look_hosts", limit=SHOWN),
         }
-
-    def _rows(self) -> Counter[str]:
-        """How often each subject stands in the sheet, counted in its own file."""
-        found: Counter[str] = Counter()
-        for path in (self._folder / "sheets").glob("*.csv"):
-            with path.open(encoding="utf-8", newline="") as file:
-                found.update(row[1] for row in csv.reader(file) if len(row) > 1)
-        return found
 
 
 def _busy() -> Response:

@@ -1,11 +1,11 @@
-"""From the address of a list to what it shall show, and to the addresses of the pages beside it."""
+"""What the address of a list asks for, and the addresses of the next and the newest page."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -33,11 +33,7 @@ class Filters:
     statuses: tuple[str, ...]
     handler: str = ""
     handlers: tuple[str, ...] = ()  # a list without handlers has no such choice
-
-    @property
-    def times(self) -> Mapping[str, str]:
-        """The choices of time, with their words."""
-        return SPAN_WORDS
+    times: ClassVar[Mapping[str, str]] = SPAN_WORDS  # the choices of time, with their words
 
     @property
     def narrow(self) -> bool:

@@ -1,4 +1,4 @@
-"""What every request must keep before a route sees it, and what every answer carries. It stands around the whole app.
+"""The rules for every request before a route sees it, and the headers of every answer. It surrounds the whole app.
 
 A page on a loopback address is reached by every web site that the same browser shows: by name (DNS rebinding), by
 forms and scripts (CSRF), in a frame. So: only our own name in `Host`, only our own origin in what changes
@@ -151,7 +151,7 @@ class Guard:
         return (self._refuse(request, wrong) if wrong else None), _replay(body)
 
     def _misfit(self, request: Request) -> Refusal | None:
-        """What is wrong with a request whoever sends it."""
+        """What is wrong with a request, signed in or not."""
         if request.method not in METHODS:
             return Refusal(405, "Only GET, HEAD and POST are understood here.")
         if len(request.headers.getlist("host")) != 1 or not self._names.fit(request.headers["host"]):
@@ -161,7 +161,7 @@ class Guard:
         return None
 
     def _enter(self, request: Request, session: BrowserSession | None) -> Response | None:
-        """Let in whoever has the token, once, and take it out of the address."""
+        """Sign in a browser that has the token, once, and remove the token from the address."""
         given = request.query_params.get("token")
         if request.method != "GET" or request.url.path != "/" or not given or self._sessions.has_password:
             return None

@@ -1,6 +1,6 @@
 """Runs the page in the host's own loop: binds a port, serves until it is left, and then ends at once.
 
-It never takes signals: whoever runs the host decides when it ends.
+It never takes signals: the host decides when it ends.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from ...config import Settings
 from ...model.errors import ConfigError
 from ..connections import listening
 from ..http_server import HttpServer, http_bounds
-from .assets import Assets
 from .guard import LOCALHOST, Guard, PageNames, is_loopback
 from .live import LiveUpdates
-from .look_threads import LookThreads
-from .render import Renderer
+from .render import Assets, Renderer
 from .sessions import Sessions
-from .site import Site
-from .web_app import links, make, things
+from .site import LookThreads, Site
+from .web_app import LINKS, THINGS, make
 
 if TYPE_CHECKING:
     from ...app import Keep
@@ -48,6 +46,8 @@ class PageServer:
             )
         self._keep, self._settings, self._host, self._asked_port = keep, settings, host, port
         self._demo = demo
+        self.is_private = host is None or is_loopback(host)  # only this machine can reach the page
+        self.has_own_name = host is None  # a name that nobody can guess, and no address that was asked for
 
     async def __aenter__(self) -> PageServer:
         listeners = self._demo.listeners if self._demo else bind(self._host, self._asked_port)
@@ -56,8 +56,7 @@ class PageServer:
         self.live = LiveUpdates(self.looks.open().read.change)
         handed = self._demo.handed if self._demo else None
         self.sessions = Sessions(self._settings.password, asyncio.get_running_loop().time, handed)
-        private = self._host is None or is_loopback(self._host)
-        self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, private)
+        self._names = PageNames(self._host or f"{self.sessions.label}.{LOCALHOST}", self.port, self.is_private)
         self.app = self._app()
         self._server = HttpServer(self.app, listeners, http_bounds("The page", self._settings.policy))
         self.live.start()
@@ -75,23 +74,13 @@ class PageServer:
 
     def _app(self) -> Guard:
         assets = Assets()
-        here = Site(self._keep, self.looks, self.live, self.sessions, Renderer(assets, things()), links())
+        here = Site(self._keep, self.looks, self.live, self.sessions, Renderer(assets, THINGS), LINKS)
         return make(here, self._names, assets, self._demo.routes() if self._demo else ())
 
     @property
     def origin(self) -> str:
         """Where the page is."""
         return self._names.origin
-
-    @property
-    def is_private(self) -> bool:
-        """Whether only this machine can reach the page."""
-        return self._names.is_private
-
-    @property
-    def has_own_name(self) -> bool:
-        """Whether the page is under a name that nobody can guess, and not under an address that was asked for."""
-        return self._host is None
 
     def address(self) -> str:
         """What to open: with a new token that works once, unless people sign in with a password."""

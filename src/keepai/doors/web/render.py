@@ -1,4 +1,6 @@
-"""Jinja as pages use it: whatever is written into a page is made visible and escaped, and no filter can undo that.
+"""Makes pages from templates, and serves style and script with their hash in the address, so that they never grow old.
+
+Whatever is written into a page is made visible and escaped, and no filter can undo that.
 
 `finalize` sees every value before it is escaped; filters that give ready-made markup, such as `safe`, `escape` or
 `tojson`, would slip past it and do not exist here. A template that names one does not load.
@@ -6,8 +8,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,12 +20,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.filters import FILTERS
 from jinja2.runtime import Context
 from markupsafe import Markup
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ...model.acts import ACTS
 from ...model.clock import iso
+from ...model.errors import ConfigError
 from ...model.visible import visible
 from ...reading.wording import ago, clock, count
-from .assets import Assets
 
 #: What templates may use of Jinja's own: nothing that gives markup.
 _PLAIN_FILTERS = ("capitalize", "default", "first", "last", "length", "list", "replace", "sort", "sum", "urlencode")
@@ -59,7 +66,7 @@ class Renderer:
 
 
 def environment(assets: Assets, things: Mapping[str, str]) -> Environment:
-    """The one environment, for whatever is shown in a browser; `things` says where what has an id has its page."""
+    """The one environment, for everything that is shown in a browser; `things` says where an id has its page."""
 
     def address(id: str) -> str | None:
         path = things.get(id[:4])
@@ -113,3 +120,48 @@ def tone(status: str) -> tuple[str, str]:
 def word(status: str) -> str:
     """A state in a person's words."""
     return WORDS.get(status, status.replace("_", " "))
+
+
+# -- style and script ---------------------------------------------------------------------------------
+
+
+FOLDER = Path(__file__).parent / "static"
+KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+FOR_EVER = "public, max-age=31536000, immutable"
+FOR_NOW = "no-cache"
+
+
+@dataclass(frozen=True)
+class Asset:
+    """One file."""
+
+    content: bytes
+    kind: str
+    version: str
+
+
+class Assets:
+    """Every file of the folder."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        read = {path: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in KINDS}
+        self._files = {path.name: Asset(content, KINDS[path.suffix], hashlib.sha256(content).hexdigest()[:16])
+                       for path, content in read.items()}
+
+    def address(self, name: Any) -> str:
+        """Where a page finds a file in the version of today."""
+        if name not in self._files:
+            raise ConfigError(f"The page lacks its file {name}. In a clone of Keep, `make setup` brings it.")
+        return f"/static/{name}?v={self._files[name].version}"
+
+    async def serve(self, request: Request) -> Response:
+        """One file."""
+        asset = self._files.get(request.path_params["name"])
+        if asset is None:
+            raise HTTPException(404)
+        tag = f'"{asset.version}"'
+        lasting = FOR_EVER if request.query_params.get("v") == asset.version else FOR_NOW
+        headers = {"etag": tag, "cache-control": lasting}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(asset.content, media_type=asset.kind, headers=headers)

@@ -1,4 +1,8 @@
-"""What a page is given: `show` reads the ledger in a thread and makes the page from it; `site` has the rest."""
+"""What a page is given: `show` reads the ledger in a thread and makes the page from it; `site` has the rest.
+
+Pages read in threads of their own, each with a read-only connection, and one page reads at one moment of the ledger. So
+a page never holds up the host's loop, and nothing is written from here.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,27 @@ from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from ...reading.look import Look
 from .guard import Refusal
 from .live import LiveUpdates
-from .look_threads import LookThreads
 from .render import Renderer
 from .sessions import BrowserSession, Sessions
 
 if TYPE_CHECKING:
     from ...app import Keep
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from threading import local
+from typing import TypeVar
+
+from ...config import Settings
+from ...model.clock import Clock
+from ...reading.look import open_look
+from ...reading.unknown_outcome import HostFacts
 
 LIVE = "x-keep-live"  #: the header with which a page asks for itself again
 
@@ -26,7 +41,7 @@ Read = Callable[[Look, Request], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class NavLink:
-    """One entry of the navigation: `{wf}` in its path stands for a workflow, whose navigation it then belongs to."""
+    """One entry of the navigation. If its path has `{wf}`, it belongs to the navigation of that workflow."""
 
     label: str
     path: str
@@ -58,6 +73,15 @@ def session(request: Request) -> BrowserSession:
     return found
 
 
+def page(path: str, template: str, read: Read) -> Route:
+    """The route of a page, which shows what `read` finds in its template."""
+
+    async def shown(request: Request) -> Response:
+        return await show(request, template, read)
+
+    return Route(path, shown)
+
+
 async def show(request: Request, template: str, read: Read, status: int = 200) -> Response:
     """A page: what `read` finds at one moment of the ledger, in its template."""
     here, who, seen = site(request), session(request), site(request).live.number
@@ -72,7 +96,7 @@ async def show(request: Request, template: str, read: Read, status: int = 200) -
 
 
 def _frame(look: Look, request: Request, links: tuple[NavLink, ...]) -> dict[str, Any]:
-    """What stands around every page."""
+    """What every page has around its own content."""
     return {
         "shown": look.views.version(), "now_ms": look.now_ms, "path": request.url.path, "links": links, "wf": None,
         "here": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
@@ -83,3 +107,40 @@ def _frame(look: Look, request: Request, links: tuple[NavLink, ...]) -> dict[str
 async def tell(request: Request, refusal: Refusal) -> Response:
     """A page that says why there is nothing to see here."""
     return await show(request, "refused.html", lambda look, request: vars(refusal), refusal.status)
+
+
+# -- reading the ledger -------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+THREADS = 2
+
+
+class LookThreads:
+    """Looks at one ledger from several threads."""
+
+    def __init__(self, settings: Settings, clock: Clock, host: HostFacts) -> None:
+        self._settings, self._clock, self._host = settings, clock, host
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keep-page")
+        self._own, self._opened = local(), ExitStack()
+
+    async def read(self, what: Callable[[Look], T]) -> T:
+        """What `what` finds, all of it at one moment of the ledger."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, what)
+
+    def open(self) -> Look:
+        """A look that lasts until `close`, for the caller's own thread."""
+        return self._opened.enter_context(open_look(self._settings.path, self._settings.policy, self._host))
+
+    def close(self) -> None:
+        """Let reads under way end, then let go of the file."""
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._opened.close()
+
+    def _read(self, what: Callable[[Look], T]) -> T:
+        if not hasattr(self._own, "look"):
+            self._own.look = self.open()
+        look: Look = self._own.look
+        with look.read.moment():
+            return what(replace(look, now_ms=self._clock.now_ms()))

@@ -1,11 +1,14 @@
-"""Puts the page together: the routes of every module in pages/, the few that are no pages, and the guard around all."""
+"""Puts the page together: the routes of every page, those that are no pages, and the guard around all.
+
+`/live` tells open pages that something changed. `/act` is the one form that does anything: its fields are an act of
+`model/acts.py` and that act's parameters.
+"""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,32 +16,26 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from ...model.errors import KeepError, LedgerUnusable, NotFound
-from . import pages
-from .act_route import act
-from .assets import Assets
+from ...model.acts import REQUESTS, Param
+from ...model.errors import KeepError, LedgerUnusable, NotFound, Refused
+from ...model.permissions import matches_of
+from .. import control
 from .guard import SIGN_IN, Guard, PageNames, Refusal
 from .live import STREAMS_MAX
-from .site import NavLink, Site, session, site, tell
+from .pages import health_page, lists_pages, runs_page, workflow_pages
+from .render import Assets
+from .sessions import ActNote
+from .site import Site, session, site, tell
 
 _NOT_THERE = Refusal(404, "There is no such page. The first page has links to everything.")
 
 
-def modules() -> Iterator[ModuleType]:
-    """Every page."""
-    for found in pkgutil.iter_modules(pages.__path__):
-        yield importlib.import_module(f"{pages.__name__}.{found.name}")
-
-
-def links() -> tuple[NavLink, ...]:
-    """The navigation, in its order."""
-    every = [link for module in modules() for link in module.LINKS]
-    return tuple(sorted(every, key=lambda link: link.order))
-
-
-def things() -> dict[str, str]:
-    """The beginning of an id → the path of the page for whatever has such an id."""
-    return {prefix: path for module in modules() for prefix, path in module.THINGS.items()}
+#: The modules with pages.
+PAGES = (workflow_pages, lists_pages, runs_page, health_page)
+#: The navigation, in its order.
+LINKS = tuple(sorted((link for pages in PAGES for link in pages.LINKS), key=lambda link: link.order))
+#: The beginning of an id → the path of the page for whatever has such an id.
+THINGS = {prefix: path for pages in PAGES for prefix, path in pages.THINGS.items()}
 
 
 def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = ()) -> Guard:
@@ -56,7 +53,7 @@ def make(here: Site, names: PageNames, assets: Assets, first: Sequence[Route] = 
 def app_routes(assets: Assets | None = None) -> list[Route]:
     """Everything that can be asked for."""
     return [
-        *(route for module in modules() for route in module.routes()),
+        *(route for pages in PAGES for route in pages.ROUTES),
         Route("/live", _live),
         Route("/act", act, methods=["POST"]),
         Route(SIGN_IN, _sign_in, methods=["POST"]),
@@ -99,7 +96,7 @@ async def _sign_out(request: Request) -> Response:
 
 
 def _refused(here: Site, request: Request, refusal: Refusal) -> Response:
-    """For somebody who is not signed in, or should not be: nothing of the ledger stands on it."""
+    """A page for people who are not signed in, or may not be. It shows nothing from the ledger."""
     context = {
         **vars(refusal), "password": here.sessions.has_password and refusal.status in (401, 403, 429),
         "csrf": here.sessions.csrf, "sign_in": SIGN_IN, "outside": refusal.status == 401,
@@ -124,3 +121,68 @@ async def _ledger(request: Request, error: Exception) -> Response:
     """The ledger cannot be read: nothing more can be read to say so."""
     told = f"The ledger cannot be read now. {error} The terminal in which Keep runs says more."
     return _refused(site(request), request, Refusal(503, told))
+
+
+# -- acts ---------------------------------------------------------------------------------------------
+
+
+PARAM = "p."  #: what the names of parameters begin with
+RULE = "rule."  #: what the names of the fields of a grant's rule begin with
+
+
+async def act(request: Request) -> Response:
+    """Do it, then go back to the page, which says what came of it."""
+    form: Mapping[str, str] = request.state.form
+    try:
+        await _perform(request, form)
+        note = ActNote("done", form.get("told") or "Done.")
+    except KeepError as error:
+        note = ActNote("refused", error.message)
+    session(request).notes.append(note)
+    return RedirectResponse(_local(form.get("back", "")), 303)
+
+
+async def _perform(request: Request, form: Mapping[str, str]) -> None:
+    name = form.get("act", "")
+    if name not in REQUESTS:
+        raise Refused(f"There is no act {name[:40]!r}.")
+    given = {key.removeprefix(PARAM): text for key, text in form.items() if key.startswith(PARAM)}
+    rule = {key.removeprefix(RULE): text for key, text in form.items() if key.startswith(RULE) and text.strip()}
+    known = REQUESTS[name].params
+    needs = [key for key, param in known.items() if param.required]
+    params = {key: _typed(known, key, text) for key, text in given.items() if text or key in needs}
+    if rule:
+        params["mode"] = _rule(rule)
+    control.check(name, params)
+    await control.perform(site(request).keep, name, params)
+
+
+def _rule(fields: Mapping[str, str]) -> dict[str, Any]:
+    """The rule of a grant, from the fields of its form."""
+    rule: dict[str, Any] = {"mode": fields.get("mode", "")}
+    for name, text in fields.items():
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        if name == "match":
+            rule[name] = matches_of(lines)
+        elif name in ("ask_when", "deny_when"):
+            rule[name] = lines
+        elif name in ("per_run", "per_day"):
+            rule[name] = int(text) if text.strip().isdecimal() else text
+    return rule
+
+
+def _typed(known: Mapping[str, Param], name: str, text: str) -> Any:
+    """A field as the act wants it; a form has only texts."""
+    types = known[name].types if name in known else (str,)
+    if str in types and not (dict in types and text.lstrip().startswith("{")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise Refused(f"{name} must be JSON, such as {{\"rowId\": 3}}. Nothing was done.") from None
+
+
+def _local(back: str) -> str:
+    """An address of this page, even if the form names another."""
+    fits = back.startswith("/") and not back.startswith("//") and "\\" not in back and back.isprintable()
+    return back if fits else "/"

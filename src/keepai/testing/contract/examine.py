@@ -1,24 +1,29 @@
-"""Runs every trial against a subject. Each begins with a fresh outside and ends with a count made from there."""
+"""Runs every trial against a subject, and reports what was said, what had happened, and which rules that breaks.
+
+Each trial begins with a fresh outside and ends with a count made from there.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ...connectors.base import OperationSpec
 from ...engine.outside import Answer
 from ...model.errors import ConfigError, ConnectorError, Transient
 from ...model.operations import Kind
 from . import killing
-from .report import Report, Trial
 from .sending import CALM_S, OTHER_KEY, Heard, Sender, in_words, keys_of, said
 from .subject import CANARY, Fault, Subject
 
 Make = Callable[[Path], Subject]
-Run = Callable[[Trial, Subject, Sender], Awaitable[None]]
+Run = Callable[["Trial", Subject, Sender], Awaitable[object]]
 
 FALSE_FAILED = "it said that it did not happen, and it did"
 FALSE_APPLIED = "it said that it happened, and it did not"
@@ -27,6 +32,51 @@ NOT_SENT = "it did not happen at all, so this trial shows nothing"
 UNSEEN = "whether its secret stands in what it says (its `connector()` does not entrust it with CANARY)"
 SENDING = (Fault.ANSWER_LOST, Fault.REQUEST_LOST, Fault.LATE, Fault.HELD, Fault.WRONG_ANSWER)
 LOOKING = (Fault.LOOKUP_BROKEN, Fault.LOOKUP_DENIED)
+
+
+@dataclass
+class Trial:
+    """One fault, one subject."""
+
+    name: str
+    said: list[str] = field(default_factory=list)  # by the call, then by each look-up and resend, in order
+    effects: int = 0
+    broken: list[str] = field(default_factory=list)  # the rules, in words
+    notes: list[str] = field(default_factory=list)  # safe, but it could say more
+
+    def must(self, holds: bool, rule: str) -> None:
+        """Remember a rule that does not hold."""
+        if not holds and rule not in self.broken:
+            self.broken.append(rule)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"trial": self.name, "said": self.said, "effects": self.effects, "broken": self.broken,
+                "notes": self.notes}
+
+
+@dataclass(frozen=True)
+class Report:
+    """All trials of one subject."""
+
+    subject: str
+    trials: Sequence[Trial]
+    untried: Sequence[str]  # faults that the subject cannot bring about
+
+    @property
+    def broken(self) -> list[Trial]:
+        """The trials in which a rule was broken."""
+        return [trial for trial in self.trials if trial.broken]
+
+    def __str__(self) -> str:
+        lines = [f"{self.subject}: {len(self.trials)} trials, {len(self.broken)} broken"]
+        for trial in self.broken:
+            lines.append(f"  {trial.name}: said {' → '.join(trial.said) or 'nothing'}; effects: {trial.effects}")
+            lines += [f"    {rule}" for rule in trial.broken]
+        return "\n".join(lines)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"subject": self.subject, "trials": [trial.as_json() for trial in self.trials],
+                "untried": list(self.untried), "broken": len(self.broken)}
 
 
 async def examine(make: Make, *, kill: bool = True) -> Report:
@@ -42,7 +92,7 @@ async def examine(make: Make, *, kill: bool = True) -> Report:
                 trials.append(trial)
         if not _has_canary(make, Path(folder)):
             untried.append(UNSEEN)
-    return Report(_name(make), trials, untried)
+    return Report(getattr(make, "__name__", type(make).__name__), trials, untried)
 
 
 def _has_canary(make: Make, folder: Path) -> bool:
@@ -72,11 +122,11 @@ async def _plan(make: Make, folder: Path, kill: bool) -> list[tuple[str, Run]]:
     subject = make(_fresh(folder))
     try:
         plan: list[tuple[str, Run]] = [
-            ("applied", _plainly), ("never sent", _never_sent), ("another key", _another_key),
+            ("applied", _plainly), ("never sent", _look), ("another key", _another_key),
             ("the same key twice", _twice), ("no time left", _no_time),
         ]
-        plan += [(_words(fault), _with(fault)) for fault in SENDING]
-        plan += [(_words(fault), _looking(fault)) for fault in LOOKING]
+        plan += [(fault.value.replace("_", " "), made(fault))
+                 for made, faults in ((_with, SENDING), (_looking, LOOKING)) for fault in faults]
         plan += [(f"it happens, and the answer is {name}", _odd(name)) for name in subject.oddities]
         plan += [(f"refused: {name}", _refused(name)) for name in subject.refusals]
         if kill:
@@ -116,10 +166,6 @@ async def _plainly(trial: Trial, subject: Subject, sender: Sender) -> None:
     answer = await _send(trial, subject, sender)
     trial.must(answer.refused is None and answer.unknown is None, "nothing was wrong outside, and it did not succeed")
     await _found(trial, subject, sender, answer)
-
-
-async def _never_sent(trial: Trial, subject: Subject, sender: Sender) -> None:
-    await _look(trial, subject, sender)
 
 
 async def _another_key(trial: Trial, subject: Subject, sender: Sender) -> None:
@@ -180,10 +226,7 @@ def _looking(fault: Fault) -> Run:
 
 def _refused(name: str) -> Run:
     async def run(trial: Trial, subject: Subject, sender: Sender) -> None:
-        with subject.refusal(name):
-            answer = await sender.send()
-        trial.said.append(in_words(answer))
-        _judge(trial, subject, answer)
+        answer = await _send(trial, subject, sender, subject.refusal(name))
         _check_refusal(trial, answer, subject.refusals[name], subject.retry_after.get(name))
         await _after(trial, subject, sender, answer)
     return run
@@ -191,10 +234,7 @@ def _refused(name: str) -> Run:
 
 def _odd(name: str) -> Run:
     async def run(trial: Trial, subject: Subject, sender: Sender) -> None:
-        with subject.oddity(name):
-            answer = await sender.send()
-        trial.said.append(in_words(answer))
-        _judge(trial, subject, answer)
+        answer = await _send(trial, subject, sender, subject.oddity(name))
         trial.must(subject.effects() > 0, NOT_SENT)
         if answer.unknown is not None:
             await _look(trial, subject, sender)
@@ -222,8 +262,12 @@ def _killed(moment: killing.Moment) -> Run:
 # -- what every trial does -------------------------------------------------------------------------
 
 
-async def _send(trial: Trial, subject: Subject, sender: Sender) -> Answer:
-    answer = await sender.send()
+async def _send(
+    trial: Trial, subject: Subject, sender: Sender, outside: AbstractContextManager[object] | None = None,
+) -> Answer:
+    """Make the call, with the outside in the given state, and compare the answer with what can be counted."""
+    with outside or nullcontext():
+        answer = await sender.send()
     trial.said.append(in_words(answer))
     _judge(trial, subject, answer)
     return answer
@@ -277,11 +321,3 @@ async def _found(trial: Trial, subject: Subject, sender: Sender, answer: Answer)
 
 def _fresh(folder: Path) -> Path:
     return Path(tempfile.mkdtemp(dir=folder))
-
-
-def _name(make: Make) -> str:
-    return getattr(make, "__name__", type(make).__name__)
-
-
-def _words(fault: Fault) -> str:
-    return fault.value.replace("_", " ")

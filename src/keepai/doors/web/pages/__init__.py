@@ -1,1 +1,7 @@
-"""The pages, one module each; see the package above for what a page is."""
+"""The pages, in reading order; `web/__init__.py` says what a page is.
+
+`workflow_pages.py`   Home, Needs you, one workflow, the versions of its script
+`lists_pages.py`      inputs, outputs, items and events: the lists, and the page of one entry
+`runs_page.py`        runs, and one run: its steps in time, what it called, why it stopped
+`health_page.py`      the host, its ledger, its sandbox and its connectors
+"""

@@ -26,13 +26,6 @@ THINGS: Mapping[str, str] = {}
 HOSTS_SHOWN = 5
 
 
-def routes() -> list[Route]:
-    """The page, the order to look closely, and the same for programs."""
-    return [
-        Route("/health", _health), Route("/health/examine", _examine, methods=["POST"]), Route("/healthz", _healthz),
-    ]
-
-
 async def _health(request: Request) -> Response:
     stopped, examined = site(request).keep.parts.ledger.stopped(), _deep_checks(request)
     connectors = [(each.name, each.account) for each in site(request).keep.parts.connectors.values()]
@@ -99,3 +92,9 @@ def _troubles(look: Look, stopped: str | None) -> list[HealthLine]:
             said = f"{count(workflow.stale, 'event')} of {workflow.name} waited for longer than policy.stale_s allows."
             found.append(HealthLine("events", WARN, said, "See under Events why nobody takes them."))
     return found
+
+
+#: The page, the order to look closely, and the same for programs.
+ROUTES = (
+    Route("/health", _health), Route("/health/examine", _examine, methods=["POST"]), Route("/healthz", _healthz),
+)

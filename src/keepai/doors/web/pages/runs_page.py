@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from ....ledger.rows import mutation_record, run_record
 from ....model.codec import stored
@@ -22,7 +20,7 @@ from ....reading.reasons import TRIGGERS
 from ....reading.waterfall import WIDTH, duration_text, waterfall
 from ..cards import Card, cards, forms_of_steps, source_of
 from ..filters import filters, paging
-from ..site import NavLink, show
+from ..site import NavLink, page
 from ..timeline import lines
 
 LINKS = (NavLink("Runs", "/workflows/{wf}/runs", order=40),)
@@ -32,20 +30,7 @@ SHOWN_MAX = 50  #: inputs and items of one run
 TRACED_MAX = 500  #: calls and lines of one run, the newest
 
 
-def routes() -> list[Route]:
-    """The list, and one of them."""
-    return [Route("/workflows/{wf}/runs", _runs), Route("/runs/{id}", _run)]
-
-
-async def _runs(request: Request) -> Response:
-    return await show(request, "runs.html", _read_list)
-
-
-async def _run(request: Request) -> Response:
-    return await show(request, "run.html", _read_one)
-
-
-def _read_list(look: Look, request: Request) -> Mapping[str, Any]:
+def _runs(look: Look, request: Request) -> Mapping[str, Any]:
     wf = look.views.workflow_row(request.path_params["wf"])
     handlers = tuple(str(row["handler"]) for row in look.read.all("list_handlers", workflow_id=wf["id"]))
     asked = filters(request, tuple(Status), handlers)
@@ -56,7 +41,7 @@ def _read_list(look: Look, request: Request) -> Mapping[str, Any]:
     }
 
 
-def _read_one(look: Look, request: Request) -> Mapping[str, Any]:
+def _run(look: Look, request: Request) -> Mapping[str, Any]:
     run = look.views.run(request.path_params["id"])
     explained = look.views.explain(run.id, look.now_ms)
     return {
@@ -95,3 +80,6 @@ def _script(look: Look, run: Run) -> dict[str, Any]:
     source = source_of(look, run)
     place = excerpt(source, run.error.line, run.error.column) if run.error else None
     return {"source": source, "place": place}
+
+
+ROUTES = (page("/workflows/{wf}/runs", "runs.html", _runs), page("/runs/{id}", "run.html", _run))
