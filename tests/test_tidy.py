@@ -198,7 +198,7 @@ def tracked_files() -> tuple[Path, ...]:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
         paths = [ROOT / name for name in listed.split("\0") if name]
     else:
-        made = {".venv", ".venv-bench", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
+        made = {".venv", ".venv-bench", ".venv-model", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
         made |= {".pytest_cache", ".mypy_cache", ".ruff_cache"}
         paths = [path for path in ROOT.rglob("*") if not made.intersection(path.relative_to(ROOT).parts)]
     return tuple(sorted(path for path in paths if path.is_file()))
@@ -571,7 +571,7 @@ def test_no_address_of_a_registry() -> None:
 # Locks
 
 
-LOCKS = ("dev.lock", "npm.lock", "bench.lock")
+LOCKS = ("dev.lock", "npm.lock", "bench.lock", "model.lock")
 
 
 def locked(lock: str = "dev.lock") -> dict[str, str]:
