@@ -64,7 +64,7 @@ def test_a_predicted_answer_comes_out_of_the_frame_of_its_job_as_it_went_in(pred
 
 def test_a_reply_carries_its_text_unchanged() -> None:
     frame = parse_frame(reply_frame(1, 2, Reply(ODD, ODD))[HEADER.size :])
-    assert frame == {"t": "reply", "n": 1, "id": 2, "cuts": [], "texts": [ODD, ODD], "fixed": None}
+    assert frame == {"t": "reply", "n": 1, "id": 2, "known": False, "cuts": [], "texts": [ODD, ODD], "fixed": None}
 
 
 @pytest.mark.parametrize("fixed", [None, Fixed(7, b"\x00\xff")])

@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keepai.model.codec import decode, encode
-from keepai.model.errors import BadValue, LimitExceeded
+from keepai.model.codec import CheckedText, decode, encode, text_of
+from keepai.model.errors import BadValue, LimitExceeded, ScriptError
 from keepai.model.operations import Kind, Step
-from keepai.runtime.base import LARGE, Operation, Reply
-from keepai.runtime.event_texts import listed, shown, with_events
+from keepai.runtime.base import LARGE, Job, Operation, Reply
+from keepai.runtime.event_texts import in_pieces, listed, shown, with_events
 from keepai.runtime.javascript.large_values import MARK, STRING, LargeValues, NotHere
-from tests.runtime.script_world import LIMITS, job, value
+from tests.runtime.forger import Forger, call, end
+from tests.runtime.script_world import LIMITS, FakeHost, job, value
 
 asynchronous = pytest.mark.asyncio(loop_scope="session")
 
@@ -238,3 +239,99 @@ def test_a_value_that_is_not_here_is_no_value() -> None:
     for act in (lambda: values.fetch(number), lambda: values.whole(f"{MARK}{number}{MARK}")):
         with pytest.raises(NotHere):
             act()
+
+
+# What a step publishes
+
+MAILS = [{"id": f"m{i}", "body": TEXT, "rows": ROWS} for i in range(2)]
+PUBLISHED = {
+    "untouched": ("mail", MAILS[1]),
+    "a member": ("mail.rows", ROWS),
+    "beside others": ("{...mail, n: [0.05, 1e21 / 1e20, 'NaN'], e: 1e-7}", MAILS[1] | {"n": [0.05, 10, "NaN"], "e": 1e-7}),
+    "twice": ("[mail, mail]", [MAILS[1], MAILS[1]]),
+    "deeper than it was": ("{a: {b: {c: mail}}}", {"a": {"b": {"c": MAILS[1]}}}),
+    "in part": ("{body: mail.body, rows: mail.rows.slice(1)}", {"body": TEXT, "rows": ROWS[1:]}),
+    "in another text": ("mail.body + mail.id", TEXT + "m1"),
+    "among much else": ("[mail, 'y'.repeat(9000)]", [MAILS[1], "y" * 9000]),
+    "changed": ("(() => { mail.rows[0].n = 7; return mail; })()", MAILS[1] | {"rows": [ROWS[0] | {"n": 7}, *ROWS[1:]]}),
+}
+
+
+@asynchronous
+@pytest.mark.parametrize(("payload", "expected"), PUBLISHED.values(), ids=PUBLISHED.keys())
+async def test_what_was_read_is_published_as_it_is(runtime, host, payload, expected) -> None:
+    text, cuts = in_pieces(MAILS)
+    host.answers["gmail.search"] = lambda _: Reply(text, cuts=cuts)
+    body = f"const [, mail] = await ctx.gmail.search(); ctx.publish('t', {{messageId: 'm', payload: {payload}}});"
+    await runtime.run(job(body), host)
+    topic, entry = host.operations[-1].args
+    assert (topic, entry["messageId"], text_of(entry["payload"])) == ("t", "m", encode(expected))
+
+
+@asynchronous
+async def test_what_is_published_untouched_is_not_sent_back(runtime, host) -> None:
+    text, cuts = in_pieces(MAILS)
+    host.answers["gmail.search"] = lambda _: Reply(text, cuts=cuts)
+    body = "const [mail] = await ctx.gmail.search(); ctx.publish('t', {title: mail.body, payload: mail});"
+    await runtime.run(job(body), host)
+    _, entry = host.operations[-1].args
+    assert entry["payload"] == {
+        "id": "m0", "body": CheckedText(text_of(TEXT), 2), "rows": CheckedText(text_of(ROWS), 2)}
+    assert entry["title"] == TEXT, "whatever is not the payload is read"
+
+
+READ, CUTS = in_pieces([{"rows": ROWS}])
+PRODUCER = job("return 1;")
+HALF = replace(PRODUCER, limits=replace(LIMITS, message_bytes_max=len(READ) * 3 // 2))
+FORGED_NAMES = {
+    "of a call that was not made": (PRODUCER, '{"payload":\x012.0\x01}', "broke the protocol"),
+    "of a value that was not given": (PRODUCER, '{"payload":\x011.1\x01}', "broke the protocol"),
+    "of a kind that the worker alone knows": (PRODUCER, '{"payload":\x011\x01}', "not valid JSON"),
+    "inside a string": (PRODUCER, '{"payload":"\x011.0\x01"}', "not valid JSON"),
+    "as a key": (PRODUCER, '{\x011.0\x01:1}', "not valid JSON"),
+    "beside a number that is none": (PRODUCER, '{"payload":[\x011.0\x01,NaN]}', "not valid JSON"),
+    "with a key that stands twice": (PRODUCER, '{"payload":\x011.0\x01,"payload":1}', "stands twice"),
+    "with an integer that is too large": (PRODUCER, '{"payload":[\x011.0\x01,9007199254740993]}', "beyond"),
+    "with a lone surrogate": (PRODUCER, '{"payload":[\x011.0\x01,"\\ud800"]}', "lone surrogate"),
+    "deeper than values may be": (PRODUCER, '{"payload":' + "[" * 62 + "\x011.0\x01" + "]" * 62 + "}", "deeper than 64"),
+    "deeper than texts may be": (PRODUCER, '{"payload":' + "[" * 9999 + "\x011.0\x01" + "]" * 9999 + "}", "deeper than 64"),
+    "more often than its size allows": (HALF, '{"payload":[\x011.0\x01,\x011.0\x01]}', "larger than the message limit"),
+}
+
+
+async def published(host: FakeHost, made: Job, *args: str) -> None:
+    """A forged step reads, and then publishes this."""
+    host.answers["gmail.search"] = lambda _: Reply(READ, cuts=CUTS)
+    later = call(*args, name="publish", id=2) + end()
+    await Forger().run(call(name="gmail.search", id=1), made, host, later=later)
+
+
+@asynchronous
+@pytest.mark.parametrize(("made", "entry", "said"), FORGED_NAMES.values(), ids=FORGED_NAMES.keys())
+async def test_a_forged_name_of_a_value_ends_the_step(host, made, entry, said) -> None:
+    with pytest.raises(ScriptError, match=said):
+        await published(host, made, '"t"', entry)
+    assert host.names == ["gmail.search"]
+
+
+@asynchronous
+@pytest.mark.parametrize("args", [("\x011.0\x01",), ("\x011.0\x01", "{}"), ('"t"', "{}", "\x011.0\x01")])
+async def test_only_the_event_may_name_values(host, args) -> None:
+    with pytest.raises(BadValue, match="not valid JSON"):
+        await published(host, PRODUCER, *args)
+
+
+@asynchronous
+async def test_a_name_that_is_in_no_place_of_a_value_does_no_harm(host) -> None:
+    await published(host, PRODUCER, '"t"', '{"payload":["\x011.0\x01",NaN]}')
+    assert decode(text_of(host.operations[1].args[1])) == {"payload": ["NaN", ROWS]}
+
+
+@asynchronous
+async def test_no_more_is_kept_for_its_name_than_a_message_holds(runtime, host) -> None:
+    few = replace(LIMITS, message_bytes_max=len(READ) * 3 // 2)
+    host.answers["gmail.search"] = lambda _: Reply(READ, cuts=CUTS)
+    body = "for (const n of [1, 2]) { const [mail] = await ctx.gmail.search(n); ctx.publish('t', {payload: mail}); }"
+    await runtime.run(job(body, limits=few), host)
+    payloads = [operation.args[1]["payload"] for operation in host.operations if operation.name == "publish"]
+    assert payloads == [{"rows": CheckedText(text_of(ROWS), 2)}, {"rows": ROWS}]

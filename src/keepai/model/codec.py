@@ -15,7 +15,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from json.encoder import c_make_encoder, encode_basestring  # type: ignore[attr-defined]
 from typing import NoReturn, TypeAlias
@@ -23,8 +24,19 @@ from typing import NoReturn, TypeAlias
 import orjson
 
 from .errors import BadValue, LimitExceeded
+from .fast_record import fast_record
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
+
+
+@fast_record
+@dataclass(frozen=True)
+class CheckedText:
+    """A value inside of another that is known only by its text. `text_of` writes it, and nothing else looks at it."""
+
+    text: str  # of this codec
+    depth: int  # at which it stood when it was checked
+
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 64
@@ -32,7 +44,7 @@ DEPTH_MAX = 64
 _LEVEL_MAX = 1 << 22
 #: `orjson` writes at most 254 levels (a test checks it): inside this many more levels, it refuses what is too deep.
 _LEVELS_MORE = 254 - DEPTH_MAX
-_KINDS = frozenset({str, int, float, bool, type(None), list, dict})
+_KINDS = frozenset({str, int, float, bool, type(None), list, dict, CheckedText})
 _SHOWN_MAX = 60
 
 
@@ -68,6 +80,28 @@ def read(text: str | bytes, *, what: str = "value", bytes_max: int | None = None
         raise BadValue(f"{what} is not valid JSON: {error}.") from None
     value = clean(value, what=what)
     return value, text_of(value)
+
+
+def decode_around(text: str, given: Sequence[CheckedText], *, what: str = "value") -> Json:
+    """The value of a text in which `NaN` stands for each of the values `given`, in this order. It must be short."""
+    left = iter(given)
+
+    def next_given(name: str) -> CheckedText:
+        found = next(left, None) if name == "NaN" else None
+        if found is None:
+            _refuse_constant(name)
+        return found
+
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=next_given, parse_int=_integer)
+    try:
+        value = clean(_read(decoder, text), what=what)
+    except RecursionError:
+        raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels. Flatten it.") from None
+    except ValueError as error:
+        raise BadValue(f"{what} is not valid JSON: {error}.") from None
+    if next(left, None) is not None:
+        raise BadValue(f"{what} is not valid JSON: a value stands where none can be.")
+    return value if _not_deeper(value, 0) else decode(text_of(value), what=what)
 
 
 def clean(value: object, *, what: str = "value") -> Json:
@@ -159,6 +193,14 @@ def check_id(value: object, what: str, *, length_max: int = 512) -> str:
     return value
 
 
+def _not_deeper(value: Json | CheckedText, depth: int) -> bool:
+    """Whether every `CheckedText` in a value stands no deeper than it did when it was checked."""
+    if type(value) is CheckedText:
+        return depth <= value.depth
+    inner: Iterable[Json] = value.values() if type(value) is dict else value if type(value) is list else ()
+    return all(_not_deeper(each, depth + 1) for each in inner)
+
+
 def _read(decoder: json.JSONDecoder, text: str) -> Json:
     """The value of a whole text. Most texts have no white space around them, so that is tried first."""
     try:
@@ -179,7 +221,7 @@ def _exact(value: object, option: int = 0, *, checked: bool = False) -> bytes | 
     if not kinds:
         return None
     try:
-        data = orjson.dumps(value, option=_STRICT | option)
+        data = orjson.dumps(value, _as_it_is, _STRICT | option)
     except TypeError:
         return None
     odd = (checked and _has_odd_numbers(data)) or (float in kinds and (_has_odd_numbers(data) or _NULL(data)))
@@ -245,6 +287,8 @@ def _clean(value: object, what: str, depth: int) -> Json:
         return _range(int(value), what)
     if isinstance(value, float):
         return _number(value, what)
+    if type(value) is CheckedText:
+        return value  # type: ignore[return-value]
     if depth >= DEPTH_MAX:
         raise BadValue(f"{what} is nested deeper than {DEPTH_MAX} levels (or contains itself). Flatten it.")
     if isinstance(value, Mapping):
@@ -300,7 +344,17 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _unknown(value: object) -> NoReturn:
+def _as_it_is(value: object) -> orjson.Fragment:
+    """What `orjson` writes for a value that it does not know."""
+    if type(value) is not CheckedText:
+        raise TypeError
+    return orjson.Fragment(value.text)
+
+
+def _unknown(value: object) -> Json:
+    """The same for the strict encoder, which writes what is returned."""
+    if type(value) is CheckedText:
+        return stored(value.text)
     raise TypeError(f"{shown(value)} was not checked before it was written")
 
 

@@ -90,7 +90,9 @@ class Operation:
 
     name: str
     kind: Kind
-    args: tuple[Json, ...]  # as the script passed them; undefined members are gone
+    #: As the script passed them; undefined members are gone. In the payload of an event, large values that the
+    #: step has read may be a `CheckedText`.
+    args: tuple[Json, ...]
     at: Location | None
 
 

@@ -154,9 +154,10 @@ def fail_frame(number: int, error: ScriptError, *, used: bool = False) -> bytes:
     return pack({**failure, "used": True} if used else failure)
 
 
-def reply_frame(number: int, call: int, reply: Reply) -> bytes:
-    """The frame that answers a call."""
-    return frame_bytes(f'"t":"reply","n":{number},"id":{call},{_given_text(reply.cuts, reply.fixed)}', reply.texts)
+def reply_frame(number: int, call: int, reply: Reply, *, known: bool = False) -> bytes:
+    """The frame that answers a call; `known` if the host will know the answer's cuts by name."""
+    head = f'"t":"reply","n":{number},"id":{call},"known":{"true" if known else "false"}'
+    return frame_bytes(f"{head},{_given_text(reply.cuts, reply.fixed)}", reply.texts)
 
 
 class HostChannel:

@@ -4,7 +4,9 @@ What a script is given is a text in which each large value is left out (`null` s
 bootstrap.js makes objects of it that fetch such a value when it is first read. What the script passes on untouched is
 written as a reference: the value's number between two `MARK`s. JSON texts contain no raw control characters, and a
 string of the script's that has one is escaped, so a script cannot write a reference; and a number means only what
-this step was given. References never leave the worker: `whole` puts the values in their places.
+this step was given. Before a text leaves the worker, `whole` puts the values in their places. Only an event that is
+published may name a value instead that the step has read: by the number of the call that the host answered with it,
+and its place among the cuts of that answer.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from ..base import LARGE, Cut
 
 MARK, STRING = "\x01", "\x02"
 _REFERENCE = re.compile(f"{MARK}([0-9]+){MARK}")
+_AROUND_MAX = 8192  # characters around references; the host reads them slowly
 
 
 @dataclass(eq=False)
@@ -42,13 +45,20 @@ class LargeValues:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._names: dict[int, str] = {}  # by number: the name of a value that the host knows
         self._read: dict[int, object] = {}  # the value of a text, if it was parsed to find it
 
-    def shown(self, text: str, cuts: Sequence[Cut] = ()) -> tuple[str, list[PartialValue]]:
-        """The text without its large values, and where they belong; `cuts` says where some of them are in the text."""
+    def shown(self, text: str, cuts: Sequence[Cut] = (), call: int | None = None) -> tuple[str, list[PartialValue]]:
+        """The text without its large values, and where they belong; `cuts` says where some of them are in the text. The
+        host knows these as the values of a `call`, unless that is None."""
         places: list[PartialValue] = []
         if cuts:
-            text, places = self._cut(text, cuts)
+            for index, (path, start, end) in enumerate(cuts):
+                number = self._keep(text[start:end])
+                places.append(PartialValue(list(path[:-1]), [path[-1], number]))
+                if call is not None:
+                    self._names[number] = f"{MARK}{call}.{index}{MARK}"
+            text = left_out(text, cuts)
         return self._split(text, orjson.loads(text), places) if len(text) > LARGE else (text, places)
 
     def fetch(self, number: int) -> str:
@@ -66,6 +76,12 @@ class LargeValues:
             return text
         return _REFERENCE.sub(lambda found: self._text(int(found[1])), text)
 
+    def named(self, text: str) -> str:
+        """The same, but the values that the host knows are named; if the text is long without them, none is."""
+        if MARK not in text or len(text) > _AROUND_MAX:
+            return self.whole(text)
+        return _REFERENCE.sub(lambda found: self._names.get(int(found[1])) or self._text(int(found[1])), text)
+
     def _text(self, number: int) -> str:
         if not self._texts[number]:
             raise NotHere
@@ -74,10 +90,6 @@ class LargeValues:
     def _keep(self, text: str) -> int:
         self._texts.append(text)
         return len(self._texts) - 1
-
-    def _cut(self, text: str, cuts: Sequence[Cut]) -> tuple[str, list[PartialValue]]:
-        places = [PartialValue(list(path[:-1]), [path[-1], self._keep(text[start:end])]) for path, start, end in cuts]
-        return left_out(text, cuts), places
 
     def _split(self, text: str, value: object, places: list[PartialValue]) -> tuple[str, list[PartialValue]]:
         """Leave out the large members of an object or array too, but for those in which something is left out."""

@@ -185,7 +185,9 @@ class StepRun:
                 break
             reply = self._arrived.popleft() if self._arrived else self._wait_for_reply(b"", None)
             self._unsettled.discard(reply["id"])
-            self._vm.enter("settle", f"{reply['id']}\n{self._answer_text(reply['texts'], reply['cuts'])}")
+            number = reply["id"]
+            answer = self._answer_text(reply["texts"], reply["cuts"], number if reply["known"] else None)
+            self._vm.enter("settle", f"{number}\n{answer}")
         unhandled = self._vm.unhandled_rejection()
         if unhandled is not None:
             self._describe(unhandled)
@@ -247,8 +249,11 @@ class StepRun:
             self._counted += 1
             if self._counted > limits.calls_max:
                 raise rules.too_many_calls(limits, at)
-        args = [self._values.whole(arg) for arg in args_text.split("\n")] if args_text else []
+        written = args_text.split("\n") if args_text else []
+        args = list(map(self._values.whole, written))
         self._check_size(f"What ctx.{name} was given", args, at)
+        if kind is Kind.PUBLISH and len(args) == 2:
+            args[1] = self._values.named(written[1])
         call = ScriptCall(name, args, at)
         if kind is Kind.MUTATION and job.step is Step.MUTATE:
             raise TerminalCall(call)
@@ -289,9 +294,9 @@ class StepRun:
         ) > most:
             raise rules.too_large(what, self._limits, at)
 
-    def _answer_text(self, texts: list[str], cuts: Sequence[Cut]) -> str:
+    def _answer_text(self, texts: list[str], cuts: Sequence[Cut], call: int | None = None) -> str:
         """An answer as bootstrap reads it: a value, or a page with its extra members before it."""
-        text, places = self._values.shown(texts[0], cuts)
+        text, places = self._values.shown(texts[0], cuts, call)
         return reply_text(text if len(texts) == 1 else f"\n{texts[1]}\n{text}", places)
 
     def _on_seed(self, _nothing: str) -> str:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 
-from ...model.codec import check_size, decode, read
+from ...model.codec import CheckedText, Json, check_size, decode, decode_around, read, size, stored, text_of
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -24,11 +25,12 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Ended, Job, LogLine, Operation, Reply, StepHost
+from ..base import Cut, Ended, Job, LogLine, Operation, Reply, StepHost
 from . import rules
 from .call_predictor import CallPredictor, PredictedCall
 from .forks import Worker
 from .frames import HEAD_BYTES_MAX, Frame, Garbled, reply_frame
+from .large_values import MARK
 from .link import ProcessLost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
@@ -62,6 +64,9 @@ class StepSession:
         self._on_wait = on_wait  # called as soon as it waits for the outside
         self._waited = False  # whether it ever did
         self._loop = asyncio.get_running_loop()
+        # What a step that may publish has read, by call: it may name large values of it.
+        self._known: dict[int, tuple[str, Sequence[Cut]]] = {}
+        self._known_left = job.limits.message_bytes_max  # characters
         self._answers: dict[int, asyncio.Task[None]] = {}  # of the reads under way, by number
         self._asked_chars = 0  # of their arguments
         self._unanswered = 0  # those whose answer was not sent to the worker yet
@@ -172,8 +177,7 @@ class StepSession:
             self._compute_left -= self._loop.time() - self._since
             self._since = None
         if kind in _ANSWERED_AT_ONCE and not self._answers:
-            reply = await self._answer(operation)
-            self.worker.link.send(reply_frame(self._number, number, reply))
+            self._send_reply(number, await self._answer(operation))
             self._start_clock()
             if not self.worker.link.writing:
                 await self.worker.link.drain()
@@ -202,10 +206,33 @@ class StepSession:
         if sum(map(len, args)) > most:
             raise rules.too_large(f"What ctx.{name} was given", self._limits, at)
         try:
+            if kind is Kind.PUBLISH and len(args) == 2 and MARK in args[1]:
+                topics = decode(args[0], what=what, bytes_max=most)
+                return Operation(name, kind, (topics, self._decode_entry(args[1], what, most - size(args[0]))), at)
             return Operation(name, kind, tuple([decode(arg, what=what, bytes_max=most) for arg in args]), at)
         except ScriptError as error:
             error.at = error.at or at
             raise
+
+    def _decode_entry(self, text: str, what: str, bytes_max: int) -> Json:
+        """What is published, from a text in which the worker names values that the step has read. They count with
+        their size. In the payload they stay texts; everything else is read."""
+        named, left = list[CheckedText](), bytes_max - size(text)
+        for call, index in _NAMED.findall(text):
+            given, cuts = self._known.get(int(call), ("", ()))
+            if int(index) >= len(cuts):
+                raise Garbled("the name of a value that the step was not given")
+            path, start, end = cuts[int(index)]
+            if end - start > left:  # before it is copied: a short text may name the same value many times
+                raise rules.too_large(what, self._limits, None)
+            named.append(CheckedText(given[start:end], len(path)))
+            left -= size(named[-1].text)
+        if left < 0:
+            raise rules.too_large(what, self._limits, None)
+        entry = decode_around(_NAMED.sub("NaN", text), named, what=what)
+        if type(entry) is not dict:
+            return stored(text_of(entry))
+        return {key: value if key == "payload" else stored(text_of(value)) for key, value in entry.items()}
 
     async def _answer(self, operation: Operation) -> Reply:
         """What the host answers to a call."""
@@ -225,15 +252,21 @@ class StepSession:
 
     async def _answer_read(self, number: int, operation: Operation, size: int) -> None:
         """The task of a read, which goes on beside the script and other reads."""
-        reply, link = await self._answer(operation), self.worker.link
-        link.send(reply_frame(self._number, number, reply))
+        self._send_reply(number, await self._answer(operation))
         self._asked_chars -= size
         self._unanswered -= 1
         if not self._unanswered:  # a worker that does not read its answers uses its own time
             self._start_clock()
-        del operation, reply  # a worker that does not read its answers must not fill the memory with them
-        if not link.writing:
-            await link.drain()
+        del operation  # a worker that does not read its answers must not fill the memory with what it asks
+        if not self.worker.link.writing:
+            await self.worker.link.drain()
+
+    def _send_reply(self, number: int, reply: Reply) -> None:
+        known = bool(reply.cuts) and Kind.PUBLISH in self._job.allowed and len(reply.text) <= self._known_left
+        if known:
+            self._known_left -= len(reply.text)
+            self._known[number] = reply.text, reply.cuts
+        self.worker.link.send(reply_frame(self._number, number, reply, known=known))
 
     def _read_answered(self, number: int, name: str, done: asyncio.Task[None]) -> None:
         error = _cut_off(name) if done.cancelled() else done.exception()
@@ -332,6 +365,9 @@ class StepSession:
             self._check_time()
         else:
             self._abort(rules.out_of_time(self._limits))
+
+
+_NAMED = re.compile(f"{MARK}([0-9]{{1,9}})[.]([0-9]{{1,9}}){MARK}", re.ASCII)  # a value, as large_values.py names it
 
 
 def _cut_off(name: str) -> BaseException:
