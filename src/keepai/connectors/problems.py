@@ -43,23 +43,23 @@ def _unknown_key(key: str, path: str, here: Schema) -> str:
 def _place(location: Sequence[str | int], schema: Schema, path: str) -> tuple[str, Schema]:
     """The path of an error and the schema there, without pydantic's names of union branches."""
     here = _resolved(schema, schema)
-    for step in location:
-        inner = _inner(here, step, schema)
+    for key in location:
+        inner = _inner(here, key, schema)
         if inner is not None:
-            path += f"[{step}]" if isinstance(step, int) else f".{step}"
+            path += f"[{key}]" if isinstance(key, int) else f".{key}"
             here = inner
     return path, here
 
 
-def _inner(here: Schema, step: str | int, root: Schema) -> Schema | None:
+def _inner(here: Schema, key: str | int, root: Schema) -> Schema | None:
     branches = [here, *here.get("anyOf", ()), *here.get("oneOf", ())]
     for branch in [_resolved(branch, root) for branch in branches]:
-        if isinstance(step, int) and branch.get("type") == "array":
+        if isinstance(key, int) and branch.get("type") == "array":
             prefix = branch.get("prefixItems", [])
-            return _resolved(prefix[step] if step < len(prefix) else branch.get("items", {}), root)
-        if step in branch.get("properties", {}):
-            return _resolved(branch["properties"][step], root)
-        if isinstance(step, str) and isinstance(branch.get("additionalProperties"), Mapping):
+            return _resolved(prefix[key] if key < len(prefix) else branch.get("items", {}), root)
+        if key in branch.get("properties", {}):
+            return _resolved(branch["properties"][key], root)
+        if isinstance(key, str) and isinstance(branch.get("additionalProperties"), Mapping):
             return _resolved(branch["additionalProperties"], root)
     return None
 

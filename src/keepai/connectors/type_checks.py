@@ -85,10 +85,10 @@ def _once(make: Any, annotation: object) -> Any:
 class Shape:
     """One declared type. `given` is False if any value fits."""
 
-    def __init__(self, annotation: object, what: str) -> None:
+    def __init__(self, annotation: object, label: str) -> None:
         self.given = not any(annotation is anything or annotation == anything for anything in _ANYTHING)
         self._annotation = annotation
-        self._what = what
+        self._label = label
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
@@ -99,7 +99,7 @@ class Shape:
             return adapter
         except (PydanticUserError, PydanticSchemaGenerationError) as error:
             reason = str(error).splitlines()[0]
-            raise ConfigError(f"The type of {self._what} cannot be used: {reason}") from error
+            raise ConfigError(f"The type of {self._label} cannot be used: {reason}") from error
 
     @cached_property
     def schema(self) -> dict[str, Any] | None:
@@ -207,15 +207,15 @@ def _rebuilt(annotation: Any) -> Any:
     return typing_extensions.TypedDict(annotation.__name__, fields)  # type: ignore[operator]
 
 
-def _in_order_of(given: object, made: Any) -> Any:
+def _in_order_of(given: object, built: Any) -> Any:
     """The validated value, with the keys of its objects in the order in which they were given."""
-    if type(made) is list and isinstance(given, list | tuple) and len(given) == len(made):
-        return [_in_order_of(old, new) for old, new in zip(given, made, strict=True)]
-    if type(made) is not dict or not isinstance(given, Mapping):
-        return made
+    if type(built) is list and isinstance(given, list | tuple) and len(given) == len(built):
+        return [_in_order_of(old, new) for old, new in zip(given, built, strict=True)]
+    if type(built) is not dict or not isinstance(given, Mapping):
+        return built
     return {
-        key: _in_order_of(given.get(key), made[key])
-        for key in (*(key for key in given if key in made), *(key for key in made if key not in given))
+        key: _in_order_of(given.get(key), built[key])
+        for key in (*(key for key in given if key in built), *(key for key in built if key not in given))
     }
 
 

@@ -26,10 +26,10 @@ class Apprise(Channel):
         """Send it to every address."""
         urls = self.secret("urls").split()
         sent = [await asyncio.to_thread(_send, url, message, BYTES_MAX) for url in urls]
-        missed = [str(number) for number, reached in enumerate(sent, 1) if not reached]
+        failed = [str(number) for number, reached in enumerate(sent, 1) if not reached]
         if not any(sent):
             raise Undelivered("Apprise could not reach any of its addresses: they are wrong, or a library is missing.")
-        return f"Apprise could not reach address {', '.join(missed)} of {len(urls)}." if missed else None
+        return f"Apprise could not reach address {', '.join(failed)} of {len(urls)}." if failed else None
 
 
 class Desktop(Channel):

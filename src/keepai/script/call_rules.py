@@ -102,8 +102,8 @@ def _forbidden(reading: ScriptReading, call: CallSite, kinds: frozenset[Kind]) -
         message, fix = "no connector may be called there.", "Call it in another step."
     else:
         (kind,) = kinds
-        what = {Kind.READ: "a read", Kind.READ_BY_ID: "a read", Kind.MUTATION: "a mutation"}.get(kind)
-        message = f"it is {what}, " if what else ""
+        kind_name = {Kind.READ: "a read", Kind.READ_BY_ID: "a read", Kind.MUTATION: "a mutation"}.get(kind)
+        message = f"it is {kind_name}, " if kind_name else ""
         message += f"allowed in: {where_allowed(kind)}."
         fix = _move(call, kind)
     reading.add("forbidden-call", call.node,

@@ -197,11 +197,11 @@ class FindingReport:
         return tuple(kept)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str | None:
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The known name that was probably meant."""
     candidates = [name for name in known if len(name) <= 80][:2000]
     by_lower = {name.lower(): name for name in reversed(candidates)}
-    close = difflib.get_close_matches(word[:80].lower(), by_lower, n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name[:80].lower(), by_lower, n=1, cutoff=0.6)
     return by_lower[close[0]] if close else None
 
 

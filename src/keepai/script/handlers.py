@@ -45,74 +45,74 @@ def read_handlers(reading: ScriptReading, declaration: Declaration, members: Map
 
 
 def _producer(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
-    what = f"Producer `{name}`"
+    subject = f"Producer `{name}`"
     handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.PRODUCER, entry.at))
     if _is_bare(reading, handler, entry, Step.PRODUCER):
         return
-    node = reading.expect(entry.value, "an object", what, f"Write `{name}: {_PRODUCER}`.")
+    node = reading.expect(entry.value, "an object", subject, f"Write `{name}: {_PRODUCER}`.")
     if node is None:
         return
-    members = reading.keyed(node, what, PRODUCER_KEYS)
+    members = reading.keyed(node, subject, PRODUCER_KEYS)
     if "publishes" in members:
-        handler.publishes = _topics(reading, members["publishes"], what)
+        handler.publishes = _topics(reading, members["publishes"], subject)
         if handler.publishes is not None and not handler.publishes:
             reading.add("empty-publishes", members["publishes"].value,
-                        f"{what} publishes to no topic, so it has no effect.",
+                        f"{subject} publishes to no topic, so it has no effect.",
                         'Write `publishes: ["email.received"]`, or make it a routine.')
     else:
-        _missing(reading, entry.at, what, "publishes", 'publishes: ["email.received"]')
+        _missing(reading, entry.at, subject, "publishes", 'publishes: ["email.received"]')
     _scheduled(reading, handler, members, Step.PRODUCER)
 
 
 def _routine(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
-    what = f"Routine `{name}`"
+    subject = f"Routine `{name}`"
     declared = Declared(name, HandlerKind.ROUTINE, entry.at, publishes={}, subscribe={})
     handler = _declare(reading, declaration, entry, declared)
     if _is_bare(reading, handler, entry, Step.ROUTINE):
         return
-    node = reading.expect(entry.value, "an object", what, f"Write `{name}: {_ROUTINE}`.")
+    node = reading.expect(entry.value, "an object", subject, f"Write `{name}: {_ROUTINE}`.")
     if node is not None:
-        members = reading.keyed(node, what, ROUTINE_KEYS, _NOT_IN_A_ROUTINE)
+        members = reading.keyed(node, subject, ROUTINE_KEYS, _NOT_IN_A_ROUTINE)
         _scheduled(reading, handler, members, Step.ROUTINE)
 
 
 def _consumer(reading: ScriptReading, declaration: Declaration, entry: ObjectMember, name: str) -> None:
-    what = f"Consumer `{name}`"
+    subject = f"Consumer `{name}`"
     handler = _declare(reading, declaration, entry, Declared(name, HandlerKind.CONSUMER, entry.at))
-    node = _consumer_object(reading, entry, name, what)
+    node = _consumer_object(reading, entry, name, subject)
     if node is None:
         return
-    members = reading.keyed(node, what, CONSUMER_KEYS)
+    members = reading.keyed(node, subject, CONSUMER_KEYS)
     if "subscribe" in members:
-        handler.subscribe = _topics(reading, members["subscribe"], what)
+        handler.subscribe = _topics(reading, members["subscribe"], subject)
         if handler.subscribe is not None and not handler.subscribe:
-            reading.add("empty-subscribe", members["subscribe"].value, f"{what} subscribes to no topic.",
+            reading.add("empty-subscribe", members["subscribe"].value, f"{subject} subscribes to no topic.",
                         'Write `subscribe: ["email.received"]`.')
     else:
-        _missing(reading, entry.at, what, "subscribe", 'subscribe: ["email.received"]')
+        _missing(reading, entry.at, subject, "subscribe", 'subscribe: ["email.received"]')
     handler.without_publishes = "publishes" not in members
     if "publishes" in members:
-        handler.publishes = _topics(reading, members["publishes"], what)
+        handler.publishes = _topics(reading, members["publishes"], subject)
     _step(reading, handler, members, "prepare", Step.PREPARE, required="async prepare(ctx, state) { … }")
     _step(reading, handler, members, "mutate", Step.MUTATE)
     _step(reading, handler, members, "next", Step.NEXT)
     if handler.publishes and "next" not in members:
         reading.add("publishes-without-next", members["publishes"].value,
-                    f"{what} has no `next`, so it never publishes anything.",
+                    f"{subject} has no `next`, so it never publishes anything.",
                     "Add `async next(ctx, prepared, mutationResult) { … }`, or write `publishes: []`.")
 
 
-def _consumer_object(reading: ScriptReading, entry: ObjectMember, name: str, what: str) -> Node | None:
+def _consumer_object(reading: ScriptReading, entry: ObjectMember, name: str, subject: str) -> Node | None:
     fix = f"Write `{name}: {_CONSUMER}`."
     resolved = reading.literals.resolve(entry.value)
     given = call_of(reading, resolved, "consumer")
     if given is not None and len(given) == 1:
-        return reading.expect(given[0], "an object", what, fix)
+        return reading.expect(given[0], "an object", subject, fix)
     kind = "an object" if given is not None else reading.literals.type_of(resolved)
     if kind is None:
-        reading.not_literal(entry.value, what)
+        reading.not_literal(entry.value, subject)
         return None
-    message = f"{what} must be one `Keep.consumer({{…}})`, not {kind}."
+    message = f"{subject} must be one `Keep.consumer({{…}})`, not {kind}."
     reading.add("wrong-type", entry.value, message, fix)
     return None
 
@@ -138,40 +138,40 @@ def _is_bare(reading: ScriptReading, handler: Declared, entry: ObjectMember, ste
 
 def _scheduled(reading: ScriptReading, handler: Declared, members: Mapping[str, ObjectMember], step: Step) -> None:
     """Read the schedule and the function of a producer or routine."""
-    what = f"{handler.kind.value.capitalize()} `{handler.name}`"
+    subject = f"{handler.kind.value.capitalize()} `{handler.name}`"
     if "schedule" in members:
-        handler.schedule = _schedule(reading, members["schedule"].value, what)
+        handler.schedule = _schedule(reading, members["schedule"].value, subject)
     else:
-        reading.add("schedule-missing", handler.at, f"{what} has no `schedule`, so the default interval holds.",
+        reading.add("schedule-missing", handler.at, f"{subject} has no `schedule`, so the default interval holds.",
                     f"Add `{_SCHEDULE}`.")
     _step(reading, handler, members, "handler", step, required="async handler(ctx, state) { … }")
 
 
-def _missing(reading: ScriptReading, at: Node, what: str, key: str, example: str) -> None:
-    reading.add("missing-key", at, f"{what} has no `{key}`.", f"Add `{example}`.")
+def _missing(reading: ScriptReading, at: Node, subject: str, key: str, example: str) -> None:
+    reading.add("missing-key", at, f"{subject} has no `{key}`.", f"Add `{example}`.")
 
 
-def _topics(reading: ScriptReading, entry: ObjectMember, what: str) -> Topics | None:
+def _topics(reading: ScriptReading, entry: ObjectMember, subject: str) -> Topics | None:
     example = f'`{entry.key}: ["email.received"]`'
-    texts = reading.strings(entry.value, f"`{entry.key}` of {what}", example)
+    texts = reading.strings(entry.value, f"`{entry.key}` of {subject}", example)
     return None if texts is None else dict(texts)
 
 
 def _step(reading: ScriptReading, handler: Declared, members: Mapping[str, ObjectMember], key: str, step: Step, *,
           required: str | None = None) -> None:
-    what = f"{handler.kind.value.capitalize()} `{handler.name}`"
+    subject = f"{handler.kind.value.capitalize()} `{handler.name}`"
     if key not in members:
         if required is not None:
-            _missing(reading, handler.at, what, key, required)
+            _missing(reading, handler.at, subject, key, required)
         return
-    function = reading.expect(members[key].value, "a function", f"`{key}` of {what}",
+    function = reading.expect(members[key].value, "a function", f"`{key}` of {subject}",
                               f"Write `async {key}(ctx, …) {{ … }}`.")
     if function is not None:
         handler.steps[step] = function
 
 
-def _schedule(reading: ScriptReading, value: Node, what: str) -> Schedule | None:
-    label = f"The schedule of {what}"
+def _schedule(reading: ScriptReading, value: Node, subject: str) -> Schedule | None:
+    label = f"The schedule of {subject}"
     node = reading.expect(value, "an object", label, f"Write `{_SCHEDULE}`.")
     if node is None:
         return None

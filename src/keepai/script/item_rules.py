@@ -76,10 +76,10 @@ def _check_item(reading: ScriptReading, call: CallSite, callbacks: Collection[No
     if enclosing_one_of(call.node, callbacks) is not None:
         reading.add("nested-item", call.node, "This item begins inside another one, which stops the run.",
                     "Begin it after the other one has ended, or do both in one item.")
-    how = _begins_early(reading, call.node)
-    if how is not None:
+    reason = _begins_early(reading, call.node)
+    if reason is not None:
         reading.add("item-not-awaited", call.node,
-                    f"{how}; an item that begins before the one before it has ended stops the run.", _ONE_BY_ONE)
+                    f"{reason}; an item that begins before the one before it has ended stops the run.", _ONE_BY_ONE)
 
 
 def _check_arguments(reading: ScriptReading, call: CallSite) -> None:
@@ -90,9 +90,9 @@ def _check_arguments(reading: ScriptReading, call: CallSite) -> None:
         reading.add("item-incomplete", call.node, "`ctx.withItem` takes an id, a title and a function.",
                     f"Write `{_WRAP}`.")
         return
-    for node, what in zip(given, ("id", "title"), strict=False):
+    for node, part in zip(given, ("id", "title"), strict=False):
         if literals.text(node) == "" or literals.resolve(node).kind in ("null", "undefined"):
-            reading.add("item-incomplete", node, f"The item has no {what}.",
+            reading.add("item-incomplete", node, f"The item has no {part}.",
                         "Write the id of the outside object, and a title that says what it is.")
     kind = literals.type_of(literals.resolve(given[2]))
     if kind not in (None, "a function"):

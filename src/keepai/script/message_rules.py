@@ -33,7 +33,7 @@ def check_message(reading: ScriptReading, call: CallSite, surface: Surface | Non
 
 
 def fields_of(
-    reading: ScriptReading, node: Node, what: str, known: Collection[str], refused: Collection[str] = (),
+    reading: ScriptReading, node: Node, subject: str, known: Collection[str], refused: Collection[str] = (),
 ) -> tuple[dict[str, ObjectMember], bool] | None:
     """The fields of an object literal, and whether these are all; None if it is not a literal.
 
@@ -47,7 +47,7 @@ def fields_of(
         if key not in known and key not in refused:
             meant = _MEANT.get(key) if known is EVENT_FIELDS else None
             fix = f"Did you mean {quote(meant)}?" if meant and meant not in fields else None
-            reading.add("unknown-field", entry.at, f"{what} has no field {quote(key)}, so it is lost.",
+            reading.add("unknown-field", entry.at, f"{subject} has no field {quote(key)}, so it is lost.",
                         fix or suggest(key, known, f"Its fields are {listed(known)}."))
     return fields, all(entry.key is not None for entry in entries)
 

@@ -52,9 +52,9 @@ def _check_use(call: Node, report: FindingReport) -> None:
         node, parent = parent, parent.parent
     if parent is None or parent.kind in _UNUSED or (parent.kind in FUNCTIONS and node.field == "body"):
         return
-    what = "`.then`, `.catch` and `.finally` on it never run" if parent.kind == "member_expression" else \
+    reason = "`.then`, `.catch` and `.finally` on it never run" if parent.kind == "member_expression" else \
         "its result never arrives here"
-    report.add("mutation-result-used", call, f"A mutation never returns to the script, so {what}.",
+    report.add("mutation-result-used", call, f"A mutation never returns to the script, so {reason}.",
                "Call it alone with `await`, and use `mutationResult` in `next`.")
 
 

@@ -155,9 +155,10 @@ class ParamRules:
             elif isinstance(more, Mapping) and fields.is_last(key):
                 self._fits(entry.value, path, more, depth + 1)
             elif self._is_refused(schema, entry):
-                of = f"`{value.path}` of `{self._call}`" if value.path else f"`{self._call}`"
-                self._reading.add("param-unknown", entry.at, f"{of} has no param {quote(key)}, so the run will fail.",
-                                  suggest(key, known, f"Its params are {listed(known)}."))
+                owner = f"`{value.path}` of `{self._call}`" if value.path else f"`{self._call}`"
+                message = f"{owner} has no param {quote(key)}, so the run will fail."
+                fix = suggest(key, known, f"Its params are {listed(known)}.")
+                self._reading.add("param-unknown", entry.at, message, fix)
         self._missing(value.node, fields, schema, value.path)
 
     def _is_refused(self, schema: Schema, entry: ObjectMember) -> bool:
@@ -187,8 +188,8 @@ class ParamRules:
     def _wrong(self, value: _Value, wanted: str) -> None:
         text = self._reading.literals.text(value.node) if value.type == "string" else None
         shown = quote(text) if text is not None else _WORDS.get(value.type, value.type)
-        what = f"`{value.path}` of `{self._call}`" if value.path else f"What `{self._call}` takes"
-        self._reading.add("param-wrong", value.node, f"{what} must be {wanted}, not {shown}, so the run will fail.",
+        subject = f"`{value.path}` of `{self._call}`" if value.path else f"What `{self._call}` takes"
+        self._reading.add("param-wrong", value.node, f"{subject} must be {wanted}, not {shown}, so the run will fail.",
                           f"Write {wanted}.")
 
     def _named(self, schema: Schema) -> str:

@@ -83,9 +83,9 @@ class _Promises:
             node, parent = parent, parent.parent
         if parent is None:
             return
-        how = _misused(node, parent)
-        if how is not None:
-            self._reading.add("promise-not-awaited", promise, f"This is a promise, {how}.", _AWAIT)
+        misuse = _misused(node, parent)
+        if misuse is not None:
+            self._reading.add("promise-not-awaited", promise, f"This is a promise, {misuse}.", _AWAIT)
         elif parent.kind == "variable_declarator" and node.field == "value":
             self._into_variable(parent, hops)
         else:
@@ -100,7 +100,7 @@ class _Promises:
         for reference in binding.references:
             self.follow(reference, hops - 1)
 
-    def _check_kept(self, node: Node, what: str) -> None:
+    def _check_kept(self, node: Node, subject: str) -> None:
         """Report a promise inside a value for the host, because JSON turns it into an empty object."""
         holder, parent, inside = node, node.parent, False
         while parent is not None and _is_within(holder, parent):
@@ -110,8 +110,9 @@ class _Promises:
             return
         given = parent.kind == "arguments" and parent.parent in self._calls
         if given or (inside and self._is_returned(holder, parent)):
-            self._reading.add("promise-not-awaited", node, f"{what}, which the host gets as an empty object.",
-                              "Write `await` before it" + (", or `await Promise.all(…)`." if "list" in what else "."))
+            fix = "Write `await` before it" + (", or `await Promise.all(…)`." if "list" in subject else ".")
+            self._reading.add(
+                "promise-not-awaited", node, f"{subject}, which the host gets as an empty object.", fix)
 
     def _is_returned(self, holder: Node, parent: Node) -> bool:
         """Whether a step returns this literal."""

@@ -106,11 +106,11 @@ def _circle(start: str, follows: Mapping[str, Mapping[str, str]]) -> tuple[str, 
 
 
 def _way(start: str, last: str, topic: str, came_from: Mapping[str, tuple[str, str]]) -> tuple[str, ...]:
-    way = [topic, last]
-    while way[-1] != start:
-        name, between = came_from[way[-1]]
-        way += [between, name]
-    return tuple(reversed(way))
+    path = [topic, last]
+    while path[-1] != start:
+        name, between = came_from[path[-1]]
+        path += [between, name]
+    return tuple(reversed(path))
 
 
 def as_mermaid(graph: Graph) -> str:

@@ -67,6 +67,6 @@ def check_cycles(reading: ScriptReading, declaration: Declaration, calls: Iterab
     handlers = [replace(h.to_handler(), publishes=tuple(publishes[h.name])) for h in declaration.handlers]
     for circle in find_cycles(handlers):
         topic = circle[1]
-        way = " → ".join([*circle[:12], *(["…"] if len(circle) > 12 else []), circle[0]])
-        reading.add("topic-cycle", publishes[circle[0]][topic], f"Events can go round in a circle: {way}.",
+        path = " → ".join([*circle[:12], *(["…"] if len(circle) > 12 else []), circle[0]])
+        reading.add("topic-cycle", publishes[circle[0]][topic], f"Events can go round in a circle: {path}.",
                     f"Make sure that it ends, or publish to another topic than {listed([topic])}.")

@@ -42,11 +42,11 @@ def check_volatile_ids(reading: ScriptReading, steps: Iterable[FollowedStep], su
     calls = [call for followed in steps for call in followed.calls]
     sources = _Sources(reading, {call.node for call in calls})
     for call in calls:
-        for what, node in _ids(reading, call, surface):
+        for subject, node in _ids(reading, call, surface):
             source = sources.find(node)
             if source is not None:
                 reading.add("volatile-id", node,
-                            f"{what} is made from `{source}`, so it differs at each attempt, and the same thing "
+                            f"{subject} is made from `{source}`, so it differs at each attempt, and the same thing "
                             "may be done twice.", _FIX)
 
 
@@ -124,8 +124,8 @@ class _Sources:
 
     def _source(self, node: Node) -> str | None:
         if node.kind == "new_expression":
-            made = node.get("constructor")
-            is_now = made is not None and self._is_global(made, "Date") and not arguments(node)
+            constructor = node.get("constructor")
+            is_now = constructor is not None and self._is_global(constructor, "Date") and not arguments(node)
             return "new Date()" if is_now else None
         function = node.get("function") if node.kind == "call_expression" else None
         if function is None:

@@ -125,15 +125,15 @@ class Vault:
         """Delete one secret of a connection, or all of them; returns their names."""
         with self._changing(create=False) as opened:
             part = opened.document["connections"].get(connection, {"secrets": {}})
-            gone = sorted(part["secrets"]) if secret is None else [name for name in part["secrets"] if name == secret]
-            if not gone:
+            names = sorted(part["secrets"]) if secret is None else [name for name in part["secrets"] if name == secret]
+            if not names:
                 wanted = connection if secret is None else f"{connection}.{secret}"
                 raise NotFound(f"No secret {wanted} is stored. `keep secrets list` lists them.")
-            for name in gone:
+            for name in names:
                 del part["secrets"][name]
             if not part["secrets"]:
                 del opened.document["connections"][connection]
-        return gone
+        return names
 
     def rotate(self, places: KeyPlaces, home: Home | None = None) -> Home:
         """Encrypt everything again with new keys. The old keys cannot open the new file."""
@@ -196,8 +196,8 @@ class Vault:
         known = self._masters.get(entry["id"])
         master = known or keys.find(entry, vault, self._places)
         if not is_mark(entry["check"], master, "check", [vault, entry["id"]]):
-            what = "The passphrase" if entry["home"] == "passphrase" else f"The key ({entry['home']})"
-            raise VaultClosed(f"{what} is not the one that {self.path} was locked with. Nothing was read or stored.")
+            label = "The passphrase" if entry["home"] == "passphrase" else f"The key ({entry['home']})"
+            raise VaultClosed(f"{label} is not the one that {self.path} was locked with. Nothing was read or stored.")
         self._masters = {entry["id"]: master}
         return master
 

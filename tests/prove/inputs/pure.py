@@ -15,7 +15,7 @@ from keepai.model.codec import DEPTH_MAX, INTEGER_MAX, decode, encode
 from keepai.model.errors import BadValue, LimitExceeded
 from keepai.script.duration import BadDuration, parse_duration
 from keepai.script.manifest import Schedule
-from keepai.script.schedule import BadSchedule, check_cron, check_time_zone, next_time, parse_interval
+from keepai.script.schedule import BadSchedule, check_cron, next_time, parse_interval, time_zone
 from tests.prove.inputs.property import pure
 
 #: Any text, half characters and controls among it.
@@ -185,7 +185,7 @@ def _cron_holds(drawn: tuple[str, str, int]) -> None:
     expression, zone, after = drawn
     try:
         check_cron(expression)
-        check_time_zone(zone)
+        time_zone(zone)
     except BadSchedule:
         return
     schedule = Schedule(cron=expression, tz=zone)

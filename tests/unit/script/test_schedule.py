@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keepai.script.manifest import Schedule
-from keepai.script.schedule import BadSchedule, check_cron, check_time_zone, next_time, parse_interval
+from keepai.script.schedule import BadSchedule, check_cron, next_time, parse_interval, time_zone
 
 BERLIN, NEW_YORK = "Europe/Berlin", "America/New_York"
 
@@ -206,7 +206,7 @@ def test_any_cron_text_is_accepted_or_refused(cron: str) -> None:
 )
 def test_an_unknown_time_zone_is_refused(tz: str) -> None:
     with pytest.raises(BadSchedule, match="not a time zone"):
-        check_time_zone(tz)
+        time_zone(tz)
 
 
 def test_the_shortest_interval_is_a_second() -> None:

@@ -48,15 +48,15 @@ class CheckedConnection(httpcore2.AsyncNetworkBackend):
                     raise
         raise AssertionError("unreachable: there is at least one address")
 
-    def trouble(self, what: str, error: BaseException | None = None) -> ConnectorError:
+    def trouble(self, message: str, error: BaseException | None = None) -> ConnectorError:
         """The error that a broken request means."""
         if self.sent:
-            return OutcomeUnknown(f"{what}. The request was sent at least in part; it may have been carried out.")
+            return OutcomeUnknown(f"{message}. The request was sent at least in part; it may have been carried out.")
         if isinstance(error, httpcore2.LocalProtocolError):
-            return Rejected(f"{what}. Nothing was sent.")
+            return Rejected(f"{message}. Nothing was sent.")
         if _certificate(error) is not None:
-            return PreconditionFailed(f"{what}. Nothing was sent.")
-        return Transient(f"{what}. Nothing was sent.")
+            return PreconditionFailed(f"{message}. Nothing was sent.")
+        return Transient(f"{message}. Nothing was sent.")
 
 
 class _WatchedStream(httpcore2.AsyncNetworkStream):

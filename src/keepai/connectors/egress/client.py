@@ -91,10 +91,10 @@ class Client:
         credentials: Mapping[str, str] = _NO_HEADERS,
     ) -> Response:
         """Read. Redirects are followed, and each is checked again. `credentials` go to the first origin only."""
-        home, here = origin_of(self.rules.check(url)), url
+        origin, here = origin_of(self.rules.check(url)), url
         for _ in range(self.rules.redirects_max + 1):
             parsed = self.rules.check(here)
-            own = credentials if origin_of(parsed) == home else _NO_HEADERS
+            own = credentials if origin_of(parsed) == origin else _NO_HEADERS
             answer = await self._once("GET", parsed, call, {**headers, **own}, None)
             if answer.status not in _REDIRECTS or "location" not in answer.headers:
                 return answer
@@ -180,9 +180,9 @@ def _request(method: str, url: URL, headers: Mapping[str, str], content: bytes |
     if not all(_NAME.fullmatch(name) and _VALUE.fullmatch(value) for name, value in sent.items()):
         # Reported here, because the library's own message would repeat the value.
         raise Rejected(f"A header of a request to {host_of(url)} has characters that HTTP does not allow.")
-    spelled = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
+    raw_headers = [(name.encode("ascii"), value.encode("utf-8")) for name, value in sent.items()]
     place = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
-    return httpcore2.Request(method, place, headers=spelled, content=content)
+    return httpcore2.Request(method, place, headers=raw_headers, content=content)
 
 
 def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
@@ -194,23 +194,23 @@ def _headers(raw: list[tuple[bytes, bytes]]) -> dict[str, str]:
     return headers
 
 
-async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, what: str) -> bytes:
+async def _limited(stream: AsyncIterable[bytes], coding: str, most: int, label: str) -> bytes:
     """The whole body, decompressed. It never takes more than `most` bytes, not even temporarily."""
     if coding not in ("identity", "", "gzip", "x-gzip", "deflate"):
-        raise OutcomeUnknown(f"{what} is compressed in a way that was not asked for ({coding[:20]!r}).")
+        raise OutcomeUnknown(f"{label} is compressed in a way that was not asked for ({coding[:20]!r}).")
     unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if coding not in ("identity", "") else None
     body = bytearray()
     try:
         async for chunk in stream:
             if unpack is not None and unpack.eof:
-                raise OutcomeUnknown(f"{what} continues after its end.")
+                raise OutcomeUnknown(f"{label} continues after its end.")
             body += unpack.decompress(chunk, most + 1 - len(body)) if unpack else chunk
             if len(body) > most:
-                raise OutcomeUnknown(f"{what} has more than {most:,} bytes.")
+                raise OutcomeUnknown(f"{label} has more than {most:,} bytes.")
     except zlib.error:
-        raise OutcomeUnknown(f"{what} cannot be decompressed.") from None
+        raise OutcomeUnknown(f"{label} cannot be decompressed.") from None
     if unpack is not None and body and not unpack.eof:
-        raise OutcomeUnknown(f"{what} ends in the middle.")
+        raise OutcomeUnknown(f"{label} ends in the middle.")
     return bytes(body)
 
 

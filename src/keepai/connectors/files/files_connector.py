@@ -234,16 +234,16 @@ class Files(Connector):
         parts = paths.parts_of(inside) if inside else ()
         with nothing_happened("The folder cannot be read"), paths.opened(self.path, parts) as folder:
             names = os.listdir(folder)
-            sound = sorted(name for name in names if _is_text(name) and not paths.is_own(name) and name > after)
+            usable = sorted(name for name in names if _is_text(name) and not paths.is_own(name) and name > after)
             entries: list[FileEntry] = []
             last = after
-            for name in sound:
+            for name in usable:
                 if len(entries) == limit:
                     break
                 last = name
                 entries += _entry(folder, "/".join([*parts, name]), name)
         return Page(
-            entries, lastCursor=last, more=bool(sound) and last != sound[-1],
+            entries, lastCursor=last, more=bool(usable) and last != usable[-1],
             unreadable=sum(not _is_text(name) for name in names))
 
     def _read(self, params: ReadFile) -> FileContent | None:

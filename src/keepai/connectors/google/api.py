@@ -103,12 +103,12 @@ class Google(Connector):
         return await ask({"Authorization": f"Bearer {token}"})
 
     def _url(self, path: str, query: Query) -> str:
-        spelled = [
+        pairs = [
             (name, str(item).lower() if isinstance(item, bool) else str(item))
             for name, value in query.items() if value is not None
             for item in ([value] if isinstance(value, str | int) else value)
         ]
-        return self._root + path + (f"?{urlencode(spelled)}" if spelled else "")
+        return self._root + path + (f"?{urlencode(pairs)}" if pairs else "")
 
 
 def part(text: str) -> str:
@@ -116,18 +116,18 @@ def part(text: str) -> str:
     return quote(text, safe="").replace(".", "%2E") if text.strip(".") == "" else quote(text, safe="")
 
 
-def result(what: str, answer: Response) -> Any:
+def result(service: str, answer: Response) -> Any:
     """The answer to a change. If it is not a JSON object, the outcome is unknown."""
     body = answer.json_object()
     if body is None:
-        raise OutcomeUnknown(f"The answer of {what} is not a JSON object.")
+        raise OutcomeUnknown(f"The answer of {service} is not a JSON object.")
     return body
 
 
-def _read(what: str, answer: Response) -> Any:
+def _read(service: str, answer: Response) -> Any:
     if not answer.ok:
-        raise problem_of_read(what, answer)
+        raise problem_of_read(service, answer)
     body = answer.json_object()
     if body is None:
-        raise Transient(f"The answer of {what} is not a JSON object.")
+        raise Transient(f"The answer of {service} is not a JSON object.")
     return body

@@ -212,8 +212,8 @@ class Calendar(Google):
     async def _created(self, params: CreateEvent, call: Call) -> Any | None:
         return await self._find(f"{self._events(params)}/{event_id(call.idempotency_key)}", call)
 
-    async def _changed(self, params: ListEvents, passed: GoogleCursor, limit: int, call: Call) -> Page[CalendarEvent]:
-        query = {"orderBy": "updated", "updatedMin": iso(passed.from_ms), "showDeleted": True, "q": params.get("query")}
+    async def _changed(self, params: ListEvents, cursor: GoogleCursor, limit: int, call: Call) -> Page[CalendarEvent]:
+        query = {"orderBy": "updated", "updatedMin": iso(cursor.from_ms), "showDeleted": True, "q": params.get("query")}
         events, _, cut = await self._list(params, query, LISTED_MAX, call)
         if cut:
             raise PreconditionFailed(f"More than {LISTED_MAX:,} events changed since then. List again without `after`.")
@@ -222,10 +222,10 @@ class Calendar(Google):
             events, lambda event: (version(event), parse_iso(str(event["updated"])), shown(event, calendar)),
             call, "the event",
         )
-        fresh = [entry for entry in read if not passed.has(entry[0], entry[1])]
+        fresh = [entry for entry in read if not cursor.has(entry[0], entry[1])]
         seen = {name: ms for name, ms, _ in fresh[:limit]}
         return Page(
-            [event for _, _, event in fresh[:limit]], lastCursor=passed.with_(seen).cursor, more=len(fresh) > limit,
+            [event for _, _, event in fresh[:limit]], lastCursor=cursor.with_(seen).cursor, more=len(fresh) > limit,
         )
 
     async def _list(

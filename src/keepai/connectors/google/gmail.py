@@ -130,15 +130,15 @@ class Gmail(Google):
         """
         limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
         query, after = params.get("query") or "", params.get("after")
-        passed = GoogleCursor.read(after) if after else None
-        if passed is None:
+        cursor = GoogleCursor.read(after) if after else None
+        if cursor is None:
             ids, cut = await self._ids({"q": query or None}, limit, call)
         else:
-            spelled = f"{query} after:{passed.from_ms // 1000 - 1}".strip()
-            ids, cut = await self._ids({"q": spelled}, LISTED_MAX, call)
+            with_time = f"{query} after:{cursor.from_ms // 1000 - 1}".strip()
+            ids, cut = await self._ids({"q": with_time}, LISTED_MAX, call)
             if cut:
                 raise PreconditionFailed(f"More than {LISTED_MAX:,} messages came since then. Search without `after`.")
-        return await self._page(ids, limit, cut, passed, call)
+        return await self._page(ids, limit, cut, cursor, call)
 
     @read(by_id=True)
     async def get(self, params: GetMail, call: Call) -> FullGmail | None:
@@ -257,9 +257,9 @@ class Gmail(Google):
     # -- reading --
 
     async def _page(
-        self, ids: list[str], limit: int, cut: bool, passed: GoogleCursor | None, call: Call,
+        self, ids: list[str], limit: int, cut: bool, cursor: GoogleCursor | None, call: Call,
     ) -> Page[FoundGmail]:
-        seen = passed.seen if passed else {}
+        seen = cursor.seen if cursor else {}
         fresh = [id for id in reversed(ids) if id not in seen]
         messages = await self._several(fresh[:limit], call)
         read = sorted(
@@ -267,11 +267,11 @@ class Gmail(Google):
             key=lambda entry: (entry[0], entry[1]["id"]),
         )
         came = {mail["id"]: ms for ms, mail in read}
-        before = passed or GoogleCursor(min(came.values(), default=0) if cut else 0)
+        before = cursor or GoogleCursor(min(came.values(), default=0) if cut else 0)
         # An unreadable message counts as seen; otherwise a page of such messages would come again and again.
         unread = {id: before.from_ms for message in messages if (id := str(message.get("id"))) not in came}
-        now = before.with_({**unread, **came}) if passed or came else GoogleCursor(self._clock.now_ms() - AGAIN_MS)
-        shown = [mail for ms, mail in read if passed is None or not passed.has(mail["id"], ms)]
+        now = before.with_({**unread, **came}) if cursor or came else GoogleCursor(self._clock.now_ms() - AGAIN_MS)
+        shown = [mail for ms, mail in read if cursor is None or not cursor.has(mail["id"], ms)]
         return Page(shown, lastCursor=now.cursor, more=len(fresh) > limit)
 
     async def _ids(self, query: Mapping[str, str | bool | None], most: int, call: Call) -> tuple[list[str], bool]:
@@ -288,10 +288,10 @@ class Gmail(Google):
 
     async def _several(self, ids: Sequence[str], call: Call, headers: Sequence[str] = SHOWN) -> list[dict[str, Any]]:
         """Messages without their texts. Those that are gone are left out."""
-        turns = asyncio.Semaphore(AT_ONCE)
+        slots = asyncio.Semaphore(AT_ONCE)
 
         async def one(id: str) -> Any:
-            async with turns:
+            async with slots:
                 return await self._metadata(id, call, headers)
 
         answers = await asyncio.gather(*(one(id) for id in ids), return_exceptions=True)

@@ -72,22 +72,23 @@ _USUAL: Mapping[type[ConnectorError], str] = MappingProxyType({
 })
 
 
-def problem(what: str, answer: Response) -> ConnectorError:
+def problem(service: str, answer: Response) -> ConnectorError:
     """The error that an answer means for a request that changes something."""
     reason = reason_of(answer)
     kind = REFUSED.get(answer.status, OutcomeUnknown)
     if kind is OutcomeUnknown:
-        return OutcomeUnknown(f"{what} answered {answer.status}, which does not say whether it was carried out.")
+        return OutcomeUnknown(f"{service} answered {answer.status}, which does not say whether it was carried out.")
     kind = REASONS.get(reason, kind)
-    message = f"{what} answered {answer.status}{f' ({reason})' if reason else ''}. {_HINTS.get(reason, _USUAL[kind])}"
+    status = f"{answer.status} ({reason})" if reason else f"{answer.status}"
+    message = f"{service} answered {status}. {_HINTS.get(reason, _USUAL[kind])}"
     return Transient(message, retry_after=answer.retry_after()) if kind is Transient else kind(message)
 
 
-def problem_of_read(what: str, answer: Response) -> ConnectorError:
+def problem_of_read(service: str, answer: Response) -> ConnectorError:
     """The error that an answer means for a read: it says who can help."""
-    error = problem(what, answer)
+    error = problem(service, answer)
     if isinstance(error, OutcomeUnknown):
-        return Transient(f"{what} answered a read with {answer.status}.", retry_after=answer.retry_after())
+        return Transient(f"{service} answered a read with {answer.status}.", retry_after=answer.retry_after())
     return error
 
 

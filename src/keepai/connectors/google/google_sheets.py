@@ -82,11 +82,11 @@ class Sheets(Google):
     async def append_row(self, params: AppendRow, call: Call) -> WrittenRow:
         """Add a row after the last row that is not empty."""
         id = key_digest(call.idempotency_key)
-        spelled = cells(params["values"])
+        row_cells = cells(params["values"])
         sheet = await self._sheet(params, call)
-        spelled[0]["note"] = marked(id)
-        requests = [*_wider(sheet, len(spelled)), {"appendCells": {
-            "sheetId": sheet["sheetId"], "rows": [{"values": spelled}], "fields": "userEnteredValue,note",
+        row_cells[0]["note"] = marked(id)
+        requests = [*_wider(sheet, len(row_cells)), {"appendCells": {
+            "sheetId": sheet["sheetId"], "rows": [{"values": row_cells}], "fields": "userEnteredValue,note",
         }}]
         return _written(await self._write(params, sheet, requests, call), id)
 
@@ -104,11 +104,11 @@ class Sheets(Google):
         row = _only(with_id(await self._rows(params, call, sheet=sheet), params["rowId"]), params["rowId"])
         if mark in row.updates:
             return {"rowId": row.id, "row": row.number}
-        spelled = cells(params["values"], len(row.values))
+        row_cells = cells(params["values"], len(row.values))
         note = marked(row.id, [*row.updates, mark][-UPDATES_MAX:], row.note)
         requests = [
-            *_wider(sheet, len(spelled)),
-            _put(sheet, row, spelled, "userEnteredValue"), _put(sheet, row, [{"note": note}], "note"),
+            *_wider(sheet, len(row_cells)),
+            _put(sheet, row, row_cells, "userEnteredValue"), _put(sheet, row, [{"note": note}], "note"),
         ]
         return _written(await self._write(params, sheet, requests, call), row.id)
 
@@ -188,12 +188,12 @@ def _wider(sheet: Sheet, width: int) -> list[Any]:
     return [{"appendDimension": {"sheetId": sheet["sheetId"], "dimension": "COLUMNS", "length": lacking}}]
 
 
-def _put(sheet: Sheet, row: SheetRow, spelled: list[dict[str, Any]], fields: str) -> Any:
+def _put(sheet: Sheet, row: SheetRow, row_cells: list[dict[str, Any]], fields: str) -> Any:
     place = {
         "sheetId": sheet["sheetId"], "startRowIndex": row.number - 1, "endRowIndex": row.number,
-        "startColumnIndex": 0, "endColumnIndex": len(spelled),
+        "startColumnIndex": 0, "endColumnIndex": len(row_cells),
     }
-    return {"updateCells": {"range": place, "rows": [{"values": spelled}], "fields": fields}}
+    return {"updateCells": {"range": place, "rows": [{"values": row_cells}], "fields": fields}}
 
 
 def _only(matching: list[SheetRow], id: str) -> SheetRow:

@@ -58,8 +58,8 @@ def cells(values: Sequence[Cell], width: int = 0) -> list[dict[str, Any]]:
     """Values as cells, filled up with empty cells."""
     if not 1 <= len(values) <= CELLS_MAX or all(value is None or value == "" for value in values):
         raise Rejected(f"A row must have 1 to {CELLS_MAX:,} values, and at least one that is not empty.")
-    spelled: list[dict[str, Any]] = [_cell(value) for value in values]
-    return spelled + [{} for _ in range(width - len(spelled))]
+    row_cells: list[dict[str, Any]] = [_cell(value) for value in values]
+    return row_cells + [{} for _ in range(width - len(row_cells))]
 
 
 def marked(id: str, updates: Sequence[str] = (), note: str = "") -> str:

@@ -101,8 +101,8 @@ class Http(Connector):
         self._auth, self._user, self._header = auth, user, header
         self._headers, self._key_header = _checked(headers or {}), key_header
         self._key_window_s, self._lookups = key_window_s, parse_lookups(lookup or (), self.client.rules)
-        wanted = {"bearer": "token", "header": "token", "basic": "password"}.get(auth)
-        self.secrets = {wanted: type(self).secrets[wanted]} if wanted else {}
+        secret = {"bearer": "token", "header": "token", "basic": "password"}.get(auth)
+        self.secrets = {secret: type(self).secrets[secret]} if secret else {}
 
     @cached_property
     def operations(self) -> Mapping[str, OperationSpec]:
@@ -230,8 +230,8 @@ class Http(Connector):
         if self._auth == "bearer":
             return {"Authorization": f"Bearer {self.secret('token')}"}
         if self._auth == "basic":
-            both = f"{self._user}:{self.secret('password')}".encode()
-            return {"Authorization": f"Basic {base64.b64encode(both).decode()}"}
+            login = f"{self._user}:{self.secret('password')}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(login).decode()}"}
         return {self._header: self.secret("token")} if self._auth == "header" else {}
 
 
@@ -248,8 +248,8 @@ def _url(params: HttpGet) -> str:
     query = params.get("query")
     if not query:
         return params["url"]
-    spelled = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
-    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(spelled)}"
+    pairs = {name: str(value).lower() if isinstance(value, bool) else value for name, value in query.items()}
+    return f"{params['url']}{'&' if '?' in params['url'] else '?'}{urlencode(pairs)}"
 
 
 def _described(method: str, params: HttpSend) -> str:

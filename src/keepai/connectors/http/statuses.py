@@ -66,13 +66,13 @@ def check_applied(method: str, host: str, answer: Response) -> None:
     status = answer.status
     if status in APPLIED:
         return
-    what = f"{host} answered {status} to a {method}"
+    message = f"{host} answered {status} to a {method}"
     kind = OutcomeUnknown if status in UNPROVEN.get(method, ()) else REFUSED.get(status, OutcomeUnknown)
     if kind is Transient:
-        raise Transient(f"{what}: not now.", retry_after=answer.retry_after())
+        raise Transient(f"{message}: not now.", retry_after=answer.retry_after())
     if kind is OutcomeUnknown:
-        raise OutcomeUnknown(f"{what}, which does not say whether the request was carried out.")
-    raise kind(f"{what}: {_HINTS[kind]}")
+        raise OutcomeUnknown(f"{message}, which does not say whether the request was carried out.")
+    raise kind(f"{message}: {_HINTS[kind]}")
 
 
 def is_found(host: str, answer: Response) -> bool:
@@ -82,12 +82,12 @@ def is_found(host: str, answer: Response) -> bool:
         return False
     if answer.ok:
         return True
-    what = f"{host} answered {status} to a GET"
+    message = f"{host} answered {status} to a GET"
     if status >= 500 or status in _READ_LATER:
-        raise Transient(f"{what}: not now.", retry_after=answer.retry_after())
+        raise Transient(f"{message}: not now.", retry_after=answer.retry_after())
     if status in (401, 402, 403, 407, 451):
-        raise PermissionDenied(f"{what}: {_HINTS[PermissionDenied]}")
-    raise Rejected(f"{what}: {_HINTS[Rejected]}")
+        raise PermissionDenied(f"{message}: {_HINTS[PermissionDenied]}")
+    raise Rejected(f"{message}: {_HINTS[Rejected]}")
 
 
 _HINTS: Mapping[type[ConnectorError], str] = MappingProxyType({

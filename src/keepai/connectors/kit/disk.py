@@ -34,21 +34,21 @@ REFUSED: Mapping[int, type[ConnectorError]] = MappingProxyType({
 
 
 @contextmanager
-def nothing_happened(what: str) -> Iterator[None]:
+def nothing_happened(message: str) -> Iterator[None]:
     """Use around steps that leave no effect when they fail: every `OSError` is a definite failure."""
     try:
         yield
     except OSError as error:
-        raise REFUSED.get(error.errno or 0, Transient)(f"{what}: {os_error_text(error)}.") from error
+        raise REFUSED.get(error.errno or 0, Transient)(f"{message}: {os_error_text(error)}.") from error
 
 
 @contextmanager
-def may_have_happened(what: str) -> Iterator[None]:
+def may_have_happened(message: str) -> Iterator[None]:
     """Use around steps that may leave an effect when they fail: the outcome is unknown."""
     try:
         yield
     except OSError as error:
-        raise OutcomeUnknown(f"{what}, but then: {os_error_text(error)}.") from error
+        raise OutcomeUnknown(f"{message}, but then: {os_error_text(error)}.") from error
 
 
 @contextmanager

@@ -55,5 +55,5 @@ def _span_ms(text: str, which: str) -> int:
     return int(match[1]) * _UNIT_MS[match[2]]
 
 
-def _unsupported(what: str) -> Rejected:
-    return Rejected(f"A mailbox cannot search for {what[:60]!r}. It supports: {SUPPORTED}.")
+def _unsupported(term: str) -> Rejected:
+    return Rejected(f"A mailbox cannot search for {term[:60]!r}. It supports: {SUPPORTED}.")

@@ -12,7 +12,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-def readable(items: Iterable[T], show: Callable[[T], R], call: Call, what: str) -> list[R]:
+def readable(items: Iterable[T], show: Callable[[T], R], call: Call, noun: str) -> list[R]:
     """Apply `show` to each item. An item on which it fails is left out, and the run gets a warning that names it."""
     shown: list[R] = []
     for item in items:
@@ -25,5 +25,5 @@ def readable(items: Iterable[T], show: Callable[[T], R], call: Call, what: str) 
                 id = item.get("id") or item.get("ts") or "without an id"
             else:
                 id = getattr(item, "uid", item)
-            call.skip(f"{what} {str(id)[:80]} ({type(error).__name__})")
+            call.skip(f"{noun} {str(id)[:80]} ({type(error).__name__})")
     return shown

@@ -115,18 +115,18 @@ class LocalMail(Connector):
         with nothing_happened("The mailbox cannot be read"), mail_parser.reader() as parser:
             present = maildir.entries(self.path)
             ids = maildir.index(self.path, present)
-            start = passed = maildir.position(params.get("after"), ids)
+            start = position = maildir.position(params.get("after"), ids)
             page_items: list[FoundMail] = []
             size = 0
-            while passed < len(ids) and len(page_items) < limit and size < PAGE_BYTES:
-                if passed > start and call.remaining_s < 2:
+            while position < len(ids) and len(page_items) < limit and size < PAGE_BYTES:
+                if position > start and call.remaining_s < 2:
                     break
-                mail = _readable(present.get(ids[passed]), parser, call)
+                mail = _readable(present.get(ids[position]), parser, call)
                 if mail is not None and fits(mail):
                     page_items.append(_found(mail))
                     size += size_of(page_items[-1])
-                passed += 1
-        return Page(page_items, lastCursor=maildir.cursor(ids[:passed]), more=passed < len(ids))
+                position += 1
+        return Page(page_items, lastCursor=maildir.cursor(ids[:position]), more=position < len(ids))
 
     def _composed(self, params: SendMail, key: str) -> bytes:
         answered = params.get("inReplyTo") or ""
@@ -211,8 +211,8 @@ def _readable(entry: maildir.MaildirFile | None, parser: ParserProcess, call: Ca
     try:
         return _read(entry, parser, call)
     except FileNotFoundError:  # a mail program renamed or deleted it during the search
-        again = maildir.find(entry.path.parent.parent, entry.id)
-        return _read(again, parser, call) if again else None
+        moved = maildir.find(entry.path.parent.parent, entry.id)
+        return _read(moved, parser, call) if moved else None
 
 
 def _read(entry: maildir.MaildirFile, parser: ParserProcess, call: Call) -> mail_parser.ParsedMail:

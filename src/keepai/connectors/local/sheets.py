@@ -206,10 +206,10 @@ class LocalSheets(Connector):
 
 def safe_name(name: str) -> str:
     """A file name for any text: never a path, different for different texts, readable for usual ones."""
-    spelled = "".join(chr(b) if _SAFE.fullmatch(bytes([b])) else f"%{b:02X}" for b in name.encode())
-    if len(spelled) <= 100:
-        return spelled
-    return spelled[:60] + "%~" + hashlib.sha256(name.encode()).hexdigest()[:32]
+    escaped = "".join(chr(b) if _SAFE.fullmatch(bytes([b])) else f"%{b:02X}" for b in name.encode())
+    if len(escaped) <= 100:
+        return escaped
+    return escaped[:60] + "%~" + hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def _append_whole(descriptor: int, data: bytes) -> None:

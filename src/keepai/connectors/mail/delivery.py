@@ -73,9 +73,9 @@ class PreparedMail:
     @property
     def record(self) -> bytes:
         """The record in the outbox: the same message under another Message-ID."""
-        ours = f"Message-ID: {self.message_id}\r\n".encode()
-        assert self.data.count(ours) >= 1
-        return self.data.replace(ours, f"Message-ID: {_record_id(self.message_id)}\r\n".encode(), 1)
+        own = f"Message-ID: {self.message_id}\r\n".encode()
+        assert self.data.count(own) >= 1
+        return self.data.replace(own, f"Message-ID: {_record_id(self.message_id)}\r\n".encode(), 1)
 
 
 def message_id(key: str, address: str) -> str:
@@ -87,10 +87,10 @@ async def deliver(
     draft: PreparedMail, open_box: Open, folders: Folders, submission: SmtpSubmission, call: Call,
 ) -> None:
     """Send the message in the order above. If it was sent before, do nothing."""
-    ready = await in_thread(lambda: _ready(open_box, folders, draft))
-    if ready is None:
+    opened = await in_thread(lambda: _ready(open_box, folders, draft))
+    if opened is None:
         return
-    box, known = ready
+    box, known = opened
     try:
         await submission.begin()
         await submission.offer(draft.sender, draft.recipients, draft.data)
@@ -173,8 +173,8 @@ def _sweep(box: ImapMailbox, folders: Folders, draft: PreparedMail) -> None:
     """
     for number, raw in enumerate(_records(box, folders, readonly=False)):
         id = _id_of(raw)
-        ours = id == _record_id(draft.message_id)
-        if ours or (number < SWEPT_MAX and _was_sent(box, folders, id.replace(_RECORD, _SENT, 1))):
+        own = id == _record_id(draft.message_id)
+        if own or (number < SWEPT_MAX and _was_sent(box, folders, id.replace(_RECORD, _SENT, 1))):
             box.open(folders.outbox, readonly=False)
             box.remove(raw.uid)
 

@@ -51,10 +51,10 @@ def label(box: ImapMailbox, folder: str, id: str, add: list[str], remove: list[s
     uid = _one(box, folder, id).uid
     with _doubt("The labels may have been set") as done:
         crash_points.reach("mail.before_label")
-        for names, on in ((add, True), (remove, False)):
-            if names:
-                box.mark(uid, names, on=on)
-                done.append(names)
+        for labels, on in ((add, True), (remove, False)):
+            if labels:
+                box.mark(uid, labels, on=on)
+                done.append(labels)
         crash_points.reach("mail.labelled")
         return _labelled(box.fetch_heads([uid], HEAD_BYTES), id)
 
@@ -102,17 +102,17 @@ def moved(box: ImapMailbox, source: str, target: str, id: str) -> Verdict:
 
 
 @contextmanager
-def _doubt(what: str) -> Iterator[list[object]]:
+def _doubt(message: str) -> Iterator[list[object]]:
     """Use around commands that change something: a lost answer, or a refusal after the first one, proves nothing."""
     done: list[object] = []
     try:
         yield done
     except ConnectionLost as error:
-        raise OutcomeUnknown(f"{what}, but then the connection was lost: {error}.") from None
+        raise OutcomeUnknown(f"{message}, but then the connection was lost: {error}.") from None
     except ConnectorError as error:
         if not done:
             raise
-        raise OutcomeUnknown(f"{what}, but then: {error}") from None
+        raise OutcomeUnknown(f"{message}, but then: {error}") from None
 
 
 def _one(box: ImapMailbox, folder: str, id: str) -> FetchedMail:

@@ -25,17 +25,21 @@ class Folders:
 
     def known(self, box: ImapMailbox) -> Folders:
         """The same with every name filled in. A missing folder is an error, except for the outbox, which is made."""
-        there = box.folders()
-        marked = next((name for name, flags in sorted(there.items()) if "\\Sent" in flags), "")
-        sent = self.sent or marked or ("Sent" if "Sent" in there else "")
+        present = box.folders()
+        marked = next((name for name, flags in sorted(present.items()) if "\\Sent" in flags), "")
+        sent = self.sent or marked or ("Sent" if "Sent" in present else "")
         if not sent:
             raise PreconditionFailed('The server marks no folder for sent mail. Name it in keep.toml: sent = "…".')
-        has_inbox = any(name.upper() == "INBOX" for name in there)
+        has_inbox = any(name.upper() == "INBOX" for name in present)
         wanted = [folder for folder in (self.inbox, sent, self.all_mail) if folder]
-        missing = [folder for folder in wanted if folder not in there and not (has_inbox and folder.upper() == "INBOX")]
+        missing = [
+            folder for folder in wanted
+            if folder not in present and not (has_inbox and folder.upper() == "INBOX")
+        ]
         if missing:
-            raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {', '.join(sorted(there))[:300]}.")
-        if self.outbox not in there:
+            known = ", ".join(sorted(present))[:300]
+            raise PreconditionFailed(f"There is no folder {missing[0]!r}. There are: {known}.")
+        if self.outbox not in present:
             self._make_outbox(box)
         return replace(self, sent=sent)
 
@@ -53,9 +57,9 @@ class Folders:
 
 
 @contextmanager
-def reaching(open_box: Open, folders: Folders, what: str) -> Iterator[tuple[ImapMailbox, Folders]]:
+def reaching(open_box: Open, folders: Folders, message: str) -> Iterator[tuple[ImapMailbox, Folders]]:
     """An open mailbox and its folders, for steps that have no effect when they fail."""
-    with nothing_happened(what):
+    with nothing_happened(message):
         box = open_box()
         try:
             yield box, folders.known(box)

@@ -121,9 +121,9 @@ class ImapMailbox:
         if not self.can("UIDPLUS"):
             raise PreconditionFailed("The server cannot delete a single message: it has no UIDPLUS.")
 
-    def can(self, what: str) -> bool:
+    def can(self, capability: str) -> bool:
         """Whether the server has a capability."""
-        return what in self._mailbox.client.capabilities
+        return capability in self._mailbox.client.capabilities
 
     def folders(self) -> dict[str, frozenset[str]]:
         """Folder name → its flags, such as `\\Sent`."""
@@ -158,23 +158,23 @@ class ImapMailbox:
             raise imap_refusal(f"The server refused {words[0]}", self._answer_text(data), Transient)
         return list(data or [])
 
-    def _number(self, what: str) -> int:
-        data = self._mailbox.client.response(what)[1]
+    def _number(self, name: str) -> int:
+        data = self._mailbox.client.response(name)[1]
         return int(data[-1]) if data and data[-1] else 0
 
     @contextmanager
-    def _asked(self, what: str, otherwise: type[ConnectorError] = Transient) -> Iterator[None]:
+    def _asked(self, message: str, otherwise: type[ConnectorError] = Transient) -> Iterator[None]:
         """Use around a command: a refusal is translated, a lost connection is `ConnectionLost`."""
         from imap_tools.errors import UnexpectedCommandStatusError
 
         try:
             yield
         except UnexpectedCommandStatusError as error:
-            raise imap_refusal(what, self._answer_text(error.command_result[1]), otherwise) from None
+            raise imap_refusal(message, self._answer_text(error.command_result[1]), otherwise) from None
         except imaplib.IMAP4.abort as error:
             raise ConnectionLost(one_line_answer(str(error), self._secret)) from None
         except imaplib.IMAP4.error as error:
-            raise imap_refusal(what, one_line_answer(str(error), self._secret), otherwise) from None
+            raise imap_refusal(message, one_line_answer(str(error), self._secret), otherwise) from None
         except (OSError, EOFError) as error:
             raise ConnectionLost(error_text(error)) from None
 

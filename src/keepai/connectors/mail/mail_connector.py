@@ -235,15 +235,15 @@ class Mail(Connector):
     def _submission(self, call: Call) -> SmtpSubmission:
         return SmtpSubmission(self._smtp, self._user, self.secret("password"), step_s(call.remaining_s))
 
-    async def _reading(self, look: Callable[[ImapMailbox, Folders], T], call: Call, what: str) -> T:
+    async def _reading(self, look: Callable[[ImapMailbox, Folders], T], call: Call, message: str) -> T:
         def work() -> T:
-            with reaching(lambda: self._box(call), self._folders, what) as (box, folders):
+            with reaching(lambda: self._box(call), self._folders, message) as (box, folders):
                 return look(box, folders)
         return await in_thread(work)
 
-    async def _acting(self, act: Callable[[ImapMailbox, Folders], T], call: Call) -> T:
+    async def _acting(self, work: Callable[[ImapMailbox, Folders], T], call: Call) -> T:
         check_deadline(call)
-        return await self._reading(act, call, "The mailbox cannot be used, so nothing was changed")
+        return await self._reading(work, call, "The mailbox cannot be used, so nothing was changed")
 
     async def _seeing(self, look: Callable[[ImapMailbox, Folders], Verdict], call: Call) -> Verdict:
         try:

@@ -75,11 +75,11 @@ def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call:
     """The messages of a folder that came after a cursor, in the order of arrival."""
     fits = mail_query.matcher(params.get("query"), now_ms)
     limit = checked_limit(params.get("limit"), LIMIT_DEFAULT, LIMIT_MAX)
-    standing = box.open(folder)
-    start = _start(params.get("after"), standing)
-    uids = _fresh(box, start, standing, mail_query.since_ms(params.get("query"), now_ms))
+    status = box.open(folder)
+    start = _start(params.get("after"), status)
+    uids = _fresh(box, start, status, mail_query.since_ms(params.get("query"), now_ms))
     page_items: list[FoundImapMail] = []
-    size, passed = 0, start
+    size, last_uid = 0, start
     with mail_parser.reader() as parser:
         def show(raw: FetchedMail) -> FoundImapMail | None:
             mail = _mail(raw, parser, call)
@@ -88,18 +88,18 @@ def search(box: ImapMailbox, folder: str, params: SearchMail, now_ms: int, call:
         for batch in (uids[n:n + BATCH] for n in range(0, min(len(uids), SCANNED_MAX), BATCH)):
             raws = {raw.uid: raw for raw in box.fetch(batch, LOOK_BYTES)}
             for uid in batch:
-                late = passed > start and call.remaining_s < 2
-                if len(page_items) >= limit or size >= PAGE_BYTES or late:
-                    return Page(page_items, lastCursor=str(UidCursor(standing.validity, passed)), more=True)
+                out_of_time = last_uid > start and call.remaining_s < 2
+                if len(page_items) >= limit or size >= PAGE_BYTES or out_of_time:
+                    return Page(page_items, lastCursor=str(UidCursor(status.validity, last_uid)), more=True)
                 present = [raws[uid]] if uid in raws else []  # otherwise it was deleted since the search
                 for entry in readable(present, show, call, "the message with UID"):
                     if entry is not None:
                         page_items.append(entry)
                         size += size_of(entry)
-                passed = uid
-    more = bool(uids) and passed < uids[-1]
-    end = passed if more else max(passed, standing.next_uid - 1)
-    return Page(page_items, lastCursor=str(UidCursor(standing.validity, end)), more=more)
+                last_uid = uid
+    more = bool(uids) and last_uid < uids[-1]
+    end = last_uid if more else max(last_uid, status.next_uid - 1)
+    return Page(page_items, lastCursor=str(UidCursor(status.validity, end)), more=more)
 
 
 def get(box: ImapMailbox, folders: Sequence[str], id: str, call: Call) -> FullImapMail | None:
@@ -192,24 +192,24 @@ def reply_headers(headers: Parsed) -> tuple[str, list[str]]:
     return mail_writer.reply_subject(_header(headers, "Subject")), past
 
 
-def _start(after: str | None, standing: FolderStatus) -> int:
+def _start(after: str | None, status: FolderStatus) -> int:
     if not after:
         return 0
     match = _CURSOR.fullmatch(after)
     if match is None:
         raise Rejected(f"after must be a lastCursor that search returned, not {after[:60]!r}.")
-    place = UidCursor(int(match[1]), int(match[2]))
-    known = place.validity == standing.validity and place.uid < max(standing.next_uid, 1)
-    return place.uid if known else 0
+    cursor = UidCursor(int(match[1]), int(match[2]))
+    known = cursor.validity == status.validity and cursor.uid < max(status.next_uid, 1)
+    return cursor.uid if known else 0
 
 
-def _fresh(box: ImapMailbox, start: int, standing: FolderStatus, since_ms: int | None) -> list[int]:
+def _fresh(box: ImapMailbox, start: int, status: FolderStatus, since_ms: int | None) -> list[int]:
     """The numbers after `start`. `n:*` always includes the last number; messages that came since then wait."""
     criteria = f"UID {start + 1}:*"
     if since_ms is not None:
         day = _imap_day(datetime.fromtimestamp(since_ms / 1000, UTC) - timedelta(days=2))  # time zones
         criteria += f" OR SENTSINCE {day} SINCE {day}"
-    return [uid for uid in box.find(criteria) if start < uid < standing.next_uid]
+    return [uid for uid in box.find(criteria) if start < uid < status.next_uid]
 
 
 def _around(day: str) -> str:

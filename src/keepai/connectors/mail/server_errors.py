@@ -61,25 +61,25 @@ _STEPS = {
 }
 
 
-def imap_refusal(what: str, text: str, otherwise: type[ConnectorError]) -> ConnectorError:
+def imap_refusal(message: str, text: str, otherwise: type[ConnectorError]) -> ConnectorError:
     """The error that a NO or BAD means."""
     code = _CODE.search(text)
     kind = IMAP_REFUSED.get(code[1], otherwise) if code else otherwise
-    return kind(f"{what}: {text}")
+    return kind(f"{message}: {text}")
 
 
 @contextmanager
-def nothing_happened(what: str) -> Iterator[None]:
+def nothing_happened(message: str) -> Iterator[None]:
     """Use around steps that have no effect when they fail: every lost connection is a definite failure."""
     try:
         yield
     except ssl.SSLCertVerificationError as error:
         raise PreconditionFailed(
-            f"{what}: the server's certificate is not trusted ({error.verify_message}). Check the host in keep.toml; "
-            "if the server has its own authority, use the setting certificates."
+            f"{message}: the server's certificate is not trusted ({error.verify_message}). Check the host in "
+            "keep.toml; if the server has its own authority, use the setting certificates."
         ) from None
     except (OSError, ConnectionLost, EOFError) as error:
-        raise Transient(f"{what}: {error_text(error)}.") from None
+        raise Transient(f"{message}: {error_text(error)}.") from None
 
 
 def error_text(error: BaseException) -> str:

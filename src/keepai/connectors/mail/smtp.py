@@ -92,8 +92,8 @@ class SmtpSubmission:
 
     def _refused(self, step: str, code: int, text: str) -> ConnectorError:
         answer = one_line_answer(text, self._secret)
-        odd = f"The mail server gave an unexpected answer: {code} {answer}"
-        return smtp_refusal(step, code, answer) or OutcomeUnknown(odd)
+        message = f"The mail server gave an unexpected answer: {code} {answer}"
+        return smtp_refusal(step, code, answer) or OutcomeUnknown(message)
 
     @contextmanager
     def _refusals(self, step: str) -> Iterator[None]:

@@ -82,12 +82,12 @@ class Rss(Connector):
             raise Transient(f"The feed could not be read: {error.message}") from None
         if answer.ok or (answer.status == 304 and len(headers) > 1):
             return answer
-        what = f"The feed was answered with {answer.status}."
+        message = f"The feed was answered with {answer.status}."
         if answer.status in (404, 410):
-            raise PreconditionFailed(f"{what} It no longer exists.")
+            raise PreconditionFailed(f"{message} It no longer exists.")
         if answer.status in (401, 403):
-            raise PermissionDenied(f"{what} Keep may not read it.")
-        raise Transient(what, retry_after=answer.retry_after())
+            raise PermissionDenied(f"{message} Keep may not read it.")
+        raise Transient(message, retry_after=answer.retry_after())
 
 
 @dataclass(frozen=True)

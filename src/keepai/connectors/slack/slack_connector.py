@@ -292,7 +292,7 @@ def _moment(message: Mapping[str, Any]) -> tuple[int, int]:
     return int(seconds), int(parts.ljust(6, "0")[:6] or 0)
 
 
-def _ts(given: str | None, what: str) -> str | None:
+def _ts(given: str | None, param: str) -> str | None:
     if given is not None and not _TS.fullmatch(given):
-        raise Rejected(f"{what} must be the id of a message, such as 1767600000.000100.")
+        raise Rejected(f"{param} must be the id of a message, such as 1767600000.000100.")
     return given

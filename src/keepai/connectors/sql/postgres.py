@@ -169,11 +169,11 @@ class PostgresDatabase:
         """Run steps and commit. Every error says correctly whether they took place."""
         return await self._in_time(lambda connected: self._change(steps, call, connected), call)
 
-    async def _look(self, how: str, steps: Steps[T], call: Call, connected: Connected) -> T:
+    async def _look(self, begin_statement: str, steps: Steps[T], call: Call, connected: Connected) -> T:
         with refused("The database could not be read"):
             connection = await self._connect(connected, call)
             try:
-                await self._begin(connection, how, call)
+                await self._begin(connection, begin_statement, call)
                 result = await _driven(steps, connection)
                 await connection.execute("rollback")
                 return result
@@ -227,9 +227,9 @@ class PostgresDatabase:
             return PreconditionFailed(f"The database does not exist: {message}.")
         return Transient(f"The database cannot be reached: {message}.")
 
-    async def _begin(self, connection: psycopg.AsyncConnection[Any], how: str, call: Call) -> None:
+    async def _begin(self, connection: psycopg.AsyncConnection[Any], begin_statement: str, call: Call) -> None:
         """Begin, independent of the server's settings, and with limits that the server enforces."""
-        await connection.execute(how)
+        await connection.execute(begin_statement)
         milliseconds = int(max(0.001, min(self.timeout_s, call.remaining_s)) * 1000)
         settings = {**_WORDS, "statement_timeout": f"{milliseconds}", "lock_timeout": f"{milliseconds}"}
         settings["idle_in_transaction_session_timeout"] = f"{milliseconds + int(LATE_S * 1000)}"
@@ -246,8 +246,8 @@ class PostgresDatabase:
         while not task.done():
             try:
                 await asyncio.wait({task}, timeout=None if gave_up else patience)
-            except asyncio.CancelledError as told_to_end:
-                cancelled = told_to_end
+            except asyncio.CancelledError as cancellation:
+                cancelled = cancellation
             if not task.done():
                 gave_up = True
                 connected.cut(task)
@@ -259,8 +259,8 @@ class PostgresDatabase:
             raise Transient("The database did not answer in time; nothing was sent to it.")
         error = task.exception()
         if gave_up and isinstance(error, Transient | OutcomeUnknown):
-            what = error.message.partition(":")[0]
-            raise type(error)(f"{what}: the database did not answer within {patience:.1f} s.") from error
+            message = error.message.partition(":")[0]
+            raise type(error)(f"{message}: the database did not answer within {patience:.1f} s.") from error
         return task.result()
 
 
@@ -302,14 +302,14 @@ def was_refused(error: psycopg.Error) -> bool:
 
 
 @contextmanager
-def refused(what: str) -> Iterator[None]:
+def refused(message: str) -> Iterator[None]:
     """Use around everything before COMMIT: every error of the driver is a definite failure."""
     import psycopg
 
     try:
         yield
     except psycopg.Error as error:
-        raise translated(error)(f"{what}: {_error_text(error)}.") from error
+        raise translated(error)(f"{message}: {_error_text(error)}.") from error
 
 
 def translated(error: psycopg.Error) -> type[ConnectorError]:
@@ -325,10 +325,10 @@ async def _driven(steps: Steps[T], connection: psycopg.AsyncConnection[Any]) -> 
     rows: list[Row] | None = None
     while True:
         try:
-            asked = steps.send(rows) if rows is not None else next(steps)
+            statement = steps.send(rows) if rows is not None else next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-        answer = await connection.execute(asked.text, asked.values)
+        answer = await connection.execute(statement.text, statement.values)
         rows = _rows(answer.pgresult)
 
 

@@ -63,12 +63,12 @@ def query(rules: TableSettings, row_query: RowQuery) -> Steps[Page[dict[str, Jso
     write = yield from rules.table(row_query.table)
     shown = write.table.chosen(row_query.columns if row_query.columns is not None else write.table.columns)
     order = write.order(row_query.order)
-    asked = list({column.name: column for column in [*shown, *(o.column for o in order)]}.values())
+    columns = list({column.name: column for column in [*shown, *(o.column for o in order)]}.values())
     rows_shown: list[dict[str, Json]] = []
     size, cursor, more = 0, row_query.after, True
     while more and len(rows_shown) < row_query.limit and size < PAGE_BYTES:
         count = min(CHUNK, row_query.limit - len(rows_shown)) if write.table.primary else row_query.limit
-        rows = yield from _chunk(write, row_query, asked, order, cursor, count)
+        rows = yield from _chunk(write, row_query, columns, order, cursor, count)
         more = len(rows) > count
         for row in rows[:count]:
             rows_shown.append({column.name: row[column.name] for column in shown})
@@ -83,7 +83,7 @@ def query(rules: TableSettings, row_query: RowQuery) -> Steps[Page[dict[str, Jso
 
 
 def _chunk(
-    write: StatementWriter, row_query: RowQuery, asked: list[Column], order: list[SortColumn], cursor: str | None,
+    write: StatementWriter, row_query: RowQuery, columns: list[Column], order: list[SortColumn], cursor: str | None,
     count: int,
 ) -> Steps[list[dict[str, Json]]]:
     where = write.conditions(row_query.where)
@@ -91,8 +91,8 @@ def _chunk(
         if not write.table.primary:
             raise Rejected(f"{row_query.table} has no primary key, so `after` cannot be used with it.")
         where.append(write.after(order, cursor))
-    rows = yield write.query(asked, where, order, count + 1)
-    return [_shown(write, asked, row) for row in rows]
+    rows = yield write.query(columns, where, order, count + 1)
+    return [_shown(write, columns, row) for row in rows]
 
 
 def get(rules: TableSettings, table: str, key: Values) -> Steps[dict[str, Json] | None]:
@@ -184,14 +184,14 @@ def find_insert(rules: TableSettings, table: str, key: Values, values: Values, i
         return Verdict.applied(result) if result is not None else Verdict.failed()
     if known is not None and not write.table.covered(row):
         return known
-    there = yield from _equal(write, row)
-    if there is None:
+    existing = yield from _equal(write, row)
+    if existing is None:
         return Verdict.failed()
-    if isinstance(there, str):
-        return Verdict.unknown(there)
+    if isinstance(existing, str):
+        return Verdict.unknown(existing)
     if known is not None:
         return Verdict.unknown(f"{table} has this row, but no receipt for it: somebody else may have written it.")
-    return Verdict.applied(_result(write, key, there.cells))
+    return Verdict.applied(_result(write, key, existing.cells))
 
 
 def find_change(rules: TableSettings, idempotency_key: str) -> Steps[Verdict]:
@@ -203,8 +203,8 @@ def find_change(rules: TableSettings, idempotency_key: str) -> Steps[Verdict]:
 
 def _known(rules: TableSettings, key: str) -> Steps[Verdict | None]:
     """What the server and the receipts say; None if they say nothing."""
-    asked = rules.dialect.under_way(key)
-    if asked is not None and int(str((yield asked)[0][0])):
+    statement = rules.dialect.under_way(key)
+    if statement is not None and int(str((yield statement)[0][0])):
         return Verdict.retry(after=1)
     if not rules.receipts:
         return None
@@ -224,8 +224,8 @@ class Equal:
 
 def _receipt(rules: TableSettings, key: str) -> Steps[list[Row] | None]:
     """The receipt of a key; None if there is no table of receipts."""
-    there = yield rules.dialect.has_receipts()
-    if not int(str(there[0][0])):
+    exists = yield rules.dialect.has_receipts()
+    if not int(str(exists[0][0])):
         return None
     return (yield statements.receipt(rules.dialect, key))
 

@@ -150,11 +150,11 @@ class Sql(Connector):
     async def query(self, params: QueryRows, call: Call) -> Page[dict[str, Any]]:
         """Rows in order; `more` says whether some follow, `lastCursor` is where they begin."""
         limit = checked_limit(params.get("limit") or None, LIMIT_DEFAULT, LIMIT_MAX)
-        wish = RowQuery(
+        row_query = RowQuery(
             params["table"], params.get("columns"), params.get("where") or {}, params.get("order") or [], limit,
             params.get("after"),
         )
-        return await self._database.read(row_changes.query(self._rules, wish), call)
+        return await self._database.read(row_changes.query(self._rules, row_query), call)
 
     @read(by_id=True)
     async def get(self, params: GetTableRow, call: Call) -> dict[str, Any] | None:

@@ -200,14 +200,14 @@ def _commit(db: apsw.Connection) -> None:
 
 
 @contextmanager
-def refused(what: str) -> Iterator[None]:
+def refused(message: str) -> Iterator[None]:
     """Use around everything before COMMIT: every error of SQLite is a definite failure."""
     import apsw
 
     try:
         yield
     except apsw.Error as error:
-        raise translated(error)(f"{what}: {error}.") from error
+        raise translated(error)(f"{message}: {error}.") from error
 
 
 def translated(error: apsw.Error) -> type[ConnectorError]:
@@ -230,10 +230,10 @@ def _driven(steps: Steps[T], db: apsw.Connection) -> T:
     rows: list[Row] | None = None
     while True:
         try:
-            asked = steps.send(rows) if rows is not None else next(steps)
+            statement = steps.send(rows) if rows is not None else next(steps)
         except StopIteration as end:
             return cast(T, end.value)
-        rows = [tuple(row) for row in db.execute(asked.text, asked.values)]
+        rows = [tuple(row) for row in db.execute(statement.text, statement.values)]
 
 
 _CATALOG = """

@@ -62,17 +62,17 @@ class StatementWriter:
     def conditions(self, where: Mapping[str, Json]) -> list[SqlFragment]:
         """Conditions as a script gives them: a value, or an object of operators."""
         parts = []
-        for name, wish in where.items():
+        for name, condition in where.items():
             column = self.table.column(name)
-            wishes = wish if isinstance(wish, dict) else {"=": wish}
-            parts += [self._condition(column, operator, value) for operator, value in wishes.items()]
+            operators = condition if isinstance(condition, dict) else {"=": condition}
+            parts += [self._condition(column, operator, value) for operator, value in operators.items()]
         if len(parts) > CONDITIONS_MAX:
             raise Rejected(f"where has {len(parts)} conditions; at most {CONDITIONS_MAX} are allowed.")
         return parts
 
-    def order(self, wished: Iterable[str]) -> list[SortColumn]:
+    def order(self, names: Iterable[str]) -> list[SortColumn]:
         """What rows are sorted by: the wanted columns, then the primary key, so that the order is unique."""
-        columns = {name.removeprefix("-"): name.startswith("-") for name in wished}
+        columns = {name.removeprefix("-"): name.startswith("-") for name in names}
         for name in self.table.primary:
             columns.setdefault(name, False)
         return [SortColumn(self.table.column(name), down) for name, down in columns.items()]
@@ -80,12 +80,12 @@ class StatementWriter:
     def after(self, order: Sequence[SortColumn], cursor: str) -> SqlFragment:
         """Rows that come after the row of a cursor."""
         passed = _opened(cursor, self.table.name, self._sorted(order))
-        ways: list[SqlFragment] = []
+        fragments: list[SqlFragment] = []
         level: list[SqlFragment] = []
         for column, value in zip(order, passed, strict=True):
-            ways.append(_all([*level, self._beyond(column, value)]))
+            fragments.append(_all([*level, self._beyond(column, value)]))
             level.append(self._equals(column.column, value))
-        return SqlFragment(f"({' or '.join(way.text for way in ways)})", self._values(ways))
+        return SqlFragment(f"({' or '.join(fragment.text for fragment in fragments)})", self._values(fragments))
 
     def cursor(self, order: Sequence[SortColumn], row: Mapping[str, Json]) -> str:
         """The cursor after a row."""
@@ -99,8 +99,8 @@ class StatementWriter:
         columns = self.table.chosen(values)
         names = ", ".join(self.dialect.quote(column.name) for column in columns)
         marks = ", ".join(self.dialect.mark for _ in columns)
-        what = f"({names}) values ({marks})" if columns else "default values"
-        text = f"insert into {self.name} {what}{more} returning {self._primary()}"
+        row = f"({names}) values ({marks})" if columns else "default values"
+        text = f"insert into {self.name} {row}{more} returning {self._primary()}"
         return Statement(text, self._bound(values))
 
     def upsert(self, key: Mapping[str, Json], values: Mapping[str, Json]) -> Statement:

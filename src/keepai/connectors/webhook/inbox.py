@@ -25,7 +25,7 @@ from ..kit.lenient_json import parse_json
 from ..kit.page_limits import PAGE_BYTES, size_of
 from ..kit.readable import readable
 from .signature import ID, SIGNATURE, TIME, fits
-from .spool import Spool, SpoolFull
+from .spool import Spool, SpoolFull, Stored
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1_000
 ID_MAX = 200
@@ -165,28 +165,30 @@ class Inbox(Connector):
 
     def _listed(self, after: str, limit: int, call: Call) -> Page[Delivery]:
         deliveries: list[Delivery] = []
-        passed, size = 0, 0
+        position, size = 0, 0
         with nothing_happened("Deliveries cannot be read"):
             cursors, more = self._spool.after(after, limit)
-            while passed < len(cursors) and size < PAGE_BYTES:
-                for shown in readable(cursors[passed : passed + 1], self._shown, call, "the delivery"):
+            while position < len(cursors) and size < PAGE_BYTES:
+                for shown in readable(cursors[position : position + 1], self._shown, call, "the delivery"):
                     if shown is not None:  # otherwise it was deleted in the meantime
                         deliveries.append(shown)
                         size += size_of(shown)
-                passed += 1
-        return Page(deliveries, lastCursor=cursors[passed - 1] if passed else after or None,
-                    more=more or passed < len(cursors))
+                position += 1
+        return Page(deliveries, lastCursor=cursors[position - 1] if position else after or None,
+                    more=more or position < len(cursors))
 
     def _shown(self, cursor: str) -> Delivery | None:
         stored = self._spool.one(cursor)
-        if stored is None:
-            return None
-        body: Json = stored["body"]
-        try:
-            body = parse_json(stored["body"])
-        except ValueError:
-            pass
-        return {
-            "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
-            "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
-        }
+        return _delivery(stored) if stored else None
+
+
+def _delivery(stored: Stored) -> Delivery:
+    body: Json = stored["body"]
+    try:
+        body = parse_json(stored["body"])
+    except ValueError:
+        pass
+    return {
+        "id": stored["id"], "cursor": stored["cursor"], "receivedAt": iso(stored["received"]),
+        "sentAt": iso(stored["sent"]), "contentType": stored["type"], "body": body,
+    }
