@@ -41,7 +41,8 @@ class CallPredictor:
         self._speculate = speculate
         self._first: dict[tuple[str, str], tuple[Operation, str] | None] = {}  # None: it changes
         self._mutate_alone: set[tuple[str, str]] = set()  # handlers whose `mutate` is not tried after `prepare`
-        self._quick: set[tuple[str, str, Step]] = set()
+        #: The steps, by script and handler, that will probably end soon and need nothing but the host.
+        self.quick: set[tuple[str, str, Step]] = set()
 
     async def plan(self, job: Job, host: StepHost) -> tuple[Job, PredictedCall | None]:
         """The job, without a try of `mutate` if that is useless, and what is to go along with it."""
@@ -77,16 +78,12 @@ class CallPredictor:
             self._mutate_alone.clear()
         self._mutate_alone.add((job.source, job.handler))
 
-    def is_quick(self, job: Job) -> bool:
-        """Whether the step will probably end soon, and needs nothing but the host."""
-        return (job.source, job.handler, job.step) in self._quick
-
     def learn_quick(self, job: Job, *, quick: bool) -> None:
         """A step ended. It was quick if it ended well, soon, and needed nothing but the host."""
         key = job.source, job.handler, job.step
         if not quick or job.only_load:
-            self._quick.discard(key)
-        elif key not in self._quick:
-            if len(self._quick) >= _HANDLERS_MAX * 3:
-                self._quick.clear()
-            self._quick.add(key)
+            self.quick.discard(key)
+        elif key not in self.quick:
+            if len(self.quick) >= _HANDLERS_MAX * 3:
+                self.quick.clear()
+            self.quick.add(key)

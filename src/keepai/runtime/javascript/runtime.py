@@ -57,7 +57,7 @@ class JavaScriptRuntime:
         """Run one step. Raises the `KeepError` that ended it: the host's own, a `ScriptError`, or `WorkerDied`."""
         pool = self._pool or self._opened()
         job, predicted = await self._predictor.plan(job, host)
-        step = QueuedStep(job, predicted, host, self._predictor.is_quick(job))
+        step = QueuedStep(job, predicted, host, (job.source, job.handler, job.step) in self._predictor.quick)
         session = await pool.start(step)
         try:
             return await session.run()

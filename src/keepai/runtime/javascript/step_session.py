@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from ...model.codec import CheckedText, Json, check_size, decode, decode_around, read, size, stored, text_of
+from ...model.codec import CheckedText, Json, check_size, decode, decode_around, read, size, sound, stored, text_of
 from ...model.errors import (
     BadValue,
     HostFault,
@@ -25,7 +25,7 @@ from ...model.errors import (
     ScriptThrew,
 )
 from ...model.operations import Kind, Step
-from ..base import Cut, Ended, Job, LogLine, Operation, Reply, StepHost
+from ..base import Cut, Ended, Job, LogLine, Operation, StepHost
 from . import rules
 from .call_predictor import CallPredictor, PredictedCall
 from .forks import Worker
@@ -104,7 +104,13 @@ class StepSession:
                 if frame.get("n") != self._number:  # only the step at the front of a worker may speak
                     raise Garbled("a frame of another job")
                 if "used" in frame:
-                    self._use_predicted(frame)
+                    # The step's first call was the predicted one. The worker had its answer; the host hears of it now.
+                    if frame["used"] is not True or self._predicted is None or self._calls:
+                        raise Garbled("a use of nothing")
+                    self._calls = self._counted = 1
+                    if self._counted > self._limits.calls_max:
+                        raise rules.too_many_calls(self._limits, None)
+                    self._host.used(self._predicted.operation, self._predicted.reply)
                 kind = frame["t"]
                 if kind == "call":
                     await self._call(frame)
@@ -131,15 +137,6 @@ class StepSession:
                 await asyncio.gather(*self._answers.values(), return_exceptions=True)
 
     # Calls and the log.
-
-    def _use_predicted(self, frame: Frame) -> None:
-        """The step's first call was the predicted one: the worker had its answer, and the host hears of it now."""
-        if frame["used"] is not True or self._predicted is None or self._calls:
-            raise Garbled("a use of nothing")
-        self._calls = self._counted = 1
-        if self._counted > self._limits.calls_max:
-            raise rules.too_many_calls(self._limits, None)
-        self._host.used(self._predicted.operation, self._predicted.reply)
 
     async def _call(self, frame: Frame) -> None:
         number, args, limits, job = frame.get("id"), frame["texts"], self._limits, self._job
@@ -168,7 +165,7 @@ class StepSession:
             self._compute_left += rules.ITEM_S
         if kind in rules.UNANSWERED:  # the worker goes on meanwhile, and many at once do not hold up the others
             self._publishing = True
-            await self._answer(operation)
+            await self._answer(operation, None)
             self._publishing = False
             if self._calls % _IN_A_ROW_MAX == 0:
                 await asyncio.sleep(0)
@@ -177,7 +174,7 @@ class StepSession:
             self._compute_left -= self._loop.time() - self._since
             self._since = None
         if kind in _ANSWERED_AT_ONCE and not self._answers:
-            self._send_reply(number, await self._answer(operation))
+            await self._answer(operation, number)
             self._start_clock()
             if not self.worker.link.writing:
                 await self.worker.link.drain()
@@ -234,13 +231,12 @@ class StepSession:
             return stored(text_of(entry))
         return {key: value if key == "payload" else stored(text_of(value)) for key, value in entry.items()}
 
-    async def _answer(self, operation: Operation) -> Reply:
-        """What the host answers to a call."""
+    async def _answer(self, operation: Operation, number: int | None) -> None:
+        """Have the host carry out a call. Its answer is sent, if the worker waits for one under this number."""
         try:
             reply = await self._host.answer(operation)
             for text in reply.texts:
                 check_size(text, f"The answer to ctx.{operation.name}", self._limits.message_bytes_max)
-            return reply
         except KeepError as error:
             error.at = error.at or operation.at
             raise
@@ -249,10 +245,17 @@ class StepSession:
             if task is not None and task.cancelling():
                 raise
             raise _cut_off(operation.name) from None
+        if number is None:
+            return
+        known = bool(reply.cuts) and Kind.PUBLISH in self._job.allowed and len(reply.text) <= self._known_left
+        if known:
+            self._known_left -= len(reply.text)
+            self._known[number] = reply.text, reply.cuts
+        self.worker.link.send(reply_frame(self._number, number, reply, known=known))
 
     async def _answer_read(self, number: int, operation: Operation, size: int) -> None:
         """The task of a read, which goes on beside the script and other reads."""
-        self._send_reply(number, await self._answer(operation))
+        await self._answer(operation, number)
         self._asked_chars -= size
         self._unanswered -= 1
         if not self._unanswered:  # a worker that does not read its answers uses its own time
@@ -260,13 +263,6 @@ class StepSession:
         del operation  # a worker that does not read its answers must not fill the memory with what it asks
         if not self.worker.link.writing:
             await self.worker.link.drain()
-
-    def _send_reply(self, number: int, reply: Reply) -> None:
-        known = bool(reply.cuts) and Kind.PUBLISH in self._job.allowed and len(reply.text) <= self._known_left
-        if known:
-            self._known_left -= len(reply.text)
-            self._known[number] = reply.text, reply.cuts
-        self.worker.link.send(reply_frame(self._number, number, reply, known=known))
 
     def _read_answered(self, number: int, name: str, done: asyncio.Task[None]) -> None:
         error = _cut_off(name) if done.cancelled() else done.exception()
@@ -287,7 +283,7 @@ class StepSession:
         level, texts = frame.get("level"), frame["texts"]
         if not isinstance(level, str) or level not in _LEVELS or len(texts) != 1 or self._log_left < 0:
             raise Garbled("a log line that is none, or one too many")
-        text = _sound(texts[0])
+        text = sound(texts[0])
         self._log_left -= len(text.encode()) + rules.LOG_LINE_COST
         self._host.log(LogLine(level, text))
 
@@ -300,7 +296,7 @@ class StepSession:
             if error is None:
                 raise Garbled("an unknown failure")
             self.clean = error is not LimitExceeded
-            raise error(_sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
+            raise error(sound(str(frame.get("message")))[:_MESSAGE_MAX], at=_location(frame.get("at")))
         if kind == "mutation":
             operation = self._operation(frame.get("name"), frame.get("at"), texts, job.step, job.allowed)
             if operation.kind is not Kind.MUTATION or job.step is not Step.MUTATE:
@@ -381,8 +377,3 @@ def _location(pair: object) -> Location | None:
     if type(line) is int and type(column) is int and 0 < line < 10**7 and 0 < column < 10**7:
         return Location(line, column)
     return None
-
-
-def _sound(text: str) -> str:
-    """Text without lone surrogates, which no file or database would take."""
-    return text.encode("utf-8", "replace").decode("utf-8")
