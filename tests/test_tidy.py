@@ -198,7 +198,7 @@ def tracked_files() -> tuple[Path, ...]:
         listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, text=True).stdout
         paths = [ROOT / name for name in listed.split("\0") if name]
     else:
-        made = {".venv", ".venv-bench", ".venv-model", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
+        made = {".venv", ".venv-bench", "node_modules", "dist", "__pycache__", ".git", ".hypothesis"}
         made |= {".pytest_cache", ".mypy_cache", ".ruff_cache"}
         paths = [path for path in ROOT.rglob("*") if not made.intersection(path.relative_to(ROOT).parts)]
     return tuple(sorted(path for path in paths if path.is_file()))
@@ -518,18 +518,19 @@ def test_every_module_says_where_it_stands() -> None:
     report(problems, "A module begins with two or three sentences: where it stands, what it must never do.")
 
 
-#: `base.py` is the contract of its folder, so every folder may have one.
-SHARED_FILE_NAMES = {"__init__.py", "base.py"}
+#: `base.py` is the contract of its folder, so every folder may have one. Each kind of database has its `statements.py`.
+SHARED_FILE_NAMES = {"__init__.py", "base.py", "statements.py"}
 
 
 def test_a_name_of_a_file_or_class_is_used_once() -> None:
+    # Both databases of the ledger have the same parts, in files of the same names.
+    files = {file.replace("ledger/postgres/", "ledger/sqlite/") for file in package_files()}
+    named = [(Path(file).name, file) for file in sorted(files)]
+    named += [(node.name, file) for file in package_files()
+              for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
     places: dict[str, list[str]] = {}
-    for file in package_files():
-        names = [node.name for node in ast.walk(tree_of(file)) if isinstance(node, ast.ClassDef)]
-        for name in [*names, Path(file).name]:
-            # What is the same part of each store has the same name, as the parts of a contract.
-            places.setdefault(name, []).append(file.replace("ledger/postgres/", "ledger/sqlite/"))
-    places = {name: sorted(set(files)) for name, files in places.items()}
+    for name, file in named:
+        places.setdefault(name, []).append(file)
     problems = [f"{name}: {', '.join(files)}" for name, files in sorted(places.items())
                 if len(files) > 1 and name not in SHARED_FILE_NAMES]
     report(problems, "Find another name for one of them: whoever greps for it must find one place.")
@@ -571,7 +572,7 @@ def test_no_address_of_a_registry() -> None:
 # Locks
 
 
-LOCKS = ("dev.lock", "npm.lock", "bench.lock", "model.lock")
+LOCKS = ("dev.lock", "npm.lock", "bench.lock")
 
 
 def locked(lock: str = "dev.lock") -> dict[str, str]:
