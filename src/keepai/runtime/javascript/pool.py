@@ -29,7 +29,7 @@ _TOGETHER_MAX = 8  # steps in one message
 _SLOW_S = 0.02  # that a step may hold up others
 _SLOW_USED_S = 0.01  # of the processor's time: a worker that had less was held up itself
 _PATIENCE = 10  # times _SLOW_S, for such a worker
-_IDLE_S = 1.0  # that a worker is kept which is one too many
+_IDLE_S = 1.0  # after so long, a worker beyond the kept number ends
 _JOBS_MAX = 10_000  # per worker; keeps slow growth of any kind small, and its images worth their making
 _HOMES_MAX = 1_000
 
@@ -46,7 +46,7 @@ class QueuedStep:
     session: StepSession | None = None  # once it was sent to the worker
     at_front: asyncio.Future[None] | None = None  # done when it is at the front, if the engine waits for that
     error: BaseException | None = None  # with which it was refused
-    abandoned: bool = False  # whether the engine wants it no more
+    abandoned: bool = False  # whether the engine has cancelled it
 
     def refuse(self, error: BaseException) -> None:
         """It will not be run."""
@@ -141,7 +141,7 @@ class Pool:
             self._line.popleft().refuse(HostFault("The script runtime is closed."))
 
     def _abandon(self, step: QueuedStep) -> None:
-        """The engine wants a step no more that has not come to the front."""
+        """The engine has cancelled a step before it came to the front."""
         step.abandoned = True
         queue = step.queue
         if queue is None:
@@ -228,7 +228,7 @@ class Pool:
             self._serve()
 
     def _dismiss(self, queue: WorkerQueue) -> None:
-        """End a worker that is one too many, unless it is needed."""
+        """End a worker if there are more than are kept, unless it is needed."""
         if queue in self._queues and len(self._queues) > self._kept:
             if queue.front is None and not queue.waiting:
                 self.discard(queue)

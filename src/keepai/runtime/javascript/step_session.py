@@ -104,7 +104,7 @@ class StepSession:
                 if frame.get("n") != self._number:  # only the step at the front of a worker may speak
                     raise Garbled("a frame of another job")
                 if "used" in frame:
-                    # The step's first call was the predicted one. The worker had its answer; the host hears of it now.
+                    # The step's first call was the predicted one. The worker had its answer; the host is told now.
                     if frame["used"] is not True or self._predicted is None or self._calls:
                         raise Garbled("a use of nothing")
                     self._calls = self._counted = 1
@@ -282,7 +282,7 @@ class StepSession:
     def _log(self, frame: Frame) -> None:
         level, texts = frame.get("level"), frame["texts"]
         if not isinstance(level, str) or level not in _LEVELS or len(texts) != 1 or self._log_left < 0:
-            raise Garbled("a log line that is none, or one too many")
+            raise Garbled("no log line, or more than the limit allows")
         text = sound(texts[0])
         self._log_left -= len(text.encode()) + rules.LOG_LINE_COST
         self._host.log(LogLine(level, text))
