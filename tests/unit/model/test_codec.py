@@ -6,6 +6,7 @@ import datetime
 import json
 import math
 import random
+import re
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
@@ -504,3 +505,36 @@ def test_a_list_that_contains_itself_many_times_is_refused_at_once() -> None:
     for value in (twice, often):
         with pytest.raises(BadValue, match="contains itself"):
             codec.encode(value)
+
+
+ROWS = [{"n": 0.05, "t": "é", "no": None} for _ in range(3)]
+CHECKED = codec.CheckedText(codec.encode(ROWS), 1)
+
+
+@pytest.mark.parametrize("around", [0.05, 1.0, 1e-7, None, "x", [1.5, 2]])
+def test_a_value_known_by_its_text_is_written_as_it_is(around: object) -> None:
+    value = [CHECKED, {"a": around, "b": CHECKED}]
+    assert codec.text_of(codec.clean(value)) == codec.encode([ROWS, {"a": around, "b": ROWS}])
+
+
+@pytest.mark.parametrize("text", ["[NaN,1]", ' {"a" : NaN, "b":0.05}', '{"a":"NaN","b":[1.0,NaN]}'])
+def test_a_text_around_values_is_read_as_if_they_were_in_it(text: str) -> None:
+    found = codec.decode_around(text, [CHECKED])
+    assert codec.text_of(found) == codec.encode(codec.decode(re.sub('NaN(?!")', CHECKED.text, text)))
+
+
+@pytest.mark.parametrize("text", [
+    "[1]", "[NaN,NaN]", "[Infinity]", "[-Infinity]", '["NaN"]', "{NaN:1}", "NaN NaN", "NaN,", "[NaN", '{"a":NaN,"a":1}',
+    "[NaN,9007199254740993]", "[NaN,1e999]", r'[NaN,"\ud800"]', "[" * 64 + "NaN" + "]" * 64, "[" * 9999 + "NaN",
+])
+def test_a_text_around_values_is_read_as_strictly_as_any(text: str) -> None:
+    with pytest.raises(BadValue):
+        codec.decode_around(text, [CHECKED])
+
+
+def test_a_value_that_stands_deeper_than_it_was_checked_is_checked_again() -> None:
+    deep = codec.CheckedText("[" * 63 + "]" * 63, 1)
+    assert codec.decode_around("[NaN]", [deep]) == [deep]
+    with pytest.raises(BadValue, match="deeper than 64"):
+        codec.decode_around("[[NaN]]", [deep])
+    assert codec.decode_around("[[NaN]]", [CHECKED]) == [[ROWS]]
