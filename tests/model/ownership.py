@@ -325,8 +325,8 @@ SETTINGS = {
     "two hosts": Setting(),
     "the database's clock jumps": Setting(clock_jumps=True),
     "a longer lease": Setting(lease=3, deadline=2),
-    "a person errs": Setting(person_errs=True),
     "three hosts": Setting(hosts=3),
+    "a person errs": Setting(person_errs=True),
 }
 #: Each planted fault → the rule that it breaks first.
 FAULTS = {
