@@ -164,7 +164,7 @@ BROAD = {"Exception", "BaseException"}
 
 #: Files that may hold SQL outside ledger/, each with the reason.
 SQL_ELSEWHERE = {
-    "connectors/sql/statements.py": "writes statements for other people's databases, which the ledger knows nothing of",
+    "connectors/sql/statement_writer.py": "writes statements for other people's databases, not for the ledger",
     "connectors/sql/sqlite.py": "asks an SQLite file of other people for its catalog",
     "connectors/sql/postgres.py": "asks a PostgreSQL server for its catalog and its locks",
 }

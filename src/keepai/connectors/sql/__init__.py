@@ -2,7 +2,7 @@
 
 sql_connector        what scripts call
 row_changes          the steps of each operation, and the look-up afterwards
-statements           writes the statements
+statement_writer     writes the statements
 catalog              tables, columns and keys, as the database describes them
 sqlite               runs steps on an SQLite file (apsw)
 postgres             runs steps on a PostgreSQL server (psycopg)

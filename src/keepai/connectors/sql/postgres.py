@@ -34,7 +34,7 @@ from ..values import Call
 from . import postgres_connection
 from .catalog import Cell, Column, Row, Statement, Steps, carried, document
 from .sqlite import unpacked
-from .statements import RECEIPTS
+from .statement_writer import RECEIPTS
 
 if TYPE_CHECKING:
     import psycopg

@@ -15,9 +15,9 @@ from ...model.codec import Json, stored
 from ...model.errors import PreconditionFailed, Rejected
 from ..kit.page_limits import PAGE_BYTES, size_of
 from ..values import Page, Verdict
-from . import statements
+from . import statement_writer
 from .catalog import Column, Dialect, Row, Steps, Table, look_up
-from .statements import SortColumn, StatementWriter
+from .statement_writer import SortColumn, StatementWriter
 
 T = TypeVar("T")
 Values = Mapping[str, Json]
@@ -116,11 +116,11 @@ def once(rules: TableSettings, key: str, change: Steps[Json]) -> Steps[Json]:
         return (yield from change)
     rows = yield from _receipt(rules, key)
     if rows is None:
-        yield statements.MAKE_RECEIPTS
+        yield statement_writer.MAKE_RECEIPTS
     if rows:
         return stored(str(rows[0][0]))
     result = yield from change
-    yield statements.keep_receipt(rules.dialect, key, result)
+    yield statement_writer.keep_receipt(rules.dialect, key, result)
     return result
 
 
@@ -227,7 +227,7 @@ def _receipt(rules: TableSettings, key: str) -> Steps[list[Row] | None]:
     exists = yield rules.dialect.has_receipts()
     if not int(str(exists[0][0])):
         return None
-    return (yield statements.receipt(rules.dialect, key))
+    return (yield statement_writer.receipt(rules.dialect, key))
 
 
 def _marked(rules: TableSettings, write: StatementWriter, key: str) -> Steps[Json]:

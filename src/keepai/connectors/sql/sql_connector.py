@@ -28,7 +28,7 @@ from .catalog import Steps
 from .postgres import PostgresDatabase
 from .row_changes import RowQuery, TableSettings
 from .sqlite import SqliteDatabase
-from .statements import RECEIPTS
+from .statement_writer import RECEIPTS
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 1_000

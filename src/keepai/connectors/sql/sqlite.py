@@ -28,7 +28,7 @@ from ...model.errors import (
 from ..kit.blocking import check_deadline, in_thread
 from ..values import Call
 from .catalog import Cell, Column, Row, Statement, Steps, carried, document
-from .statements import RECEIPTS
+from .statement_writer import RECEIPTS
 
 if TYPE_CHECKING:
     import apsw
