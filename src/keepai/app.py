@@ -23,7 +23,7 @@ from .engine.repair import RepairHook
 from .engine.retention import Pruned
 from .engine.telling import Teller
 from .ledger.base import Reader
-from .ledger.opening import open_ledger
+from .ledger.opening import is_address, open_ledger
 from .model.clock import Clock, SystemClock
 from .model.codec import Json
 from .model.policy import Policy
@@ -49,7 +49,7 @@ class Keep:
         clock: Clock | None = None, actor: str = "person", repair: RepairHook | None = None, accept_older: bool = False,
         channels: Iterable[Channel] = (),
     ) -> None:
-        self._path, self._connectors = Path(path), list(connectors)
+        self._path, self._connectors = path if is_address(path) else Path(path), list(connectors)
         self._policy, self._clock, self._actor = policy or Policy(), clock or SystemClock(), actor
         self._repair, self._accept_older = repair, accept_older
         self._channels = list(channels)

@@ -233,9 +233,14 @@ def _advice(name: str, known: Iterable[str], form: str = "{}") -> str:
 
 
 def _ledger(source: _Source, given: str | Path | None) -> Path:
+    path = source.section("keep").get("path", LEDGER) if given is None else given
+    if str(path).startswith(("postgresql://", "postgres://")):
+        raise ConfigError(
+            "The command line and the page work on a ledger in a file only, for now. A ledger in PostgreSQL is opened "
+            'in Python: Keep("postgresql://…"); docs/operating/postgres.md says how.'
+        )
     if given is not None:
         return Path(given)
-    path = source.section("keep").get("path", LEDGER)
     if not isinstance(path, str) or not path or "\0" in path:
         source.wrong(f'[keep] path must be the name of a file, such as "{LEDGER}", not {path!r}.', "keep", "path")
         path = LEDGER

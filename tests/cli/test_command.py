@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from keepai.config import load, table
+from keepai.config import ENV_LEDGER, load, table
 from keepai.doors.cli.help_texts import SUMMARIES
 from keepai.doors.cli.main import COMMANDS, keep
 from keepai.doors.cli.text import cells, cut, short
@@ -115,6 +115,16 @@ def test_flags_win_over_variables_over_the_file_over_defaults(tmp_path: Path, mo
     assert load(db="c.db", env=env).path == Path("c.db")
     with pytest.raises(ConfigError, match="no such file"):
         load(env={"KEEP_CONFIG": "none.toml"})
+
+
+@pytest.mark.parametrize("where", ["variable", "file"])
+def test_the_command_line_refuses_an_address_in_plain_words(tmp_path: Path, where: str) -> None:
+    address = "postgresql://ann:s3cret@db.example.com/keep"
+    (tmp_path / "keep.toml").write_text(f'[keep]\npath = "{address}"\n' if where == "file" else "")
+    env = {ENV_LEDGER: address} if where == "variable" else {}
+    with pytest.raises(ConfigError, match="on a ledger in a file only, for now") as refused:
+        load(config=tmp_path / "keep.toml", env=env)
+    assert "s3cret" not in refused.value.message
 
 
 def test_connectors_are_made_only_if_somebody_wants_them(tmp_path: Path) -> None:

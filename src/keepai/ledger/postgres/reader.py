@@ -1,0 +1,68 @@
+"""A look at a ledger in PostgreSQL beside a host, or without one: it creates nothing and changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from ...model.errors import LedgerUnusable, NotFound
+from ..base import Row
+from .connection import Statements, connect, one_moment, shown, unusable
+from .tables import migrations, number, refuse_newer
+
+
+class PostgresReader(Statements):
+    """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
+
+    refused: str | None = None
+
+    def __init__(self, url: str) -> None:
+        self._url, self.path = url, Path(shown(url))
+        super().__init__(connect(url))
+        try:
+            self.connection.execute("set default_transaction_read_only = on")
+            have = number(self.connection)
+            if have is None:
+                raise NotFound(f"There is no ledger at {shown(url)} yet. The first host that opens it makes one.")
+            refuse_newer(have, shown(url))
+            if have < max(migrations()):
+                raise LedgerUnusable(f"{shown(url)} was written by an older Keep. A host brings it up to date.")
+        except psycopg.Error as error:
+            self.close()
+            raise unusable(error, url) from None
+        except BaseException:
+            self.close()
+            raise
+
+    def all(self, query: str, **params: object) -> list[Row]:
+        """Every row."""
+        try:
+            return super().all(query, **params)
+        except psycopg.Error as error:
+            raise unusable(error, self._url) from None
+
+    def iterate(self, query: str, **params: object) -> Generator[Row]:
+        """Row by row, as far as the caller reads; closing it ends the statement."""
+        try:
+            yield from super().iterate(query, **params)
+        except psycopg.Error as error:
+            raise unusable(error, self._url) from None
+
+    def change(self) -> int:
+        """A number that changes whenever somebody commits."""
+        row = self.one("ledger_change")
+        assert row is not None
+        return int(row["change"])
+
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """Everything that is read inside is of one moment."""
+        with one_moment(self.connection):
+            yield
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.connection.close()
