@@ -19,7 +19,7 @@ from ...model.errors import Conflict, LedgerUnusable
 from .. import conversion
 from ..account import Draft
 from ..base import Row
-from .statements import numbered
+from .prepared import numbered
 from .tables import Connection, settle
 
 OLDEST = 15
