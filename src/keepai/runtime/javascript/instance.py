@@ -21,6 +21,7 @@ _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call
 _STACK_KEPT_BYTES = 16 << 10  # that most steps use: written over with zeros, not given back and faulted in again
 _BLOCK_BYTES = 512  # of memory, by which the image of a script is compared with the base
+_COMPARED_BYTES = 32 << 10  # at a time
 _JOINED_BYTES = 1024  # between two blocks: to write them as well is quicker than another write
 _SLACK_BYTES = 4 << 20  # beyond the script's own limit, for strings on their way in and out
 
@@ -48,10 +49,16 @@ class Image:
 
     def after(self, guest: Guest) -> Image:
         """The image of a guest that started from this one, has not grown, and is at rest again."""
-        base = bytearray(self.size)
-        for start, end, data in self.pieces:
-            base[start:end] = data
-        return replace(self, changes=_differences(bytes(base), _memory(guest, self.stack_pointer)))
+        return replace(self, changes=_differences(self, guest))
+
+    def part(self, start: int, end: int) -> bytes:
+        """What is in a range of the memory, without the changes."""
+        found = bytearray(end - start)
+        for first, last, data in self.pieces:
+            if first < end and start < last:
+                low, high = max(first, start), min(last, end)
+                found[low - start : high - start] = data[low - first : high - first]
+        return bytes(found)
 
     @property
     def changed_bytes(self) -> int:
@@ -103,17 +110,26 @@ def _memory(guest: Guest, stack_pointer: int) -> bytes:
     return bytes(stack_pointer) + guest.read(stack_pointer, guest.memory_size() - stack_pointer)
 
 
-def _differences(base: bytes, memory: bytes) -> tuple[Piece, ...]:
-    """Where a memory differs from another of the same size, and what it has there; in blocks, near ones joined."""
-    differ = [at for at in range(0, len(base), _BLOCK_BYTES)
-              if base[at : at + _BLOCK_BYTES] != memory[at : at + _BLOCK_BYTES]]
+def _differences(base: Image, guest: Guest) -> tuple[Piece, ...]:
+    """Where the memory of a guest at rest differs from its base, and what it has there; in blocks, near ones joined.
+
+    It is compared in small parts: a copy of it all would leave the worker with a heap of that size."""
+    differ = list[int]()
+    for start in range(base.stack_pointer, base.size, _COMPARED_BYTES):
+        length = min(_COMPARED_BYTES, base.size - start)
+        before, now = base.part(start, start + length), guest.read(start, length)
+        if before != now:
+            differ += [
+                start + at for at in range(0, length, _BLOCK_BYTES)
+                if before[at : at + _BLOCK_BYTES] != now[at : at + _BLOCK_BYTES]
+            ]
     joined: list[tuple[int, int]] = []
     for at in differ:
         if joined and at - joined[-1][1] <= _JOINED_BYTES:
             joined[-1] = joined[-1][0], at + _BLOCK_BYTES
         else:
             joined.append((at, at + _BLOCK_BYTES))
-    return tuple((start, end, memory[start:end]) for start, end in joined)
+    return tuple((start, end, guest.read(start, end - start)) for start, end in joined)
 
 
 def _parts(guest: Guest, stack_pointer: int) -> tuple[tuple[Piece, ...], tuple[tuple[int, int], ...]]:
