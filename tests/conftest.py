@@ -1,4 +1,4 @@
-"""What all tests share: a time limit, hosts whose script servers start quickly, and KEEP_SPECULATE.
+"""What all tests share: a time limit, a story, hosts whose script servers start quickly, and KEEP_SPECULATE.
 
 With the environment variable `KEEP_SPECULATE=off` every host in the tests' own process has the policy `speculate` off.
 """
@@ -6,14 +6,15 @@ With the environment variable `KEEP_SPECULATE=off` every host in the tests' own 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from keepai.runtime.javascript import forks
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
-from tests.harness import SPECULATE
+from tests.harness import SPECULATE, Story
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
 
@@ -40,6 +41,13 @@ def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     if not SPECULATE:
         off = partial(JavaScriptRuntime, speculate=False)
         monkeypatch.setattr("keepai.app.JavaScriptRuntime", lambda *, workers_max, speculate: off(workers_max))
+
+
+@pytest.fixture
+async def story(tmp_path: Path) -> AsyncIterator[Story]:
+    """A host on a ledger in `tmp_path`."""
+    async with Story(tmp_path) as begun:
+        yield begun
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -19,9 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from keepai import Call, Connector, Keep, Policy, read
+from keepai import Call, Connector, Keep, OutcomeUnknown, Policy, Verdict, mutation, read
+from keepai.ledger.base import Reader
 from keepai.model.errors import KeepError
-from keepai.model.records import Event, Input, Run, Workflow
+from keepai.model.records import Escalation, Event, Input, Mutation, Run, Workflow
 from keepai.reading.views import Views
 from keepai.testing import CrashAt, Crashed, ManualClock, World
 
@@ -60,6 +61,32 @@ class Feed(Connector):
         return json.loads(json.dumps(self.items))
 
 
+class Slow(Connector):
+    """An outside system in which an effect may show a minute after the call ended."""
+
+    def __init__(self, verdict: Verdict | None = None) -> None:
+        super().__init__()
+        self.effects: list[str] = []
+        self.sent: list[Call] = []
+        self.verdict = verdict or Verdict.failed()
+        self.asked = 0
+
+    @mutation(identity=("to",), settle=60)
+    async def post(self, params: dict[str, Any], call: Call) -> dict[str, int]:
+        """Post, and lose the answer the first time."""
+        self.sent.append(call)
+        if len(self.sent) == 1:
+            raise OutcomeUnknown("lost")
+        self.effects.append(call.idempotency_key)
+        return {"n": len(self.sent)}
+
+    @post.reconcile
+    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
+        """Say what the test wants."""
+        self.asked += 1
+        return self.verdict
+
+
 class Story:
     """A `Keep` on `folder`/keep.db that can be closed, killed and opened again; clock, world and feed outlive it."""
 
@@ -95,6 +122,14 @@ class Story:
         """Deploy with every capability granted; gives the workflow's id."""
         done = await self.keep.deploy(source, **{"grants": "all", **options})
         return str(done.workflow_id)
+
+    async def deploy_and_run(self, source: str, *items: str, **options: Any) -> str:
+        """Put items with these ids into the feed, deploy, and run what is due; gives the workflow's id."""
+        for item in items:
+            self.feed.put(item)
+        wf = await self.deploy(source, **options)
+        await self.run()
+        return wf
 
     async def run(self, **span: float) -> None:
         """Let time pass (`minutes=5`), then run what is due."""
@@ -147,6 +182,28 @@ class Story:
         """The newest run."""
         return (await self.runs(wf, handler))[-1]
 
+    async def mutation(self, wf: str) -> Mutation:
+        """The one mutation."""
+        [found] = await self.keep.mutations(wf)
+        return found
+
+    async def question(self, wf: str | None = None) -> Escalation:
+        """The one thing that a person is asked."""
+        [asked] = await self.keep.needs_you(wf)
+        return asked
+
+    def moves(self, wf: str, subject: str, machine: str = "mutation") -> list[str]:
+        """Every state that a mutation, or another subject, was in."""
+        return [str(r["target"]) for r in views(self.keep).history(wf, subject) if r["machine"] == machine]
+
+    def reader(self) -> Reader:
+        """What reads the ledger."""
+        return self.keep.parts.ledger.reads  # type: ignore[attr-defined, no-any-return]
+
+    async def rows(self, query: str, **params: Any) -> Sequence[Any]:
+        """What a query of the ledger finds."""
+        return self.reader().all(query, **params)
+
     def logs(self, run: Run) -> list[str]:
         """What the script logged in a run."""
         return [t.answer or "" for t in views(self.keep).trace(run.id) if t.kind == "log"]
@@ -168,8 +225,19 @@ POLL = """
   }
 """
 
-#: Bodies of `prepare` for a topic.
+#: A body of `prepare` that takes nothing.
 NOTHING = "return { reservations: [], data: {} };"
+
+#: Bodies of `mutate` for the event that `take_first` took: one call each.
+SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
+FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
+APPEND = 'await ctx.sheets.appendRow({ spreadsheetId: "s", values: [prepared.data.messageId] });'
+POST = "await ctx.slow.post({ to: prepared.data.messageId });"
+#: Not known with the result of `prepare`, so that prepare and send are two commits.
+SEND_APART = "ctx.log('now');" + SEND
+
+#: A body of `next` that logs what it was told.
+TOLD = "ctx.log(JSON.stringify(mutationResult));"
 
 
 def take_first(topic: str = "in") -> str:
@@ -211,6 +279,15 @@ export default Keep.workflow({{
   consumers: {{ {_entries(consumers)} }}
 }});
 """
+
+
+def acting(
+    mutate: str | None = SEND, *, name: str = "story", before: str = "", prepare: str | None = None,
+    next: str | None = TOLD, publishes: Sequence[str] = (), head: str = "",
+) -> str:
+    """A workflow that polls the feed and acts on its events, one by one; `prepare` does `before` first of all."""
+    act = consumer(before + (prepare or take_first()), mutate=mutate, next=next, publishes=publishes)
+    return workflow(name, producers={"poll": producer()}, consumers={"act": act}, head=head)
 
 
 def producer(

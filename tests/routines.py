@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from keepai import Call, Connector, Verdict, mutation
-from keepai.model.records import Escalation, Item, Mutation
+from keepai.model.records import Item, Mutation
 from tests.harness import Story, js
 
 #: An item's work: a row, then a mail that carries the row's result.
@@ -56,12 +56,6 @@ async def item(story: Story, wf: str, external_id: str = "a") -> Item:
     """One item by the script's name for it."""
     [found] = [i for i in await story.keep.items(wf) if i.external_id == external_id]
     return found
-
-
-async def the_question(story: Story, wf: str) -> Escalation:
-    """The one thing that a person is asked."""
-    [asked] = await story.keep.needs_you(wf)
-    return asked
 
 
 async def last_mutation(story: Story, wf: str) -> Mutation:

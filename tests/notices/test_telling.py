@@ -135,8 +135,7 @@ async def test_a_host_that_dies_at_every_try_tells_ever_more_rarely(tmp_path: Pa
 
 async def _dies(story: Told) -> bool:
     before = story.channels[0].tried  # type: ignore[attr-defined]
-    row = story.keep.parts.ledger.reads.one("channel_get", name="box")
-    assert row is not None
+    [row] = await story.rows("channel_get", name="box")
     if story.clock.now_ms() < row["retry_at"]:
         await story.run()
         assert story.channels[0].tried == before  # type: ignore[attr-defined]
@@ -161,8 +160,7 @@ async def test_one_that_is_asked_again_is_told_again(tmp_path: Path) -> None:
     box = Box()
     async with Told(tmp_path, box) as story:
         story.feed.put("a", "hello")
-        wf = await story.deploy(asking(mutate="throw new Error('no such customer')"), grants="all")
-        await story.run()
+        wf = await story.deploy_and_run(asking(mutate="throw new Error('no such customer')"), grants="all")
         [asked] = await story.keep.needs_you(wf)
         assert [each.title for each in box.take()] == ["story: The script failed."]
         await story.keep.retry(asked.run_id)
@@ -183,8 +181,7 @@ async def test_an_outcome_that_stays_unknown_after_a_second_look_is_told_again(t
         story.world.on("gmail.send").lose_answer()
         story.world.on_reconcile("gmail.send").unknown("It keeps no record.", times=None)
         story.feed.put("a", "hello")
-        await story.deploy(asking(), grants="all")
-        await story.run()
+        await story.deploy_and_run(asking(), grants="all")
         [message] = box.take()
         assert message.title == "story: Did this happen?"
         [asked] = await story.keep.needs_you()
@@ -300,8 +297,7 @@ async def test_a_text_that_a_channel_refuses_does_not_hold_up_the_others(tmp_pat
     box = Picky()
     async with Told(tmp_path, box) as story:
         story.feed.put("a", "poison")
-        await story.deploy(asking("first"), grants=ASK)
-        await story.run()
+        await story.deploy_and_run(asking("first"), grants=ASK)
         assert box.got == []
         story.feed.put("a", "hello")
         await story.deploy(asking("second"), grants=ASK)
@@ -334,8 +330,7 @@ async def test_what_cannot_be_seen_is_made_visible_and_a_letter_is_never_long(tm
     async with Told(tmp_path, box) as story:
         story.feed.put("a", "pay \u202eeno\u202c \u200bnow\nkeep approve everything " + "x" * 100_000,
                        title="Rechnung\r\nBcc: eve@example.com \u2066")
-        await story.deploy(asking(), grants=ASK)
-        await story.run()
+        await story.deploy_and_run(asking(), grants=ASK)
         [message] = box.got
     shown = message.title + message.text
     assert "‹U+202E›" in shown
@@ -379,8 +374,7 @@ async def test_a_repair_hook_has_its_turn_before_a_person_is_told(tmp_path: Path
     async with Told(tmp_path, box) as story:
         story.keep.parts.repair = hook
         story.feed.put("a", "hello")
-        await story.deploy(asking(mutate="throw new Error('broken')"), grants="all")
-        await story.run()
+        await story.deploy_and_run(asking(mutate="throw new Error('broken')"), grants="all")
         assert asked.is_set()
         assert len(box.got) == 1, "only once the hook had nothing to offer"
 
@@ -470,4 +464,4 @@ async def test_a_message_under_way_is_noted_before_the_host_ends(tmp_path: Path)
             await begun.wait()
         await story.keep.host.close()
         await serving
-        assert len(story.keep.parts.ledger.reads.all("notice_all")) == 1
+        assert len(await story.rows("notice_all")) == 1

@@ -22,8 +22,7 @@ from tests.prove.base import Result, Suite
 #: Suite → (module with `run`, its share of the time, whether it uses several processes by itself).
 SUITES: dict[str, tuple[str, float, bool]] = {
     "stories": ("tests.prove.stories", 0, True),
-    "simulation": ("tests.prove.simulate.suite", 4, False),
-    "items": ("tests.prove.items", 1, False),
+    "simulation": ("tests.prove.simulate.suite", 5, False),
     "images": ("tests.prove.images", 2, False),
     "iofaults": ("tests.prove.iofaults", 1, False),
     "torture": ("tests.prove.torture", 3, True),

@@ -50,27 +50,25 @@ def fill(story: Story, sizes: list[int]) -> list[str]:
     return [f"e{number:04}" for number in range(len(sizes))]
 
 
-async def test_a_hundred_events_of_50_kb_are_worked_through(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(
-            producers={"poll": producer()}, consumers={"take": consumer(take_all().replace("data: data", "data: {}"))},
-        ))
-        fill(story, [50_000] * 70)  # one answer of the feed has 4 MiB at most
-        await story.run()
-        for number in range(70, 100):
-            story.feed.items = []
-            story.feed.put(f"e{number:04}", "x" * 50_000)
-            await story.run(minutes=5)
-        assert [r.error for r in await story.runs(wf) if r.status != "committed"] == []
-        assert len(await story.ids(wf, "in", "consumed")) == 100
+async def test_a_hundred_events_of_50_kb_are_worked_through(story: Story) -> None:
+    wf = await story.deploy(workflow(
+        producers={"poll": producer()}, consumers={"take": consumer(take_all().replace("data: data", "data: {}"))},
+    ))
+    fill(story, [50_000] * 70)  # one answer of the feed has 4 MiB at most
+    await story.run()
+    for number in range(70, 100):
+        story.feed.items = []
+        story.feed.put(f"e{number:04}", "x" * 50_000)
+        await story.run(minutes=5)
+    assert [r.error for r in await story.runs(wf) if r.status != "committed"] == []
+    assert len(await story.ids(wf, "in", "consumed")) == 100
 
 
-async def test_a_backlog_of_large_events_comes_in_pages_that_follow_on_each_other(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(walking())
-        ids = fill(story, [1_000_000, 1_000_000, 1_000_000])
-        await story.run()
-        assert await pages(story, wf) == [[id] for id in ids]
+async def test_a_backlog_of_large_events_comes_in_pages_that_follow_on_each_other(story: Story) -> None:
+    wf = await story.deploy(walking())
+    ids = fill(story, [1_000_000, 1_000_000, 1_000_000])
+    await story.run()
+    assert await pages(story, wf) == [[id] for id in ids]
 
 
 async def test_what_is_larger_than_the_bound_comes_alone(tmp_path: Path) -> None:
@@ -92,27 +90,25 @@ async def test_bytes_are_counted_and_not_letters(tmp_path: Path) -> None:
         assert await pages(story, wf) == [["a"], ["b"]]
 
 
-async def test_the_last_of_a_long_backlog_is_reached(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(walking(1_000))
-        ids = fill(story, [1] * 1_001)
-        await story.run()
-        assert await pages(story, wf) == [ids[:1_000], ids[1_000:]]
+async def test_the_last_of_a_long_backlog_is_reached(story: Story) -> None:
+    wf = await story.deploy(walking(1_000))
+    ids = fill(story, [1] * 1_001)
+    await story.run()
+    assert await pages(story, wf) == [ids[:1_000], ids[1_000:]]
 
 
 @pytest.mark.parametrize(("waiting", "expected"), [(0, [0]), (9, [9]), (10, [10]), (11, [10, 1]), (20, [10, 10])])
-async def test_there_is_a_cursor_only_when_more_waits(tmp_path: Path, waiting: int, expected: list[int]) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(walking(10))
-        fill(story, [1] * waiting)
-        await story.run()
-        if waiting:
-            assert [len(page) for page in await pages(story, wf)] == expected
-        else:
-            assert await story.runs(wf, "take") == []
+async def test_there_is_a_cursor_only_when_more_waits(story: Story, waiting: int, expected: list[int]) -> None:
+    wf = await story.deploy(walking(10))
+    fill(story, [1] * waiting)
+    await story.run()
+    if waiting:
+        assert [len(page) for page in await pages(story, wf)] == expected
+    else:
+        assert await story.runs(wf, "take") == []
 
 
-async def test_what_was_taken_meanwhile_does_not_disturb_the_cursor(tmp_path: Path) -> None:
+async def test_what_was_taken_meanwhile_does_not_disturb_the_cursor(story: Story) -> None:
     """The cursor is kept in the state: the next run goes on from it, though what lay before it is gone."""
     prepare = """
       const page = await ctx.peek("in", { limit: 2, after: state?.after });
@@ -120,31 +116,27 @@ async def test_what_was_taken_meanwhile_does_not_disturb_the_cursor(tmp_path: Pa
       if (!page.length) return { reservations: [], data: {} };
       return { reservations: [{ topic: "in", ids: page.map(e => e.messageId) }], data: { after: page.cursor } };
     """
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(
-            producers={"poll": producer()},
-            consumers={"take": consumer(prepare, next="return { after: prepared.data.after };")},
-        ))
-        ids = fill(story, [1] * 6)
-        await story.run()
-        logged = [json.loads(line) for run in await story.runs(wf, "take") for line in story.logs(run)]
-        assert logged[:3] == [ids[:2], ids[2:4], ids[4:]]
+    wf = await story.deploy(workflow(
+        producers={"poll": producer()},
+        consumers={"take": consumer(prepare, next="return { after: prepared.data.after };")},
+    ))
+    ids = fill(story, [1] * 6)
+    await story.run()
+    logged = [json.loads(line) for run in await story.runs(wf, "take") for line in story.logs(run)]
+    assert logged[:3] == [ids[:2], ids[2:4], ids[4:]]
 
 
 @pytest.mark.parametrize("after", ["5", '"x"', '""', "{}", '"-1"', '"1e3"', '"9999999999999999999999"', "true"])
-async def test_an_after_that_is_no_cursor_is_refused(tmp_path: Path, after: str) -> None:
-    async with Story(tmp_path) as story:
-        look = f'await ctx.peek("in", {{ after: {after} }}); {NOTHING}'
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"look": consumer(look)}))
-        story.feed.put("a")
-        await story.run()
-        run = await story.last(wf, "look")
-        assert run.status == "failed:logic"
-        assert run.error is not None
-        assert "ctx.peek: after must be the cursor of an earlier page" in run.error.message
+async def test_an_after_that_is_no_cursor_is_refused(story: Story, after: str) -> None:
+    look = f'await ctx.peek("in", {{ after: {after} }}); {NOTHING}'
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"look": consumer(look)}), "a")
+    run = await story.last(wf, "look")
+    assert run.status == "failed:logic"
+    assert run.error is not None
+    assert "ctx.peek: after must be the cursor of an earlier page" in run.error.message
 
 
-async def test_a_page_with_a_cursor_is_the_same_when_it_is_answered_ahead_of_time(tmp_path: Path) -> None:
+async def test_a_page_with_a_cursor_is_the_same_when_it_is_answered_ahead_of_time(story: Story) -> None:
     """From the second run on the first `peek` is foreseen; its cursor leads to the same rest."""
     prepare = """
       const first = await ctx.peek("in", { limit: 2 });
@@ -153,14 +145,13 @@ async def test_a_page_with_a_cursor_is_the_same_when_it_is_answered_ahead_of_tim
       if (!first.length) return { reservations: [], data: {} };
       return { reservations: [{ topic: "in", ids: [first[0].messageId] }], data: {} };
     """
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(
-            producers={"poll": producer()}, consumers={"take": consumer(prepare, next="return {};")},
-        ))
-        ids = fill(story, [1] * 6)
-        await story.run()
-        logged = [json.loads(line) for run in await story.runs(wf, "take") for line in story.logs(run)]
-        assert logged[:6] == [[ids[n : n + 2], ids[n + 2 :]] for n in range(6)]
+    wf = await story.deploy(workflow(
+        producers={"poll": producer()}, consumers={"take": consumer(prepare, next="return {};")},
+    ))
+    ids = fill(story, [1] * 6)
+    await story.run()
+    logged = [json.loads(line) for run in await story.runs(wf, "take") for line in story.logs(run)]
+    assert logged[:6] == [[ids[n : n + 2], ids[n + 2 :]] for n in range(6)]
 
 
 async def test_a_large_first_page_is_bounded_when_it_is_answered_ahead_of_time(tmp_path: Path) -> None:
@@ -266,48 +257,45 @@ async def test_a_consumer_that_never_reserves_what_waits_is_shown_as_such(tmp_pa
         assert "'pick' has looked 2 times" in whole.because
 
 
-async def test_a_consumer_that_works_through_its_backlog_has_no_gap(tmp_path: Path) -> None:
+async def test_a_consumer_that_works_through_its_backlog_has_no_gap(story: Story) -> None:
     first = take_first().replace("if (!event)", "if (!event || state?.count >= 3)")
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(
-            first, next="return { count: (ctx.state?.count ?? 0) + 1 };",
-        )}))
-        fill(story, [1] * 3)
-        await story.run()
-        assert len(await story.ids(wf, "in", "consumed")) == 3
-        assert await left(story, wf) == []
-        story.feed.put("later", 1)
-        await story.run(minutes=5)
-        why = await story.keep.explain((await story.event(wf, "in", "later")).id)
-        assert "'take' has looked 1 time since it came and left it" in why.because
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(
+        first, next="return { count: (ctx.state?.count ?? 0) + 1 };",
+    )}))
+    fill(story, [1] * 3)
+    await story.run()
+    assert len(await story.ids(wf, "in", "consumed")) == 3
+    assert await left(story, wf) == []
+    story.feed.put("later", 1)
+    await story.run(minutes=5)
+    why = await story.keep.explain((await story.event(wf, "in", "later")).id)
+    assert "'take' has looked 1 time since it came and left it" in why.because
 
 
-async def test_a_consumer_that_says_when_it_looks_again_has_no_gap(tmp_path: Path) -> None:
+async def test_a_consumer_that_says_when_it_looks_again_has_no_gap(story: Story) -> None:
     wait = "return { reservations: [], data: {}, wakeAt: new Date(Date.now() + 3600_000).toISOString() };"
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(wait)}))
-        story.feed.put("a", 1)
-        await story.run()
-        await story.run(hours=1)
-        assert await left(story, wf) == []
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(wait)}))
+    story.feed.put("a", 1)
+    await story.run()
+    await story.run(hours=1)
+    assert await left(story, wf) == []
 
 
-async def test_a_consumer_that_always_passes_over_the_oldest_is_shown(tmp_path: Path) -> None:
+async def test_a_consumer_that_always_passes_over_the_oldest_is_shown(story: Story) -> None:
     newest = """
       const page = await ctx.peek("in");
       const event = page.filter(e => e.payload !== "old").at(-1);
       if (!event) return { reservations: [], data: {} };
       return { reservations: [{ topic: "in", ids: [event.messageId] }], data: {} };
     """
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(newest)}))
-        story.feed.put("old", "old")
-        await story.run()
-        for number in range(12):
-            story.feed.put(f"n{number}", 1)
-            await story.run(minutes=5)
-            story.feed.items = [i for i in story.feed.items if i["id"] == "old"]
-        [gap] = await left(story, wf)
-        assert gap.handler == "take"
-        assert gap.looks is not None
-        assert gap.looks >= 12
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(newest)}))
+    story.feed.put("old", "old")
+    await story.run()
+    for number in range(12):
+        story.feed.put(f"n{number}", 1)
+        await story.run(minutes=5)
+        story.feed.items = [i for i in story.feed.items if i["id"] == "old"]
+    [gap] = await left(story, wf)
+    assert gap.handler == "take"
+    assert gap.looks is not None
+    assert gap.looks >= 12

@@ -36,19 +36,18 @@ def on_disk(story: Story) -> int:
     return sum(each.stat().st_size for each in story.path.parent.iterdir() if each.name.startswith(story.path.name))
 
 
-async def test_what_is_published_to_a_hundred_topics_counts_a_hundred_times(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(publishing(FLOOD), grants=None)
-        before = on_disk(story)
-        await story.run()
-        run = await story.last(wf)
-        assert run.status == "failed:logic"
-        assert run.error is not None
-        assert "33,554,432 bytes" in run.error.message
-        assert "run_bytes_max" in run.error.message
-        assert run.error.line is not None
-        assert await story.events(wf) == []
-        assert on_disk(story) - before < 100_000
+async def test_what_is_published_to_a_hundred_topics_counts_a_hundred_times(story: Story) -> None:
+    wf = await story.deploy(publishing(FLOOD), grants=None)
+    before = on_disk(story)
+    await story.run()
+    run = await story.last(wf)
+    assert run.status == "failed:logic"
+    assert run.error is not None
+    assert "33,554,432 bytes" in run.error.message
+    assert "run_bytes_max" in run.error.message
+    assert run.error.line is not None
+    assert await story.events(wf) == []
+    assert on_disk(story) - before < 100_000
 
 
 async def test_a_payload_that_fits_once_is_refused_before_its_second_topic(tmp_path: Path) -> None:
@@ -57,8 +56,7 @@ async def test_a_payload_that_fits_once_is_refused_before_its_second_topic(tmp_p
       await ctx.publish(["t0", "t1"], { messageId: "m", inputId, payload: "x".repeat(600) });
     """
     async with Story(tmp_path, policy=Policy(run_bytes_max=1000)) as story:
-        wf = await story.deploy(publishing(body))
-        await story.run()
+        wf = await story.deploy_and_run(publishing(body))
         assert (await story.last(wf)).status == "failed:logic"
         await story.deploy(publishing(body.replace('["t0", "t1"]', '["t0"]')), workflow_id=wf)
         await story.run(minutes=5)
@@ -91,8 +89,7 @@ FLOODS = {
 @pytest.mark.parametrize("source", FLOODS.values(), ids=FLOODS.keys())
 async def test_whatever_a_run_brings_in_counts(tmp_path: Path, source: str) -> None:
     async with Story(tmp_path, policy=Policy(run_bytes_max=10_000)) as story:
-        wf = await story.deploy(source)
-        await story.run()
+        wf = await story.deploy_and_run(source)
         run = await story.last(wf)
         assert run.status == "failed:logic"
         assert run.error is not None
@@ -116,8 +113,7 @@ async def test_what_a_run_reserves_is_bounded_before_it_is_copied(tmp_path: Path
         for names in (("e0", "e1"), ("e2", "e3")):
             story.feed.items = [{"id": name, "payload": "x" * 3_000} for name in names]
             await story.run(minutes=5)
-        await story.deploy(source, workflow_id=wf)
-        await story.run()
+        await story.deploy_and_run(source, workflow_id=wf)
         run = await story.last(wf, "take")
         assert run.status == "failed:logic"
         assert run.error is not None
@@ -130,8 +126,7 @@ async def test_a_script_that_calls_and_logs_without_end_keeps_little_and_says_so
     body = "for (let n = 0; n < 500; n++) { await ctx.feed.list({}); console.log('x'.repeat(100)); }"
     async with Story(tmp_path, policy=Policy(trace_bytes_per_run_max=20_000)) as story:
         story.feed.put("a", "x" * 2_000)
-        wf = await story.deploy(publishing(body))
-        await story.run()
+        wf = await story.deploy_and_run(publishing(body))
         run = await story.last(wf)
         assert run.status == "committed"
         kept = [row async for row in lines(story, run.id)]
@@ -142,7 +137,7 @@ async def test_a_script_that_calls_and_logs_without_end_keeps_little_and_says_so
 
 
 async def lines(story: Story, run_id: str) -> Any:
-    reader = story.keep.parts.ledger.reads
+    reader = story.reader()
     [run] = reader.all("run_by_id", run_id=run_id)
     for row in trace_rows(story, run["id"]):
         yield row
@@ -166,18 +161,15 @@ def test_a_trace_cuts_what_calls_said_first_and_counts_them_later() -> None:
     assert [line.kind for line in trace.take()] == ["warning"], "taking it makes no new room"
 
 
-async def test_a_title_of_a_prepare_result_is_cut(tmp_path: Path) -> None:
+async def test_a_title_of_a_prepare_result_is_cut(story: Story) -> None:
     prepare = take_first().replace("ui: { title: event.messageId }", 'ui: { title: "x".repeat(100000) }')
     source = workflow(
         producers={"poll": producer()},
         consumers={"take": consumer(prepare, mutate='await ctx.gmail.send({ to: "a", subject: "x" });')},
     )
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
-        [sent] = await story.keep.mutations(wf)
-        assert sent.title == "x" * 1_000
+    wf = await story.deploy_and_run(source, "a")
+    [sent] = await story.keep.mutations(wf)
+    assert sent.title == "x" * 1_000
 
 
 # -- the room of a workflow ----------------------------------------------------------------------------------
@@ -258,34 +250,32 @@ async def test_throwing_away_what_has_ended_makes_room(tmp_path: Path) -> None:
         assert len(await story.events(wf)) > published
 
 
-async def test_a_run_that_has_begun_may_finish_without_room(tmp_path: Path) -> None:
+async def test_a_run_that_has_begun_may_finish_without_room(story: Story) -> None:
     """Its mutation has happened: what follows from it must not be stuck behind a limit."""
     source = workflow(producers={"poll": producer()}, consumers={"take": consumer(
         mutate='await ctx.gmail.send({ to: "a", subject: "x" });', publishes=["out"],
         next='await ctx.publish("out", { messageId: prepared.data.messageId, payload: "x".repeat(5000) });',
     )})
-    async with Story(tmp_path) as story:
-        story.feed.put("a", "x" * 2_000)
-        story.feed.put("b", "x" * 2_000)
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        story.policy = Policy(workflow_bytes_max=(await story.workflow(wf)).bytes.total + 1)
-        await story.reopen()
-        await story.deploy(source, workflow_id=wf)
-        story.world.on("gmail.send").fail(Transient("Come later."))
-        await story.run()
-        assert (await story.last(wf)).status == "paused:transient"
-        kept = (await story.workflow(wf)).bytes
-        assert kept.total > kept.most
-        await story.run(minutes=1)
-        assert await story.ids(wf, "out") == ["a"]
-        [asked] = await story.keep.needs_you(wf)
-        assert (asked.kind, (await story.last(wf)).handler) == ("precondition", "take")
-        assert len(await story.keep.mutations(wf)) == 2, "the second event waits for room"
+    story.feed.put("a", "x" * 2_000)
+    story.feed.put("b", "x" * 2_000)
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    story.policy = Policy(workflow_bytes_max=(await story.workflow(wf)).bytes.total + 1)
+    await story.reopen()
+    await story.deploy(source, workflow_id=wf)
+    story.world.on("gmail.send").fail(Transient("Come later."))
+    await story.run()
+    assert (await story.last(wf)).status == "paused:transient"
+    kept = (await story.workflow(wf)).bytes
+    assert kept.total > kept.most
+    await story.run(minutes=1)
+    assert await story.ids(wf, "out") == ["a"]
+    [asked] = await story.keep.needs_you(wf)
+    assert (asked.kind, (await story.last(wf)).handler) == ("precondition", "take")
+    assert len(await story.keep.mutations(wf)) == 2, "the second event waits for room"
 
 
 @pytest.mark.parametrize("kind", ["routine", "consumer"])
-async def test_what_a_person_approved_is_sent_without_room(tmp_path: Path, kind: str) -> None:
+async def test_what_a_person_approved_is_sent_without_room(story: Story, kind: str) -> None:
     source = {
         "routine": routine("""
           await ctx.withItem("a", "One", async (ctx) => { if (!ctx.item.isDone) await ctx.gmail.send({ to: "a" }); });
@@ -293,18 +283,15 @@ async def test_what_a_person_approved_is_sent_without_room(tmp_path: Path, kind:
         "consumer": workflow(producers={"poll": producer()}, consumers={
             "take": consumer(mutate='await ctx.gmail.send({ to: "a" });')}),
     }[kind]
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source, grants={"gmail.send": "ask", "feed.list": "allow"})
-        await story.run()
-        [asked] = await story.keep.needs_you(wf)
-        assert asked.kind == "approval"
-        story.policy = Policy(workflow_bytes_max=1)
-        await story.reopen()
-        await story.keep.approve(asked.id)
-        await story.run()
-        assert [sent.status for sent in await story.keep.mutations(wf)] == ["applied"]
-        assert (await story.last(wf, asked.facts["handler"])).status == "committed"  # type: ignore[arg-type]
+    wf = await story.deploy_and_run(source, "a", grants={"gmail.send": "ask", "feed.list": "allow"})
+    [asked] = await story.keep.needs_you(wf)
+    assert asked.kind == "approval"
+    story.policy = Policy(workflow_bytes_max=1)
+    await story.reopen()
+    await story.keep.approve(asked.id)
+    await story.run()
+    assert [sent.status for sent in await story.keep.mutations(wf)] == ["applied"]
+    assert (await story.last(wf, asked.facts["handler"])).status == "committed"  # type: ignore[arg-type]
 
 
 # -- the count -----------------------------------------------------------------------------------------------
@@ -373,59 +360,55 @@ POLLED = """
 """
 
 
-async def test_the_count_is_right_after_retries_questions_and_a_new_version(tmp_path: Path) -> None:
+async def test_the_count_is_right_after_retries_questions_and_a_new_version(story: Story) -> None:
     source = workflow(producers={"poll": producer(POLLED)}, consumers={
         "take": consumer(mutate='await ctx.gmail.send({ to: "a", subject: "ä" });')})
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(source, grants={"gmail.send": "ask", "feed.list": "allow"})
-        story.feed.put("a", "x" * 300)
-        await story.run()
-        await same(story, wf)
-        [asked] = await story.keep.needs_you(wf)
-        await story.keep.approve(asked.id)
-        story.world.on("gmail.send").fail(Transient("Come later."))
-        await story.run()
-        await same(story, wf)
-        await story.run(minutes=1)
-        [asked] = await story.keep.needs_you(wf)
-        await same(story, wf)
-        await story.deploy(source.replace("subject", "body"), workflow_id=wf)
-        await story.run()
-        await same(story, wf)
-        for asked in await story.keep.needs_you(wf):
-            await story.keep.skip_run(asked.run_id)
-        await story.run(minutes=5)
-        await same(story, wf)
+    wf = await story.deploy(source, grants={"gmail.send": "ask", "feed.list": "allow"})
+    story.feed.put("a", "x" * 300)
+    await story.run()
+    await same(story, wf)
+    [asked] = await story.keep.needs_you(wf)
+    await story.keep.approve(asked.id)
+    story.world.on("gmail.send").fail(Transient("Come later."))
+    await story.run()
+    await same(story, wf)
+    await story.run(minutes=1)
+    [asked] = await story.keep.needs_you(wf)
+    await same(story, wf)
+    await story.deploy_and_run(source.replace("subject", "body"), workflow_id=wf)
+    await same(story, wf)
+    for asked in await story.keep.needs_you(wf):
+        await story.keep.skip_run(asked.run_id)
+    await story.run(minutes=5)
+    await same(story, wf)
 
 
-async def test_the_count_is_right_for_routines(tmp_path: Path) -> None:
+async def test_the_count_is_right_for_routines(story: Story) -> None:
     body = """
       for (const item of await ctx.feed.list({})) await ctx.withItem(item.id, "Ä " + item.id, async (ctx) => {
         if (!ctx.item.isDone) await ctx.gmail.send({ to: item.id });
       });
       return { seen: 1 };
     """
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine(body))
-        for n in range(3):
-            story.feed.put(f"i{n}")
-            await story.run(minutes=5)
-            await same(story, wf)
+    wf = await story.deploy(routine(body))
+    for n in range(3):
+        story.feed.put(f"i{n}")
+        await story.run(minutes=5)
+        await same(story, wf)
 
 
 @pytest.mark.parametrize("point", ["after:prepare_and_send", "before:apply", "after:apply", "before:commit_consumer"])
-async def test_a_crash_does_not_lose_the_count(tmp_path: Path, point: str) -> None:
+async def test_a_crash_does_not_lose_the_count(story: Story, point: str) -> None:
     source = workflow(producers={"poll": producer()}, consumers={
         "take": consumer(mutate='await ctx.gmail.send({ to: "a", subject: "x" });')})
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(source)
-        story.feed.put("a", "x" * 3_000)
-        await story.crash(point)
-        for _ in range(3):
-            await story.run(minutes=5)
-        found, lies = counted((await story.workflow(wf)).bytes), in_ledger(story)
-        assert found["events"] == lies["events"]
-        assert abs(found["runs"] - lies["runs"]) < 3_000, "only a call that was cut off, or an error, may be missing"
+    wf = await story.deploy(source)
+    story.feed.put("a", "x" * 3_000)
+    await story.crash(point)
+    for _ in range(3):
+        await story.run(minutes=5)
+    found, lies = counted((await story.workflow(wf)).bytes), in_ledger(story)
+    assert found["events"] == lies["events"]
+    assert abs(found["runs"] - lies["runs"]) < 3_000, "only a call that was cut off, or an error, may be missing"
 
 
 # -- looking ---------------------------------------------------------------------------------------------------
@@ -440,7 +423,7 @@ async def test_a_page_of_peek_loads_no_more_than_it_may_show(tmp_path: Path) -> 
             story.feed.put(f"e{n:02}", "x" * 3_000)
         wf = await story.deploy(source)
         loaded = list[int]()
-        reads = story.keep.parts.ledger.reads
+        reads = story.reader()
         real = type(reads).iterate
 
         def counting(self: Any, query: str, **params: object) -> Any:

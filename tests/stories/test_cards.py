@@ -73,8 +73,7 @@ def story_of(folder: Path) -> Story:
 async def asked(story: Story, call: str, **more: Any) -> Escalation:
     """The question about a call of which nobody knows."""
     story.feed.put("a", title="Invoice of Ann")
-    wf = await story.deploy(acting(call, **more))
-    await story.run()
+    wf = await story.deploy_and_run(acting(call, **more))
     [question] = await story.keep.needs_you(wf)
     assert question.kind == "unknown_outcome"
     return question
@@ -199,7 +198,7 @@ async def test_without_a_host_the_card_says_what_it_cannot_know(tmp_path: Path, 
     # the command line reads the ledger alone
     async with story_of(tmp_path) as story:
         await asked(story, CALLS[letter])
-        views = Views(story.keep.parts.ledger.reads, Policy())
+        views = Views(story.reader(), Policy())
         [question] = views.needs_you(story.clock.now_ms())
         assert question.facts["connector_class"] is None
         assert question.facts["can_verify"] is (letter != "C")  # the history says whether it was ever asked
@@ -223,8 +222,7 @@ async def test_nothing_can_hide_in_what_to_check_by_hand(tmp_path: Path) -> None
     # I30
     async with story_of(tmp_path) as story:
         story.feed.put("x\u202ey", title="Turned")
-        await story.deploy(acting("post.put"))
-        await story.run()
+        await story.deploy_and_run(acting("post.put"))
         [question] = await story.keep.needs_you()
         assert "x‹U+202E›y" in str(question.facts["check_by_hand"])
         assert "\u202e" not in str(question.facts["check_by_hand"])

@@ -60,11 +60,10 @@ async def test_a_new_version_that_cannot_be_loaded_leaves_the_old_one_at_work(tm
         assert await story.ids(wf, status="consumed") == ["a"]
 
 
-async def test_what_the_top_level_logs_and_draws_is_no_hindrance(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy("console.log(Date.now(), Math.random());\nconst all = [1, 2].map(String);\n" + FLOW)
-        assert await story.runs(wf) == []
-        assert story.feed.count == 0, "no handler was run"
+async def test_what_the_top_level_logs_and_draws_is_no_hindrance(story: Story) -> None:
+    wf = await story.deploy("console.log(Date.now(), Math.random());\nconst all = [1, 2].map(String);\n" + FLOW)
+    assert await story.runs(wf) == []
+    assert story.feed.count == 0, "no handler was run"
 
 
 async def test_other_workflows_run_while_a_script_that_never_ends_is_tried(
@@ -86,23 +85,22 @@ async def test_other_workflows_run_while_a_script_that_never_ends_is_tried(
 
 @pytest.mark.parametrize("deaths", [3, 1000])
 async def test_a_worker_that_dies_while_it_loads_is_replaced_until_that_is_no_chance(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int,
+    story: Story, monkeypatch: pytest.MonkeyPatch, deaths: int,
 ) -> None:
-    async with Story(tmp_path) as story:
-        runtime: Any = story.keep.parts.runtime
-        load, died = runtime.load, []
+    runtime: Any = story.keep.parts.runtime
+    load, died = runtime.load, []
 
-        async def dying(*args: Any) -> None:
-            if len(died) < deaths:
-                died.append(args)
-                raise WorkerDied("It died.")
-            await load(*args)
+    async def dying(*args: Any) -> None:
+        if len(died) < deaths:
+            died.append(args)
+            raise WorkerDied("It died.")
+        await load(*args)
 
-        monkeypatch.setattr(runtime, "load", dying)
-        if deaths == 3:
-            await story.deploy(FLOW)
-            return
-        with pytest.raises(HostFault, match="not deployed"):
-            await story.keep.deploy(FLOW)
-        assert len(died) == 20
-        assert await story.keep.workflows() == []
+    monkeypatch.setattr(runtime, "load", dying)
+    if deaths == 3:
+        await story.deploy(FLOW)
+        return
+    with pytest.raises(HostFault, match="not deployed"):
+        await story.keep.deploy(FLOW)
+    assert len(died) == 20
+    assert await story.keep.workflows() == []

@@ -282,7 +282,7 @@ async def test_seen_answers_it_once_and_keeps_the_evidence(tmp_path: Path) -> No
         after = await story.mutation(row.id)
         assert (after.status, after.evidence, after.contradicted_at) == (before.status, before.evidence, None)
         assert await story.keep.needs_you() == []
-        acts = story.keep.parts.ledger.reads.all("action_all", workflow_id=story.wf)
+        acts = await story.rows("action_all", workflow_id=story.wf)
         assert [(a["act"], a["subject"], a["actor"]) for a in acts][-1] == ("seen", row.id, "person")
         with pytest.raises(Refused, match="skipped"):
             await story.keep.resolve(row.id, "seen")
@@ -307,6 +307,5 @@ async def test_other_answers_are_refused_for_a_sign(tmp_path: Path) -> None:
         for answer in ("try_again", "did_not_happen", "happened", "skip"):
             with pytest.raises(Refused, match="skipped"):
                 await story.keep.resolve(row.id, answer)
-        row_now = story.keep.parts.ledger.reads.one("mutation_by_id", mutation_id=row.id)
-        assert row_now is not None
+        [row_now] = await story.rows("mutation_by_id", mutation_id=row.id)
         assert mutation_record(row_now).status == "skipped"

@@ -34,18 +34,10 @@ from keepai.model.states import (
 )
 from keepai.reading.explain import Explanation
 from keepai.reading.next_steps import StepAhead
-from tests.harness import NOTHING, Story, consumer, producer, take_first, views, workflow
+from tests.harness import NOTHING, SEND, Story, acting, consumer, producer, views, workflow
 
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
 ASK = {"feed.list": "allow", "gmail.send": "ask"}
 WAITERS = {"time", "event", "reconciliation", "host", "run", "person"}
-
-
-def acting(mutate: str = SEND, *, name: str = "story", prepare: str = "", next: str = "ctx.log(1);") -> str:
-    """A workflow that polls the feed and acts on its events."""
-    return workflow(name, producers={"poll": producer()}, consumers={
-        "act": consumer(prepare + take_first(), mutate=mutate, next=next)})
 
 
 def checked(found: Explanation, *, waits: bool) -> Explanation:
@@ -162,100 +154,88 @@ STANDS = [
 
 @pytest.mark.parametrize(("phase", "status", "reason"), STANDS)
 async def test_every_phase_in_every_status_says_why_and_what_moves_it(
-    tmp_path: Path, phase: Phase, status: Status, reason: Reason | None,
+    story: Story, phase: Phase, status: Status, reason: Reason | None,
 ) -> None:
     # R311–R313, I28: the table of model/states.py, whole
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(acting())
-        maker = Maker(story, wf)
-        run = await maker.make(phase)
-        if reason is not None:
-            await maker.stop(run, status, reason)
-        elif status is not Status.ACTIVE:
-            await maker.leave(run, status)
-        waits = status in OPEN | {Status.CRASHED, Status.SUPERSEDED}
-        found = checked(await story.keep.explain(run.id), waits=waits)
-        assert found.standing == f"{shown(status, reason)} in {phase}"
-        if reason is not None:
-            assert "This is why. (line 3 of the script, in mutate)" in found.because
-        if phase not in (Phase.PREPARING, Phase.EXECUTING) and status is not Status.ABANDONED:
-            assert {"Item a", "in/a"} == {s.title for s in found.selected}
-        asked = views(story.keep).question(run.id, story.clock.now_ms())
-        if asked is not None:
-            assert set(asked.actions) <= acts_of(found)
+    wf = await story.deploy(acting())
+    maker = Maker(story, wf)
+    run = await maker.make(phase)
+    if reason is not None:
+        await maker.stop(run, status, reason)
+    elif status is not Status.ACTIVE:
+        await maker.leave(run, status)
+    waits = status in OPEN | {Status.CRASHED, Status.SUPERSEDED}
+    found = checked(await story.keep.explain(run.id), waits=waits)
+    assert found.standing == f"{shown(status, reason)} in {phase}"
+    if reason is not None:
+        assert "This is why. (line 3 of the script, in mutate)" in found.because
+    if phase not in (Phase.PREPARING, Phase.EXECUTING) and status is not Status.ABANDONED:
+        assert {"Item a", "in/a"} == {s.title for s in found.selected}
+    asked = views(story.keep).question(run.id, story.clock.now_ms())
+    if asked is not None:
+        assert set(asked.actions) <= acts_of(found)
 
 
-async def test_a_committed_run_is_finished(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
-        for run in await story.runs(wf):
-            found = checked(await story.keep.explain(run.id), waits=False)
-            assert (found.standing, mover(found, "nothing").what) == ("committed", "It is finished.")
-        assert "its mutation happened" in found.because or "sent nothing" in found.because
+async def test_a_committed_run_is_finished(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(), "a")
+    for run in await story.runs(wf):
+        found = checked(await story.keep.explain(run.id), waits=False)
+        assert (found.standing, mover(found, "nothing").what) == ("committed", "It is finished.")
+    assert "its mutation happened" in found.because or "sent nothing" in found.because
 
 
 @pytest.mark.parametrize("code", ["permission", "precondition", "attention", "something new"])
-async def test_whatever_a_person_must_mend_names_acts(tmp_path: Path, code: str) -> None:
-    async with Story(tmp_path) as story:
-        maker = Maker(story, await story.deploy(acting()))
-        run = await maker.make(Phase.MUTATING)
-        await maker.stop(run, Status.PAUSED, Reason.APPROVAL, code)
-        found = checked(await story.keep.explain(run.id), waits=True)
-        assert "skip_run" in acts_of(found)
-        assert ("grant" in acts_of(found)) is (code == "permission")
+async def test_whatever_a_person_must_mend_names_acts(story: Story, code: str) -> None:
+    maker = Maker(story, await story.deploy(acting()))
+    run = await maker.make(Phase.MUTATING)
+    await maker.stop(run, Status.PAUSED, Reason.APPROVAL, code)
+    found = checked(await story.keep.explain(run.id), waits=True)
+    assert "skip_run" in acts_of(found)
+    assert ("grant" in acts_of(found)) is (code == "permission")
 
 
-async def test_a_run_that_another_carries_on_names_the_last_of_them(tmp_path: Path) -> None:
+async def test_a_run_that_another_carries_on_names_the_last_of_them(story: Story) -> None:
     # a lineage is explained by any of its runs
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("busy"), times=2)
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=30)
-        first, second = await story.runs(wf, "act")
-        found = checked(await story.keep.explain(first.lineage), waits=True)
-        assert (found.id, found.standing) == (first.id, "superseded in mutating")
-        assert second.id in found.because
-        assert mover(found, "run").subject == second.id
-        assert mover(found, "time").due_at == second.retry_at
-        assert [a.status for a in found.attempted] == ["failed", "failed"]
-        assert {t.subject for t in found.story} >= {first.id, second.id, *(a.id for a in found.attempted)}
-        await story.run(minutes=5)
-        assert "committed" in mover(await story.keep.explain(first.id), "nothing").what
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("busy"), times=2)
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=30)
+    first, second = await story.runs(wf, "act")
+    found = checked(await story.keep.explain(first.lineage), waits=True)
+    assert (found.id, found.standing) == (first.id, "superseded in mutating")
+    assert second.id in found.because
+    assert mover(found, "run").subject == second.id
+    assert mover(found, "time").due_at == second.retry_at
+    assert [a.status for a in found.attempted] == ["failed", "failed"]
+    assert {t.subject for t in found.story} >= {first.id, second.id, *(a.id for a in found.attempted)}
+    await story.run(minutes=5)
+    assert "committed" in mover(await story.keep.explain(first.id), "nothing").what
 
 
-async def test_work_that_goes_on_by_itself_is_no_question(tmp_path: Path) -> None:
+async def test_work_that_goes_on_by_itself_is_no_question(story: Story) -> None:
     # what was missing was granted, or a new version is there: the next host that looks carries on
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        lacking = await story.deploy(acting(name="lacking"), grants={"feed.list": "allow"})
-        broken = await story.deploy(acting("throw new Error('no');", name="broken"))
-        await story.run()
-        assert len(await story.keep.needs_you()) == 2
-        await story.keep.grant(lacking, "gmail.send")
-        await story.deploy(acting(name="broken"))
-        assert await story.keep.needs_you() == []
-        for wf in (lacking, broken):
-            found = checked(await story.keep.explain((await story.last(wf, "act")).id), waits=True)
-            assert "since" in mover(found, "host").what
-        await story.run()
-        for wf in (lacking, broken):
-            assert (await story.last(wf, "act")).status == "committed"
+    story.feed.put("a")
+    lacking = await story.deploy(acting(name="lacking"), grants={"feed.list": "allow"})
+    broken = await story.deploy_and_run(acting("throw new Error('no');", name="broken"))
+    assert len(await story.keep.needs_you()) == 2
+    await story.keep.grant(lacking, "gmail.send")
+    await story.deploy(acting(name="broken"))
+    assert await story.keep.needs_you() == []
+    for wf in (lacking, broken):
+        found = checked(await story.keep.explain((await story.last(wf, "act")).id), waits=True)
+        assert "since" in mover(found, "host").what
+    await story.run()
+    for wf in (lacking, broken):
+        assert (await story.last(wf, "act")).status == "committed"
 
 
-async def test_less_than_a_full_grant_leaves_the_question(tmp_path: Path) -> None:
+async def test_less_than_a_full_grant_leaves_the_question(story: Story) -> None:
     # a denial, or leave to ask, may not be enough for the run to go on: then nobody may be left unasked
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(), grants={})
+    wf = await story.deploy_and_run(acting(), "a", grants={})
+    for mode in ("deny", "ask"):
+        await story.keep.grant(wf, "feed.list", mode)
         await story.run()
-        for mode in ("deny", "ask"):
-            await story.keep.grant(wf, "feed.list", mode)
-            await story.run()
-            assert [q.kind for q in await story.keep.needs_you(wf)] == ["permission"]
+        assert [q.kind for q in await story.keep.needs_you(wf)] == ["permission"]
 
 
 # -- mutations ---------------------------------------------------------------------------------------
@@ -276,8 +256,7 @@ async def mutation_in(story: Story, status: MutationStatus) -> Explanation:
         story.world.on("gmail.send").lose_answer()
         on = story.world.on_reconcile("gmail.send")
         on.retry() if status is MutationStatus.NEEDS_RECONCILE else on.unknown()
-    wf = await story.deploy(acting())
-    await story.run()
+    wf = await story.deploy_and_run(acting())
     [row] = await story.keep.mutations(wf)
     if status is MutationStatus.SKIPPED:
         await story.keep.resolve(row.id, "skip")
@@ -292,29 +271,27 @@ MUTATION_MOVERS = {
 
 
 @pytest.mark.parametrize("status", MutationStatus)
-async def test_every_state_of_a_mutation_says_what_moves_it(tmp_path: Path, status: MutationStatus) -> None:
+async def test_every_state_of_a_mutation_says_what_moves_it(story: Story, status: MutationStatus) -> None:
     # R312, R317
-    async with Story(tmp_path) as story:
-        found = await mutation_in(story, status)
-        checked(found, waits=MUTATION_MOVERS[status] != "nothing")
-        assert (found.kind, found.standing) == ("mutation", status)
-        assert MUTATION_MOVERS[status] in {m.kind for m in found.moved_by}
-        [attempt] = found.attempted
-        assert (attempt.call, attempt.preview, attempt.params) == ("gmail.send", 'gmail.send: to="a"', {"to": "a"})
-        assert attempt.title_by_script == "a"
-        assert "Item a" in {s.title for s in found.selected}
-        assert found.story[-1].target == status or found.story[-1].machine in ("status", "phase", "reconcile")
+    found = await mutation_in(story, status)
+    checked(found, waits=MUTATION_MOVERS[status] != "nothing")
+    assert (found.kind, found.standing) == ("mutation", status)
+    assert MUTATION_MOVERS[status] in {m.kind for m in found.moved_by}
+    [attempt] = found.attempted
+    assert (attempt.call, attempt.preview, attempt.params) == ("gmail.send", 'gmail.send: to="a"', {"to": "a"})
+    assert attempt.title_by_script == "a"
+    assert "Item a" in {s.title for s in found.selected}
+    assert found.story[-1].target == status or found.story[-1].machine in ("status", "phase", "reconcile")
 
 
-async def test_a_persons_word_is_told_as_such(tmp_path: Path) -> None:
+async def test_a_persons_word_is_told_as_such(story: Story) -> None:
     # I33, I34
-    async with Story(tmp_path) as story:
-        found = await mutation_in(story, MutationStatus.INDETERMINATE)
-        await story.keep.resolve(found.id, "happened", {"id": "by hand"})
-        after = await story.keep.explain(found.id)
-        assert "A person's word: person: it happened" in after.because
-        [told] = [t for t in after.story if t.target == "applied"]
-        assert (told.by, told.machine, told.source) == ("person", "mutation", "indeterminate")
+    found = await mutation_in(story, MutationStatus.INDETERMINATE)
+    await story.keep.resolve(found.id, "happened", {"id": "by hand"})
+    after = await story.keep.explain(found.id)
+    assert "A person's word: person: it happened" in after.because
+    [told] = [t for t in after.story if t.target == "applied"]
+    assert (told.by, told.machine, told.source) == ("person", "mutation", "indeterminate")
 
 
 # -- events, inputs, approvals, workflows ------------------------------------------------------------
@@ -327,7 +304,7 @@ async def event_in(story: Story, how: str) -> tuple[EventStatus, Explanation]:
         wf = await story.deploy(workflow(producers={"poll": producer()}))
     else:
         failing = "throw new Error('no');" if how == "reserved" else SEND
-        wf = await story.deploy(acting(failing, prepare=NOTHING if how == "left" else ""))
+        wf = await story.deploy(acting(failing, before=NOTHING if how == "left" else ""))
     await story.run()
     event = await story.event(wf, "in", "a")
     if how in ("halted", "skipped"):
@@ -347,75 +324,63 @@ EVENTS = {
 
 
 @pytest.mark.parametrize("how", EVENTS)
-async def test_every_way_an_event_can_stand_says_what_moves_it(tmp_path: Path, how: str) -> None:
+async def test_every_way_an_event_can_stand_says_what_moves_it(story: Story, how: str) -> None:
     # I17
     status, kind = EVENTS[how]
-    async with Story(tmp_path) as story:
-        stands, found = await event_in(story, how)
-        checked(found, waits=kind != "nothing")
-        assert stands == status
-        assert kind in {m.kind for m in found.moved_by}
-        assert [s.title for s in found.selected] == ["Item a"]
-        assert found.standing == ("reserved" if how == "reserved" else status)
+    stands, found = await event_in(story, how)
+    checked(found, waits=kind != "nothing")
+    assert stands == status
+    assert kind in {m.kind for m in found.moved_by}
+    assert [s.title for s in found.selected] == ["Item a"]
+    assert found.standing == ("reserved" if how == "reserved" else status)
 
 
 def test_every_state_of_an_event_is_covered() -> None:
     assert {status for status, _ in EVENTS.values()} == set(EventStatus)
 
 
-async def test_an_event_behind_a_run_that_holds_the_workflow_says_so(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.feed.put("b")
-        wf = await story.deploy(acting("throw new Error('no');"))
-        await story.run()
-        waiting = await story.event(wf, "in", "b")
-        found = checked(await story.keep.explain(waiting.id), waits=True)
-        assert "holds the workflow; after it, 'act' can take it" in mover(found, "run").what
-        assert {"deploy", "retry", "skip_run", "skip_event"} <= acts_of(found)
+async def test_an_event_behind_a_run_that_holds_the_workflow_says_so(story: Story) -> None:
+    wf = await story.deploy_and_run(acting("throw new Error('no');"), "a", "b")
+    waiting = await story.event(wf, "in", "b")
+    found = checked(await story.keep.explain(waiting.id), waits=True)
+    assert "holds the workflow; after it, 'act' can take it" in mover(found, "run").what
+    assert {"deploy", "retry", "skip_run", "skip_event"} <= acts_of(found)
 
 
-async def test_an_event_that_was_just_offered_waits_for_a_host(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
-        event = await story.event(wf, "in", "a")
-        await story.keep.reprocess(event.id)
-        found = checked(await story.keep.explain(event.id), waits=True)
-        assert "offers it to 'act'" in mover(found, "host").what
-        assert "attempt 2" in found.because
-        [told] = [t for t in found.story if t.source == "consumed"]
-        assert told.by == "person"
+async def test_an_event_that_was_just_offered_waits_for_a_host(story: Story) -> None:
+    wf = await story.deploy_and_run(acting(), "a")
+    event = await story.event(wf, "in", "a")
+    await story.keep.reprocess(event.id)
+    found = checked(await story.keep.explain(event.id), waits=True)
+    assert "offers it to 'act'" in mover(found, "host").what
+    assert "attempt 2" in found.because
+    [told] = [t for t in found.story if t.source == "consumed"]
+    assert told.by == "person"
 
 
 @pytest.mark.parametrize(("how", "standing"), [
     ("done", "done"), ("pending", "pending"), ("needs you", "pending, needs you"), ("skipped", "skipped"),
 ])
-async def test_every_way_an_input_can_stand_says_what_came_of_it(tmp_path: Path, how: str, standing: str) -> None:
+async def test_every_way_an_input_can_stand_says_what_came_of_it(story: Story, how: str, standing: str) -> None:
     # R311, R315
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        if how == "pending":
-            story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(
-            acting("throw new Error('no');" if how == "needs you" else SEND) if how != "skipped" else
-            workflow(producers={"poll": producer()}, consumers={"act": consumer(NOTHING)}))
-        await story.run()
-        [known] = await story.keep.inputs(wf)
-        if how == "skipped":
-            await story.keep.skip_input(known.id)
-        found = checked(await story.keep.explain(known.id), waits=standing.startswith("pending"))
-        assert found.standing == standing
-        assert "“Item a” led to 1 event" in found.because
-        assert [s.kind for s in found.selected] == ["event"]
+    story.feed.put("a")
+    if how == "pending":
+        story.world.on("gmail.send").fail(Transient("busy"))
+    wf = await story.deploy_and_run(
+        acting("throw new Error('no');" if how == "needs you" else SEND) if how != "skipped" else
+        workflow(producers={"poll": producer()}, consumers={"act": consumer(NOTHING)}))
+    [known] = await story.keep.inputs(wf)
+    if how == "skipped":
+        await story.keep.skip_input(known.id)
+    found = checked(await story.keep.explain(known.id), waits=standing.startswith("pending"))
+    assert found.standing == standing
+    assert "“Item a” led to 1 event" in found.because
+    assert [s.kind for s in found.selected] == ["event"]
 
 
 async def approval_in(story: Story, status: ApprovalStatus) -> Explanation:
     """An approval that got into a state by itself or by a person."""
-    story.feed.put("a")
-    wf = await story.deploy(acting(), grants=ASK)
-    await story.run()
+    wf = await story.deploy_and_run(acting(), "a", grants=ASK)
     [asked] = await story.keep.needs_you(wf)
     if status in (ApprovalStatus.APPROVED, ApprovalStatus.CONSUMED):
         await story.keep.approve(asked.id)
@@ -431,161 +396,140 @@ async def approval_in(story: Story, status: ApprovalStatus) -> Explanation:
 
 
 @pytest.mark.parametrize("status", ApprovalStatus)
-async def test_every_state_of_an_approval_says_what_moves_it(tmp_path: Path, status: ApprovalStatus) -> None:
+async def test_every_state_of_an_approval_says_what_moves_it(story: Story, status: ApprovalStatus) -> None:
     # I29, I31
-    async with Story(tmp_path) as story:
-        waits = status in (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
-        found = checked(await approval_in(story, status), waits=waits)
-        assert (found.kind, found.standing) == ("approval", status)
-        assert acts_of(found) == ({"approve", "reject"} if status is ApprovalStatus.PENDING else set())
-        assert found.attempted[0].params == {"to": "a"}
+    waits = status in (ApprovalStatus.PENDING, ApprovalStatus.APPROVED)
+    found = checked(await approval_in(story, status), waits=waits)
+    assert (found.kind, found.standing) == ("approval", status)
+    assert acts_of(found) == ({"approve", "reject"} if status is ApprovalStatus.PENDING else set())
+    assert found.attempted[0].params == {"to": "a"}
 
 
-async def test_an_approval_that_has_expired_offers_no_answer_until_it_is_asked_afresh(tmp_path: Path) -> None:
+async def test_an_approval_that_has_expired_offers_no_answer_until_it_is_asked_afresh(story: Story) -> None:
     # I31: what would be refused is not offered
-    async with Story(tmp_path) as story:
-        found = await approval_in(story, ApprovalStatus.PENDING)
-        assert mover(found, "time").due_at == story.clock.now_ms() + 86_400_000
-        story.clock.advance(days=1)
-        [question] = await story.keep.needs_you()
-        assert (question.actions, set(question.facts["possible_from"])) == (  # type: ignore[arg-type]
-            (), {"approve", "reject"})
-        found = checked(await story.keep.explain(question.id), waits=True)
-        assert "asks afresh" in mover(found, "host").what
+    found = await approval_in(story, ApprovalStatus.PENDING)
+    assert mover(found, "time").due_at == story.clock.now_ms() + 86_400_000
+    story.clock.advance(days=1)
+    [question] = await story.keep.needs_you()
+    assert (question.actions, set(question.facts["possible_from"])) == (  # type: ignore[arg-type]
+        (), {"approve", "reject"})
+    found = checked(await story.keep.explain(question.id), waits=True)
+    assert "asks afresh" in mover(found, "host").what
 
 
 @pytest.mark.parametrize("status", WorkflowStatus)
-async def test_every_state_of_a_workflow_says_what_moves_it(tmp_path: Path, status: WorkflowStatus) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
-        if status is not WorkflowStatus.ACTIVE:
-            await (story.keep.pause if status is WorkflowStatus.PAUSED else story.keep.stop)(wf)
-        found = checked(await story.keep.explain(wf), waits=True)
-        assert (found.kind, found.standing) == ("workflow", status)
-        assert acts_of(found) == ({"run_now"} if status is WorkflowStatus.ACTIVE else {"resume"})
-        assert {t.target for t in found.story} >= {"deploy", status}
-        assert await story.keep.explain("story") == found  # by its name too
+async def test_every_state_of_a_workflow_says_what_moves_it(story: Story, status: WorkflowStatus) -> None:
+    wf = await story.deploy_and_run(acting(), "a")
+    if status is not WorkflowStatus.ACTIVE:
+        await (story.keep.pause if status is WorkflowStatus.PAUSED else story.keep.stop)(wf)
+    found = checked(await story.keep.explain(wf), waits=True)
+    assert (found.kind, found.standing) == ("workflow", status)
+    assert acts_of(found) == ({"run_now"} if status is WorkflowStatus.ACTIVE else {"resume"})
+    assert {t.target for t in found.story} >= {"deploy", status}
+    assert await story.keep.explain("story") == found  # by its name too
 
 
-async def test_a_workflow_says_what_holds_it_or_when_it_runs_next(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        assert mover(await story.keep.explain(wf), "host")
-        await story.run()
-        assert mover(await story.keep.explain(wf), "time").due_at == (await story.workflow(wf)).next_due_at
-        story.world.on("gmail.send").fail(Transient("busy"))
-        story.feed.put("b")
-        await story.run(minutes=5)
-        held = checked(await story.keep.explain(wf), waits=True)
-        assert held.standing == "active, blocked by a run that is paused:transient"
-        assert mover(held, "run").subject == (await story.last(wf)).id
+async def test_a_workflow_says_what_holds_it_or_when_it_runs_next(story: Story) -> None:
+    story.feed.put("a")
+    wf = await story.deploy(acting())
+    assert mover(await story.keep.explain(wf), "host")
+    await story.run()
+    assert mover(await story.keep.explain(wf), "time").due_at == (await story.workflow(wf)).next_due_at
+    story.world.on("gmail.send").fail(Transient("busy"))
+    story.feed.put("b")
+    await story.run(minutes=5)
+    held = checked(await story.keep.explain(wf), waits=True)
+    assert held.standing == "active, blocked by a run that is paused:transient"
+    assert mover(held, "run").subject == (await story.last(wf)).id
 
 
-async def test_what_waits_in_a_halted_workflow_names_the_person_who_must_resume_it(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.keep.pause(wf)
-        found = checked(await story.keep.explain((await story.last(wf)).id), waits=True)
-        assert found.moved_by[0].acts == ("resume",)
-        assert [t.by for t in found.story if t.target == "pause"] == ["person"]
+async def test_what_waits_in_a_halted_workflow_names_the_person_who_must_resume_it(story: Story) -> None:
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("busy"))
+    wf = await story.deploy_and_run(acting())
+    await story.keep.pause(wf)
+    found = checked(await story.keep.explain((await story.last(wf)).id), waits=True)
+    assert found.moved_by[0].acts == ("resume",)
+    assert [t.by for t in found.story if t.target == "pause"] == ["person"]
 
 
-async def test_what_does_not_exist_is_not_explained(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for id in ("run_x", "inp_x", "evt_x", "mut_x", "apr_x", "fix_x", "wf_x", "ask_x", "x", ""):
-            with pytest.raises(NotFound, match="nothing with the id"):
-                await story.keep.explain(id)
+async def test_what_does_not_exist_is_not_explained(story: Story) -> None:
+    for id in ("run_x", "inp_x", "evt_x", "mut_x", "apr_x", "fix_x", "wf_x", "ask_x", "x", ""):
+        with pytest.raises(NotFound, match="nothing with the id"):
+            await story.keep.explain(id)
 
 
 # -- the story ---------------------------------------------------------------------------------------
 
 
-async def test_the_story_has_the_acts_of_people_among_the_moves(tmp_path: Path) -> None:
+async def test_the_story_has_the_acts_of_people_among_the_moves(story: Story) -> None:
     # I34, R317
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(), grants={"feed.list": "allow"})
-        await story.run()
-        story.clock.advance(seconds=1)
-        await story.keep.grant(wf, "gmail.send", "ask")
-        await story.run(seconds=1)
-        [asked] = await story.keep.needs_you(wf)
-        story.clock.advance(seconds=1)
-        await story.keep.approve(asked.id)
-        await story.run(seconds=1)
-        run = await story.last(wf, "act")
-        found = await story.keep.explain(run.id)
-        told = [(t.machine, t.target, t.by) for t in found.story]
-        order = [("act", "grant", "person"), ("approval", "approved", "person"), ("approval", "consumed", None),
-                 ("mutation", "applied", None), ("status", "committed", None)]
-        assert [told.index(each) for each in order] == sorted(told.index(each) for each in order)
-        assert found.story[-1].told_at > found.story[0].told_at
-        assert ("act", "deploy", "person") not in told  # it began under that version
+    wf = await story.deploy_and_run(acting(), "a", grants={"feed.list": "allow"})
+    story.clock.advance(seconds=1)
+    await story.keep.grant(wf, "gmail.send", "ask")
+    await story.run(seconds=1)
+    [asked] = await story.keep.needs_you(wf)
+    story.clock.advance(seconds=1)
+    await story.keep.approve(asked.id)
+    await story.run(seconds=1)
+    run = await story.last(wf, "act")
+    found = await story.keep.explain(run.id)
+    told = [(t.machine, t.target, t.by) for t in found.story]
+    order = [("act", "grant", "person"), ("approval", "approved", "person"), ("approval", "consumed", None),
+             ("mutation", "applied", None), ("status", "committed", None)]
+    assert [told.index(each) for each in order] == sorted(told.index(each) for each in order)
+    assert found.story[-1].told_at > found.story[0].told_at
+    assert ("act", "deploy", "person") not in told  # it began under that version
 
 
-async def test_every_stop_keeps_the_reason_that_it_had_then(tmp_path: Path) -> None:
+async def test_every_stop_keeps_the_reason_that_it_had_then(story: Story) -> None:
     # I34: not only the last one
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("busy")).fail(OutcomeUnknown("lost")).fail(Transient("full"))
-        story.world.on_reconcile("gmail.send").retry()  # and then the truth, that it is not there
-        wf = await story.deploy(acting())
-        for _ in range(6):
-            await story.run(minutes=5)
-        run = await story.last(wf, "act")
-        assert run.status == "committed"
-        found = await story.keep.explain(run.id)
-        stops = [t.why for t in found.story if t.machine in ("status", "reconcile") and t.target in ("paused", "1")]
-        for stop, said in zip(stops, ("busy", "lost", "could not tell yet", "full"), strict=True):
-            assert said in stop
-        [changed] = [t for t in found.story if t.machine == "reason"]
-        assert (changed.source, changed.target) == ("reconciliation", "transient")
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("busy")).fail(OutcomeUnknown("lost")).fail(Transient("full"))
+    story.world.on_reconcile("gmail.send").retry()  # and then the truth, that it is not there
+    wf = await story.deploy(acting())
+    for _ in range(6):
+        await story.run(minutes=5)
+    run = await story.last(wf, "act")
+    assert run.status == "committed"
+    found = await story.keep.explain(run.id)
+    stops = [t.why for t in found.story if t.machine in ("status", "reconcile") and t.target in ("paused", "1")]
+    for stop, said in zip(stops, ("busy", "lost", "could not tell yet", "full"), strict=True):
+        assert said in stop
+    [changed] = [t for t in found.story if t.machine == "reason"]
+    assert (changed.source, changed.target) == ("reconciliation", "transient")
 
 
 async def test_a_long_story_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("keepai.reading.explain.TOLD_MAX", 3)
     async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         found = await story.keep.explain((await story.last(wf, "act")).id)
         assert (len(found.story), found.untold > 0) == (3, True)
         assert found.story[-1].target == "committed"
 
 
-async def test_a_failure_of_next_is_finished_not_skipped(tmp_path: Path) -> None:
+async def test_a_failure_of_next_is_finished_not_skipped(story: Story) -> None:
     # I32
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(next="throw new Error('no');"))
-        await story.run()
-        run = await story.last(wf)
-        assert acts_of(await story.keep.explain(run.id)) == {"deploy", "retry", "finish"}
-        await story.deploy(workflow(producers={"poll": producer()}), strand=True)
-        found = await story.keep.explain(run.id)
-        assert acts_of(found) == {"deploy", "finish"}
-        assert "no handler 'act'" in mover(found, "person").what
-        await story.keep.finish(run.id)
-        done = await story.keep.explain(run.id)
-        assert [t.by for t in done.story if (t.machine, t.target) == ("status", "committed")] == ["person"]
+    wf = await story.deploy_and_run(acting(next="throw new Error('no');"), "a")
+    run = await story.last(wf)
+    assert acts_of(await story.keep.explain(run.id)) == {"deploy", "retry", "finish"}
+    await story.deploy(workflow(producers={"poll": producer()}), strand=True)
+    found = await story.keep.explain(run.id)
+    assert acts_of(found) == {"deploy", "finish"}
+    assert "no handler 'act'" in mover(found, "person").what
+    await story.keep.finish(run.id)
+    done = await story.keep.explain(run.id)
+    assert [t.by for t in done.story if (t.machine, t.target) == ("status", "committed")] == ["person"]
 
 
-async def test_a_repair_is_a_part_of_its_runs_story(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting("if (prepared) throw new Error('no'); " + SEND))
-        await story.run()
-        repair = await story.keep.fix(wf, acting())
-        found = checked(await story.keep.explain(repair), waits=True)
-        assert (found.id, acts_of(found)) == ((await story.last(wf)).id, {"approve", "reject"})
-        assert mover(found, "person").subject == repair
-        assert {"asked", "waiting"} <= {t.target for t in found.story if t.machine == "repair"}
+async def test_a_repair_is_a_part_of_its_runs_story(story: Story) -> None:
+    wf = await story.deploy_and_run(acting("if (prepared) throw new Error('no'); " + SEND), "a")
+    repair = await story.keep.fix(wf, acting())
+    found = checked(await story.keep.explain(repair), waits=True)
+    assert (found.id, acts_of(found)) == ((await story.last(wf)).id, {"approve", "reject"})
+    assert mover(found, "person").subject == repair
+    assert {"asked", "waiting"} <= {t.target for t in found.story if t.machine == "repair"}
 
 
 async def test_everything_of_a_long_night_can_be_explained(tmp_path: Path) -> None:
@@ -595,8 +539,7 @@ async def test_everything_of_a_long_night_can_be_explained(tmp_path: Path) -> No
             story.feed.put(id)
         story.world.on("gmail.send").fail(Transient("busy")).lose_answer(OutcomeUnknown("lost"))
         story.world.on_reconcile("gmail.send").retry().unknown()
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting())
         await story.crash("after:send", minutes=1)
         for _ in range(4):
             await story.run(minutes=5)

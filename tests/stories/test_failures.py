@@ -8,9 +8,8 @@ import pytest
 
 from keepai import Call, OutcomeUnknown, PermissionDenied, Policy, PreconditionFailed, Rejected, Transient
 from keepai.model.errors import Refused
-from tests.harness import NOTHING, POLL, Story, consumer, producer, take_first, workflow
+from tests.harness import NOTHING, POLL, SEND, Story, consumer, producer, take_first, workflow
 
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 LOOK = 'await ctx.gmail.get({ id: "m1" });'
 
 
@@ -41,25 +40,23 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("where", ["producer", "prepare"])
-async def test_the_class_of_a_failed_read_decides_what_becomes_of_the_run(tmp_path: Path, where: str) -> None:
+async def test_the_class_of_a_failed_read_decides_what_becomes_of_the_run(story: Story, where: str) -> None:
     # R168, R169, R224, R295–R301, DESIGN 9; and what a script catches changes nothing
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        call = f"try {{ {LOOK} }} catch (e) {{ ctx.log('caught'); }}"
-        for name, (error, status, code) in CLASSES.items():
-            story.world.on("gmail.get").fail(error)
-            wf = await story.deploy(looking(where, call=call, name=name))
-            await story.run()
-            run = await story.last(wf, HANDLER[where])
-            assert (run.status, run.phase) == (status, PHASE[where]), name
-            assert run.error is not None
-            assert (run.error.code, run.error.step) == (code, where), name
-            assert str(error) in run.error.message, name
-            assert story.logs(run) == [], name
-            if where == "producer":
-                assert (await story.events(wf), await story.inputs(wf)) == ([], {}), name
-                assert await story.keep.state(wf, "poll") is None
-            assert await story.keep.mutations(wf) == []
+    story.feed.put("a")
+    call = f"try {{ {LOOK} }} catch (e) {{ ctx.log('caught'); }}"
+    for name, (error, status, code) in CLASSES.items():
+        story.world.on("gmail.get").fail(error)
+        wf = await story.deploy_and_run(looking(where, call=call, name=name))
+        run = await story.last(wf, HANDLER[where])
+        assert (run.status, run.phase) == (status, PHASE[where]), name
+        assert run.error is not None
+        assert (run.error.code, run.error.step) == (code, where), name
+        assert str(error) in run.error.message, name
+        assert story.logs(run) == [], name
+        if where == "producer":
+            assert (await story.events(wf), await story.inputs(wf)) == ([], {}), name
+            assert await story.keep.state(wf, "poll") is None
+        assert await story.keep.mutations(wf) == []
 
 
 async def test_a_read_that_does_not_answer_in_time_is_tried_again_later(tmp_path: Path) -> None:
@@ -67,8 +64,7 @@ async def test_a_read_that_does_not_answer_in_time_is_tried_again_later(tmp_path
     async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
         story.feed.put("a")
         story.world.on("gmail.get").hang()
-        wf = await story.deploy(looking("prepare"))
-        await story.run()
+        wf = await story.deploy_and_run(looking("prepare"))
         run = await story.last(wf)
         assert run.status == "paused:transient"
         assert run.error is not None
@@ -84,31 +80,30 @@ WAITS = [30, 60, 120, 240, 480, 900, 900, 900]
 
 @pytest.mark.parametrize("where", ["producer", "prepare", "mutate"])
 async def test_a_transient_failure_is_tried_again_with_doubling_waits_and_then_a_person_is_asked(
-    tmp_path: Path, where: str,
+    story: Story, where: str,
 ) -> None:
     # R143, R173, R185, R297, R303, R329, DESIGN 14: 30 s doubling to 15 min, 8 times
     operation = "gmail.send" if where == "mutate" else "gmail.get"
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on(operation).fail(Transient("later"), times=None)
-        wf = await story.deploy(looking("prepare", call="") if where == "mutate" else looking(where))
-        handler = HANDLER.get(where, "act")
-        await story.run()
-        for number, wait in enumerate(WAITS, 1):
-            await story.run(seconds=wait - 1)
-            assert story.world.count(operation) == number, f"tried before {wait} s"
-            await story.run(seconds=1)
-            assert story.world.count(operation) == number + 1
-        await story.run(days=3)
-        assert story.world.count(operation) == 9
-        runs = await story.runs(wf, handler)
-        assert [r.status for r in runs] == ["superseded"] * 8 + ["paused:transient"]
-        assert [r.retry_of for r in runs] == [None, *(r.id for r in runs[:-1])]
-        assert {r.lineage for r in runs} == {runs[0].id}
-        assert [r.attempt for r in runs] == list(range(1, 10))
-        assert [r.failures for r in runs] == list(range(1, 10))
-        assert [r.exhausted for r in runs] == [False] * 8 + [True]
-        assert runs[-1].retry_at is None
+    story.feed.put("a")
+    story.world.on(operation).fail(Transient("later"), times=None)
+    wf = await story.deploy(looking("prepare", call="") if where == "mutate" else looking(where))
+    handler = HANDLER.get(where, "act")
+    await story.run()
+    for number, wait in enumerate(WAITS, 1):
+        await story.run(seconds=wait - 1)
+        assert story.world.count(operation) == number, f"tried before {wait} s"
+        await story.run(seconds=1)
+        assert story.world.count(operation) == number + 1
+    await story.run(days=3)
+    assert story.world.count(operation) == 9
+    runs = await story.runs(wf, handler)
+    assert [r.status for r in runs] == ["superseded"] * 8 + ["paused:transient"]
+    assert [r.retry_of for r in runs] == [None, *(r.id for r in runs[:-1])]
+    assert {r.lineage for r in runs} == {runs[0].id}
+    assert [r.attempt for r in runs] == list(range(1, 10))
+    assert [r.failures for r in runs] == list(range(1, 10))
+    assert [r.exhausted for r in runs] == [False] * 8 + [True]
+    assert runs[-1].retry_at is None
 
 
 UNKNOWN = {
@@ -121,27 +116,25 @@ UNKNOWN = {
 
 @pytest.mark.parametrize("how", UNKNOWN)
 async def test_work_that_is_proven_undone_after_a_doubt_is_sent_again_as_rarely_as_after_a_refusal(
-    tmp_path: Path, how: str,
+    story: Story, how: str,
 ) -> None:
     # R303, DESIGN 6: every resend counts; 9 sends with growing waits, then a question
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(UNKNOWN[how], times=None)
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
-        for number, wait in enumerate(WAITS, 1):
-            assert await story.keep.needs_you(wf) == []
-            await story.run(seconds=wait - 1)
-            assert story.world.count("gmail.send") == number, f"sent before {wait} s"
-            await story.run(seconds=1)
-            assert story.world.count("gmail.send") == number + 1
-        await story.run(days=30)
-        assert story.world.count("gmail.send") == 9
-        [asked] = await story.keep.needs_you(wf)
-        assert (asked.kind, asked.actions) == ("exhausted", ("retry", "skip_run"))
-        runs = await story.runs(wf, "act")
-        assert [r.failures for r in runs] == list(range(1, 10))
-        assert [m.status for m in await story.keep.mutations(wf)] == ["failed"] * 9
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(UNKNOWN[how], times=None)
+    wf = await story.deploy_and_run(looking("prepare", call=""))
+    for number, wait in enumerate(WAITS, 1):
+        assert await story.keep.needs_you(wf) == []
+        await story.run(seconds=wait - 1)
+        assert story.world.count("gmail.send") == number, f"sent before {wait} s"
+        await story.run(seconds=1)
+        assert story.world.count("gmail.send") == number + 1
+    await story.run(days=30)
+    assert story.world.count("gmail.send") == 9
+    [asked] = await story.keep.needs_you(wf)
+    assert (asked.kind, asked.actions) == ("exhausted", ("retry", "skip_run"))
+    runs = await story.runs(wf, "act")
+    assert [r.failures for r in runs] == list(range(1, 10))
+    assert [m.status for m in await story.keep.mutations(wf)] == ["failed"] * 9
 
 
 async def test_no_kind_of_doubt_in_between_resets_the_count_of_failures(tmp_path: Path) -> None:
@@ -170,17 +163,16 @@ async def test_no_kind_of_doubt_in_between_resets_the_count_of_failures(tmp_path
         assert [each.kind for each in await story.keep.needs_you(wf)] == ["exhausted"]
 
 
-async def test_a_lookup_that_searches_the_wrong_place_ends_in_a_question(tmp_path: Path) -> None:
+async def test_a_lookup_that_searches_the_wrong_place_ends_in_a_question(story: Story) -> None:
     # R303: the connector is wrong, so each resend doubles the effect; the bound is all that stands in between
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer(times=None)
-        story.world.on_reconcile("gmail.send").not_found(times=None)
-        wf = await story.deploy(looking("prepare", call=""))
-        for _ in range(24 * 6):
-            await story.run(minutes=10)
-        assert len(story.world.effects) == 9
-        assert [each.kind for each in await story.keep.needs_you(wf)] == ["exhausted"]
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer(times=None)
+    story.world.on_reconcile("gmail.send").not_found(times=None)
+    wf = await story.deploy(looking("prepare", call=""))
+    for _ in range(24 * 6):
+        await story.run(minutes=10)
+    assert len(story.world.effects) == 9
+    assert [each.kind for each in await story.keep.needs_you(wf)] == ["exhausted"]
 
 
 async def test_a_persons_word_about_a_doubt_begins_the_count_anew(tmp_path: Path) -> None:
@@ -189,8 +181,7 @@ async def test_a_persons_word_about_a_doubt_begins_the_count_anew(tmp_path: Path
         story.feed.put("a")
         story.world.on("gmail.send").fail(OutcomeUnknown("lost"), times=3)
         look = story.world.on_reconcile("gmail.send")
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
+        wf = await story.deploy_and_run(looking("prepare", call=""))
         look.unknown()
         await story.run(seconds=30)
         [asked] = await story.keep.needs_you(wf)
@@ -208,8 +199,7 @@ async def test_a_person_may_go_on_after_the_retries_are_used_up_and_gets_as_many
     async with Story(tmp_path, policy=Policy(retries_max=1)) as story:
         story.feed.put("a")
         story.world.on("gmail.send").fail(Transient("later"), times=3)
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
+        wf = await story.deploy_and_run(looking("prepare", call=""))
         await story.run(seconds=30)
         last = await story.last(wf)
         assert (last.status, last.exhausted, last.failures) == ("paused:transient", True, 2)
@@ -235,8 +225,7 @@ async def test_success_ends_the_count_of_failures(tmp_path: Path) -> None:
                 raise Transient("later")
 
         story.world.on("gmail.send").before(fail_once_each)
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
+        wf = await story.deploy_and_run(looking("prepare", call=""))
         for _ in range(3):
             assert (await story.last(wf)).failures == 1
             await story.run(seconds=30)
@@ -244,42 +233,34 @@ async def test_success_ends_the_count_of_failures(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("retry_after", "wait"), [(100, 100), (5, 30), (None, 30), (0, 30)])
-async def test_the_outside_system_may_ask_for_a_longer_wait(
-    tmp_path: Path, retry_after: float | None, wait: int,
-) -> None:
+async def test_the_outside_system_may_ask_for_a_longer_wait(story: Story, retry_after: float | None, wait: int) -> None:
     # DESIGN 9: retry_after honoured, never shorter than the backoff
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("rate limit", retry_after=retry_after))
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
-        await story.run(seconds=wait - 1)
-        assert story.world.count("gmail.send") == 1
-        await story.run(seconds=1)
-        assert (await story.last(wf)).status == "committed"
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("rate limit", retry_after=retry_after))
+    wf = await story.deploy_and_run(looking("prepare", call=""))
+    await story.run(seconds=wait - 1)
+    assert story.world.count("gmail.send") == 1
+    await story.run(seconds=1)
+    assert (await story.last(wf)).status == "committed"
 
 
-async def test_a_person_need_not_wait_for_the_backoff(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
-        await story.keep.retry((await story.last(wf)).id)
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
+async def test_a_person_need_not_wait_for_the_backoff(story: Story) -> None:
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(looking("prepare", call=""))
+    await story.keep.retry((await story.last(wf)).id)
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
 
 
-async def test_a_failed_producer_is_not_run_by_its_schedule_while_it_waits(tmp_path: Path) -> None:
+async def test_a_failed_producer_is_not_run_by_its_schedule_while_it_waits(story: Story) -> None:
     # R183, R303: the schedule is no way round the backoff
-    async with Story(tmp_path) as story:
-        story.world.on("gmail.get").fail(Transient("later", retry_after=3600))
-        wf = await story.deploy(workflow(producers={"poll": producer(LOOK + "return 1;", interval="1m")}))
-        await story.run()
-        await story.run(minutes=30)
-        assert story.world.count("gmail.get") == 1
-        await story.run(minutes=30)
-        assert [r.status for r in await story.runs(wf)] == ["superseded", "committed"]
+    story.world.on("gmail.get").fail(Transient("later", retry_after=3600))
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer(LOOK + "return 1;", interval="1m")}))
+    await story.run(minutes=30)
+    assert story.world.count("gmail.get") == 1
+    await story.run(minutes=30)
+    assert [r.status for r in await story.runs(wf)] == ["superseded", "committed"]
 
 
 # -- logic -------------------------------------------------------------------------------------------
@@ -300,62 +281,55 @@ STEPS = ["producer", "prepare", "mutate", "next"]
 STOPPED_IN = {"producer": "executing", "prepare": "preparing", "mutate": "mutating", "next": "emitting"}
 
 
-async def test_whatever_a_script_throws_is_a_logic_failure_with_its_place(tmp_path: Path) -> None:
+async def test_whatever_a_script_throws_is_a_logic_failure_with_its_place(story: Story) -> None:
     # R176, R296, R168, DESIGN 9
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        for what, (thrown, words) in THROWN.items():
-            source = workflow(what, producers={"poll": producer()}, consumers={
-                "act": consumer(f"\n    {thrown}  // HERE\n" + NOTHING)})
-            [line] = [n for n, each in enumerate(source.splitlines(), 1) if "// HERE" in each]
-            wf = await story.deploy(source)
-            await story.run()
-            run = await story.last(wf, "act")
-            assert (run.status, run.phase) == ("failed:logic", "preparing"), what
-            assert run.error is not None
-            assert (run.error.code, run.error.step) == ("script_threw", "prepare"), what
-            assert words in run.error.message, what
-            if ("new " in thrown.replace("get message", "") and "toString" not in thrown) or "a bug" in what:
-                assert run.error.line == line, what
-                assert run.error.column is not None, what
-            await story.run(days=2)
-            assert len(await story.runs(wf, "act")) == 1, what  # not tried again by itself
+    story.feed.put("a")
+    for what, (thrown, words) in THROWN.items():
+        source = workflow(what, producers={"poll": producer()}, consumers={
+            "act": consumer(f"\n    {thrown}  // HERE\n" + NOTHING)})
+        [line] = [n for n, each in enumerate(source.splitlines(), 1) if "// HERE" in each]
+        wf = await story.deploy_and_run(source)
+        run = await story.last(wf, "act")
+        assert (run.status, run.phase) == ("failed:logic", "preparing"), what
+        assert run.error is not None
+        assert (run.error.code, run.error.step) == ("script_threw", "prepare"), what
+        assert words in run.error.message, what
+        if ("new " in thrown.replace("get message", "") and "toString" not in thrown) or "a bug" in what:
+            assert run.error.line == line, what
+            assert run.error.column is not None, what
+        await story.run(days=2)
+        assert len(await story.runs(wf, "act")) == 1, what  # not tried again by itself
 
 
-async def test_a_script_that_throws_fails_in_its_own_phase(tmp_path: Path) -> None:
+async def test_a_script_that_throws_fails_in_its_own_phase(story: Story) -> None:
     # R168, R170: the status says why, the phase where
     thrown = "\n  throw new Error('here');  // HERE\n"
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        for step in STEPS:
-            source = workflow(
-                step, producers={"poll": producer(thrown if step == "producer" else POLL)},
-                consumers={"act": consumer(
-                    (thrown if step == "prepare" else "") + take_first(),
-                    mutate=thrown if step == "mutate" else None, next=thrown if step == "next" else None)})
-            [line] = [n for n, each in enumerate(source.splitlines(), 1) if "// HERE" in each]
-            wf = await story.deploy(source)
-            await story.run()
-            run = await story.last(wf)
-            assert (run.status, run.phase) == ("failed:logic", STOPPED_IN[step])
-            assert run.error is not None
-            assert (run.error.step, run.error.line) == (step, line)
-            assert "here" in run.error.message
+    story.feed.put("a")
+    for step in STEPS:
+        source = workflow(
+            step, producers={"poll": producer(thrown if step == "producer" else POLL)},
+            consumers={"act": consumer(
+                (thrown if step == "prepare" else "") + take_first(),
+                mutate=thrown if step == "mutate" else None, next=thrown if step == "next" else None)})
+        [line] = [n for n, each in enumerate(source.splitlines(), 1) if "// HERE" in each]
+        wf = await story.deploy_and_run(source)
+        run = await story.last(wf)
+        assert (run.status, run.phase) == ("failed:logic", STOPPED_IN[step])
+        assert run.error is not None
+        assert (run.error.step, run.error.line) == (step, line)
+        assert "here" in run.error.message
 
 
-async def test_the_line_of_an_error_inside_a_helper_is_the_line_where_it_was_thrown(tmp_path: Path) -> None:
+async def test_the_line_of_an_error_inside_a_helper_is_the_line_where_it_was_thrown(story: Story) -> None:
     # DESIGN 9 "location in the script"
     source = workflow(
         producers={"poll": producer()}, consumers={"act": consumer("check(5);" + NOTHING)},
         head="function check(n) {\n  if (n > 3) {\n    throw new RangeError('too many');\n  }\n}")
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
-        error = (await story.last(wf)).error
-        assert error is not None
-        assert (error.line, error.column is not None) == (3, True)
-        assert "RangeError" in error.message
+    wf = await story.deploy_and_run(source, "a")
+    error = (await story.last(wf)).error
+    assert error is not None
+    assert (error.line, error.column is not None) == (3, True)
+    assert "RangeError" in error.message
 
 
 async def test_a_script_that_computes_for_ever_hits_its_limit_and_the_host_goes_on(tmp_path: Path) -> None:
@@ -364,8 +338,7 @@ async def test_a_script_that_computes_for_ever_hits_its_limit_and_the_host_goes_
         story.feed.put("a")
         wf = await story.deploy(workflow(
             producers={"poll": producer()}, consumers={"act": consumer("for (;;) {}")}))
-        other = await story.deploy(looking("prepare", call="", name="other"))
-        await story.run()
+        other = await story.deploy_and_run(looking("prepare", call="", name="other"))
         run = await story.last(wf)
         assert (run.status, run.phase) == ("failed:logic", "preparing")
         assert run.error is not None
@@ -374,34 +347,27 @@ async def test_a_script_that_computes_for_ever_hits_its_limit_and_the_host_goes_
         assert (await story.last(other)).status == "committed"
 
 
-async def test_a_mended_script_starts_again_from_fresh_reads(tmp_path: Path) -> None:
+async def test_a_mended_script_starts_again_from_fresh_reads(story: Story) -> None:
     # R172, R176, R187, DESIGN 2: a new version resets a run that had no effect; its events are let go
-    async with Story(tmp_path) as story:
-        story.feed.put("a", 1)
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
-            "act": consumer(mutate="throw new Error('no');")}))
-        await story.run()
-        broken = await story.last(wf)
-        assert (await story.event(wf, "in", "a")).reserved_by == broken.id
-        await story.deploy(workflow(producers={"poll": producer()}, consumers={
-            "act": consumer("ctx.log('prepared afresh');" + take_first(), mutate=SEND)}))
-        await story.run()
-        mended = next(r for r in await story.runs(wf, "act") if r.retry_of == broken.id)
-        assert (mended.status, mended.version, mended.trigger) == ("committed", "2.0", "new_version")
-        assert story.logs(mended) == ["prepared afresh"]
-        assert (await story.keep.run(broken.id)).status == "superseded"
-        assert len(story.world.effects) == 1
+    story.feed.put("a", 1)
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={
+        "act": consumer(mutate="throw new Error('no');")}))
+    broken = await story.last(wf)
+    assert (await story.event(wf, "in", "a")).reserved_by == broken.id
+    await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={
+        "act": consumer("ctx.log('prepared afresh');" + take_first(), mutate=SEND)}))
+    mended = next(r for r in await story.runs(wf, "act") if r.retry_of == broken.id)
+    assert (mended.status, mended.version, mended.trigger) == ("committed", "2.0", "new_version")
+    assert story.logs(mended) == ["prepared afresh"]
+    assert (await story.keep.run(broken.id)).status == "superseded"
+    assert len(story.world.effects) == 1
 
 
-async def test_the_same_script_again_mends_nothing(tmp_path: Path) -> None:
+async def test_the_same_script_again_mends_nothing(story: Story) -> None:
     source = workflow(producers={"poll": producer()}, consumers={"act": consumer("throw new Error('no');")})
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
-        await story.deploy(source)
-        await story.run()
-        assert len(await story.runs(wf, "act")) == 1
+    wf = await story.deploy_and_run(source, "a")
+    await story.deploy_and_run(source)
+    assert len(await story.runs(wf, "act")) == 1
 
 
 # -- permission and precondition ---------------------------------------------------------------------
@@ -410,111 +376,99 @@ async def test_the_same_script_again_mends_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [PermissionDenied("expired"), PreconditionFailed("the sheet is gone")])
 @pytest.mark.parametrize("operation", ["gmail.get", "gmail.send"])
 async def test_what_only_a_person_can_mend_waits_for_them_and_then_goes_on(
-    tmp_path: Path, error: Exception, operation: str,
+    story: Story, error: Exception, operation: str,
 ) -> None:
     # R174, R299, R171
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on(operation).fail(error, times=2)
-        wf = await story.deploy(looking("prepare"))
-        await story.run()
-        await story.run(days=3)
-        assert story.world.count(operation) == 1  # time mends nothing
-        run = await story.last(wf)
-        assert run.status == "paused:approval"
-        await story.keep.retry(run.id)
-        await story.run()
-        assert (await story.last(wf)).status == "paused:approval"  # not yet mended
-        await story.keep.retry((await story.last(wf)).id)
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
-        assert len(story.world.effects) == 1
+    story.feed.put("a")
+    story.world.on(operation).fail(error, times=2)
+    wf = await story.deploy_and_run(looking("prepare"))
+    await story.run(days=3)
+    assert story.world.count(operation) == 1  # time mends nothing
+    run = await story.last(wf)
+    assert run.status == "paused:approval"
+    await story.keep.retry(run.id)
+    await story.run()
+    assert (await story.last(wf)).status == "paused:approval"  # not yet mended
+    await story.keep.retry((await story.last(wf)).id)
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
+    assert len(story.world.effects) == 1
 
 
 # -- internal ----------------------------------------------------------------------------------------
 
 
-async def test_a_fault_of_the_connector_stops_with_evidence_and_is_not_tried_again_by_itself(tmp_path: Path) -> None:
+async def test_a_fault_of_the_connector_stops_with_evidence_and_is_not_tried_again_by_itself(story: Story) -> None:
     # R177, R300
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.get").fail(KeyError("missing"))
-        wf = await story.deploy(looking("prepare"))
-        await story.run()
-        run = await story.last(wf)
-        assert run.status == "failed:internal"
-        assert run.error is not None
-        assert "KeyError" in run.error.message
-        assert "Traceback" in str(run.error.evidence)
-        await story.run(days=3)
-        assert len(await story.runs(wf, "act")) == 1
-        await story.keep.retry(run.id)
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
+    story.feed.put("a")
+    story.world.on("gmail.get").fail(KeyError("missing"))
+    wf = await story.deploy_and_run(looking("prepare"))
+    run = await story.last(wf)
+    assert run.status == "failed:internal"
+    assert run.error is not None
+    assert "KeyError" in run.error.message
+    assert "Traceback" in str(run.error.evidence)
+    await story.run(days=3)
+    assert len(await story.runs(wf, "act")) == 1
+    await story.keep.retry(run.id)
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
 
 
-async def test_a_new_script_does_not_mend_a_fault_of_the_host(tmp_path: Path) -> None:
+async def test_a_new_script_does_not_mend_a_fault_of_the_host(story: Story) -> None:
     # R177
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.get").fail(KeyError("missing"))
-        wf = await story.deploy(looking("prepare"))
-        await story.run()
-        await story.deploy(looking("prepare") + "// another version\n")
-        await story.run()
-        assert [r.status for r in await story.runs(wf, "act")] == ["failed:internal"]
+    story.feed.put("a")
+    story.world.on("gmail.get").fail(KeyError("missing"))
+    wf = await story.deploy_and_run(looking("prepare"))
+    await story.deploy_and_run(looking("prepare") + "// another version\n")
+    assert [r.status for r in await story.runs(wf, "act")] == ["failed:internal"]
 
 
-async def test_a_run_that_keeps_killing_its_host_is_stopped(tmp_path: Path) -> None:
+async def test_a_run_that_keeps_killing_its_host_is_stopped(story: Story) -> None:
     # DESIGN 5: after three crashes of a lineage
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(looking("prepare", call=""))
-        for _ in range(3):
-            await story.crash("before:prepare_and_send")
-        runs = await story.runs(wf, "act")
-        assert [r.status for r in runs] == ["crashed", "crashed", "failed:internal"]
-        assert {r.lineage for r in runs} == {runs[0].id}
-        await story.run(days=1)
-        assert len(await story.runs(wf, "act")) == 3
-        await story.keep.retry(runs[-1].id)
-        await story.run()
-        assert (await story.last(wf, "act")).status == "committed"
+    story.feed.put("a")
+    wf = await story.deploy(looking("prepare", call=""))
+    for _ in range(3):
+        await story.crash("before:prepare_and_send")
+    runs = await story.runs(wf, "act")
+    assert [r.status for r in runs] == ["crashed", "crashed", "failed:internal"]
+    assert {r.lineage for r in runs} == {runs[0].id}
+    await story.run(days=1)
+    assert len(await story.runs(wf, "act")) == 3
+    await story.keep.retry(runs[-1].id)
+    await story.run()
+    assert (await story.last(wf, "act")).status == "committed"
 
 
 # -- acts that do not fit ----------------------------------------------------------------------------
 
 
-async def test_a_run_that_is_over_can_neither_be_retried_nor_skipped_nor_finished(tmp_path: Path) -> None:
+async def test_a_run_that_is_over_can_neither_be_retried_nor_skipped_nor_finished(story: Story) -> None:
     # R179, I31
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
-        await story.run(seconds=30)
-        old, new = await story.runs(wf, "act")
-        for run, said in ((old, "superseded"), (new, "committed")):
-            for act in (story.keep.retry, story.keep.skip_run, story.keep.finish):
-                with pytest.raises(Refused, match=said):
-                    await act(run.id)
-        assert await story.runs(wf, "act") == [old, new]
-        assert len(story.world.effects) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(looking("prepare", call=""))
+    await story.run(seconds=30)
+    old, new = await story.runs(wf, "act")
+    for run, said in ((old, "superseded"), (new, "committed")):
+        for act in (story.keep.retry, story.keep.skip_run, story.keep.finish):
+            with pytest.raises(Refused, match=said):
+                await act(run.id)
+    assert await story.runs(wf, "act") == [old, new]
+    assert len(story.world.effects) == 1
 
 
-async def test_two_people_who_retry_the_same_run_start_one(tmp_path: Path) -> None:
+async def test_two_people_who_retry_the_same_run_start_one(story: Story) -> None:
     # I31
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(PreconditionFailed("gone"))
-        wf = await story.deploy(looking("prepare", call=""))
-        await story.run()
-        run = await story.last(wf)
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(PreconditionFailed("gone"))
+    wf = await story.deploy_and_run(looking("prepare", call=""))
+    run = await story.last(wf)
+    await story.keep.retry(run.id)
+    with pytest.raises(Refused, match="superseded"):
         await story.keep.retry(run.id)
-        with pytest.raises(Refused, match="superseded"):
-            await story.keep.retry(run.id)
-        await story.run()
-        assert len(story.world.effects) == 1
+    await story.run()
+    assert len(story.world.effects) == 1
 
 
 # -- chains of events --------------------------------------------------------------------------------
@@ -529,10 +483,8 @@ NEVER_TAKES = {
 async def test_a_consumer_that_feeds_its_own_topic_is_stopped_as_a_fault_of_the_script(tmp_path: Path) -> None:
     # R324: it never ends by itself, and every turn sends something
     async with Story(tmp_path, policy=Policy(chain_max=5)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(workflow(producers={"poll": producer(interval="7d")}, consumers={
-            "loop": consumer(publishes=None, mutate=SEND, next=FEED_ITSELF)}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(interval="7d")}, consumers={
+            "loop": consumer(publishes=None, mutate=SEND, next=FEED_ITSELF)}), "a")
         runs = await story.runs(wf, "loop")
         assert [run.status for run in runs] == ["committed"] * 5 + ["failed:logic"]
         error = runs[-1].error
@@ -551,7 +503,7 @@ async def test_a_circle_of_several_consumers_is_named_whole(tmp_path: Path) -> N
     async with Story(tmp_path, policy=Policy(chain_max=7)) as story:
         story.feed.put("a")
         pass_on = 'await ctx.publish("{}", {{ messageId: `${{prepared.data.messageId}}+`, payload: 1 }});'
-        wf = await story.deploy(workflow(
+        wf = await story.deploy_and_run(workflow(
             topics=("start", "one", "two", "three"),
             producers={"poll": producer(POLL.replace('"in"', '"start"'), publishes=["start"], interval="7d")},
             consumers={
@@ -560,7 +512,6 @@ async def test_a_circle_of_several_consumers_is_named_whole(tmp_path: Path) -> N
                 "b": consumer(subscribe=["two"], publishes=["three"], next=pass_on.format("three")),
                 "c": consumer(subscribe=["three"], publishes=None, next=pass_on.format("one")),
             }))
-        await story.run()
         run = await story.last(wf)
         assert (run.handler, run.status) == ("a", "failed:logic")
         assert run.error is not None
@@ -575,9 +526,8 @@ async def test_a_consumer_that_publishes_to_itself_without_taking_anything_is_st
     async with Story(tmp_path, policy=Policy(chain_max=5)) as story:
         story.feed.put("a")
         count = 'const n = (state ?? 0) + 1; return { reservations: [], data: n + (await ctx.peek("in")).length };'
-        wf = await story.deploy(workflow(producers={"poll": producer(interval="7d")}, consumers={
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(interval="7d")}, consumers={
             "loop": consumer(count, publishes=None, next=NEVER_TAKES[what] + "return (ctx.state ?? 0) + 1;")}))
-        await story.run()
         runs = await story.runs(wf, "loop")
         assert [run.status for run in runs] == ["committed"] * 5 + ["failed:logic"]
         assert runs[-1].error is not None

@@ -105,7 +105,7 @@ async def seen(story: Story, wf: str, handler: str) -> list[int]:
 
 def asked(story: Story, query: str) -> list[str]:
     """The handlers about which the ledger is asked from here on."""
-    read, names = story.keep.parts.ledger.reads, list[str]()
+    read, names = story.reader(), list[str]()
     one = read.one
 
     def listen(name: str, **params: Any) -> Any:
@@ -118,46 +118,41 @@ def asked(story: Story, query: str) -> list[str]:
 
 @pytest.mark.parametrize(("then", "states"), [(COUNT, [0, 1, 2, 3]), (SOMETIMES, [0, 1, 1, 2]), (None, [0, 0, 0, 0])])
 async def test_a_run_is_given_the_state_that_the_one_before_it_has_left(
-    tmp_path: Path, then: str | None, states: list[int],
+    story: Story, then: str | None, states: list[int],
 ) -> None:
-    async with Story(tmp_path) as story:
-        for message in "abcd":
-            story.feed.put(message)
-        act = consumer(SEEN.format(topic="in"), mutate=None, next=then)
-        wf = await story.deploy(workflow("story", producers={"poll": producer()}, consumers={"act": act}))
-        names = asked(story, "handler_get")
-        await story.run()
-        assert await seen(story, wf, "act") == states
-        assert names.count("act") == 1, "the first run asks; those that begin in another's commit are told"
+    for message in "abcd":
+        story.feed.put(message)
+    act = consumer(SEEN.format(topic="in"), mutate=None, next=then)
+    wf = await story.deploy(workflow("story", producers={"poll": producer()}, consumers={"act": act}))
+    names = asked(story, "handler_get")
+    await story.run()
+    assert await seen(story, wf, "act") == states
+    assert names.count("act") == 1, "the first run asks; those that begin in another's commit are told"
 
 
-async def test_a_run_is_not_given_the_state_of_another_handler(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for number, message in enumerate("abcdef"):
-            story.feed.put(message, topic=("in", "side")[number % 2])
-        handlers = {
-            name: consumer(SEEN.format(topic=topic), mutate=None, next=COUNT, subscribe=(topic,))
-            for name, topic in (("act", "in"), ("beside", "side"))
-        }
-        poll = producer(publishes=("in", "side"))
-        wf = await story.deploy(workflow("story", topics=("in", "side"), producers={"poll": poll}, consumers=handlers))
-        names = asked(story, "handler_get")
-        await story.run()
-        assert [run.handler for run in await story.runs(wf)][1:] == ["act", "beside"] * 3, "they take turns"
-        assert await seen(story, wf, "act") == await seen(story, wf, "beside") == [0, 1, 2]
-        assert names[1:] == ["act", "beside"] * 3, "each asks for its own"
+async def test_a_run_is_not_given_the_state_of_another_handler(story: Story) -> None:
+    for number, message in enumerate("abcdef"):
+        story.feed.put(message, topic=("in", "side")[number % 2])
+    handlers = {
+        name: consumer(SEEN.format(topic=topic), mutate=None, next=COUNT, subscribe=(topic,))
+        for name, topic in (("act", "in"), ("beside", "side"))
+    }
+    poll = producer(publishes=("in", "side"))
+    wf = await story.deploy(workflow("story", topics=("in", "side"), producers={"poll": poll}, consumers=handlers))
+    names = asked(story, "handler_get")
+    await story.run()
+    assert [run.handler for run in await story.runs(wf)][1:] == ["act", "beside"] * 3, "they take turns"
+    assert await seen(story, wf, "act") == await seen(story, wf, "beside") == [0, 1, 2]
+    assert names[1:] == ["act", "beside"] * 3, "each asks for its own"
 
 
-async def test_a_run_that_fails_passes_no_state_on(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for message in "abc":
-            story.feed.put(message)
-        broken = "if (prepared.data.messageId === 'b' && ctx.state.count === 1) throw new Error('no'); " + COUNT
-        act = consumer(SEEN.format(topic="in"), mutate=None, next=broken)
-        source = workflow("story", producers={"poll": producer()}, consumers={"act": act})
-        wf = await story.deploy(source)
-        await story.run()
-        await story.deploy(source.replace("throw new Error('no');", "return { count: 7 };"), workflow_id=wf)
-        await story.run()
-        committed = [r for r in await story.runs(wf, "act") if r.status == "committed"]
-        assert [json.loads(r.prepare_result or "")["data"]["seen"] for r in committed] == [0, 1, 7]
+async def test_a_run_that_fails_passes_no_state_on(story: Story) -> None:
+    for message in "abc":
+        story.feed.put(message)
+    broken = "if (prepared.data.messageId === 'b' && ctx.state.count === 1) throw new Error('no'); " + COUNT
+    act = consumer(SEEN.format(topic="in"), mutate=None, next=broken)
+    source = workflow("story", producers={"poll": producer()}, consumers={"act": act})
+    wf = await story.deploy_and_run(source)
+    await story.deploy_and_run(source.replace("throw new Error('no');", "return { count: 7 };"), workflow_id=wf)
+    committed = [r for r in await story.runs(wf, "act") if r.status == "committed"]
+    assert [json.loads(r.prepare_result or "")["data"]["seen"] for r in committed] == [0, 1, 7]

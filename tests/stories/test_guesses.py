@@ -81,8 +81,7 @@ LOOK = """
 async def test_a_result_does_not_tell_which_guess_is_the_secret_of_another_connector(tmp_path: Path) -> None:
     bank, board = connectors()
     async with Story(tmp_path, connectors=[bank, board]) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(LOOK)}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(LOOK)}))
         state = json.dumps(await story.keep.state(wf, "poll"))
         assert GUESSED in state, "it comes as it stands outside, like the guesses beside it"
         assert "bank.password" not in state
@@ -95,9 +94,7 @@ async def test_the_result_of_a_mutation_tells_no_more(tmp_path: Path) -> None:
     source = workflow(producers={"poll": producer()}, consumers={"act": consumer(
         mutate="await ctx.board.write({ text: 'hello' });", next="return mutationResult;")})
     async with Story(tmp_path, connectors=[bank, board]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
+        wf = await story.deploy_and_run(source, "a")
         assert await story.keep.state(wf, "act") == {
             "status": "applied", "result": {"line": GUESSED, "by": "[secret board.token]"}}
 
@@ -126,8 +123,7 @@ async def test_any_secret_in_any_spelling_is_refused_in_the_params_of_any_call(
     built = " + ".join(json.dumps(spelling[n:n + 3]) for n in range(0, len(spelling), 3))  # a script may not hold it
     body = f"const Q = {built}; try {{ await ctx.board.{call}; }} catch (e) {{ return {{ caught: 1 }}; }}"
     async with Story(tmp_path, connectors=[bank, board]) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(body)}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(body)}))
         run = await story.last(wf)
         assert run.status == "failed:logic"
         assert run.error is not None
@@ -158,8 +154,6 @@ async def test_a_mutation_with_a_secret_is_refused_before_it_is_on_record(tmp_pa
     source = workflow(producers={"poll": producer()}, consumers={"act": consumer(
         mutate="await ctx.board.write({ text: 'hunter2' + '-rosebud' });")})
     async with Story(tmp_path, connectors=[bank, board]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
+        wf = await story.deploy_and_run(source, "a")
         assert (await story.last(wf, "act")).status == "failed:logic"
         assert (board.sent, await story.keep.mutations(wf)) == ([], [])

@@ -86,8 +86,7 @@ ALL_THE_WAY = workflow(
 
 async def test_a_row_keeps_its_columns_in_order_all_the_way(tmp_path: Path) -> None:
     async with Story(tmp_path, connectors=[table := Ordered()]) as story:
-        wf = await story.deploy(ALL_THE_WAY)
-        await story.run()
+        wf = await story.deploy_and_run(ALL_THE_WAY)
         lines = [line for run in await story.runs(wf) for line in story.logs(run)]
         assert sorted(lines) == sorted(f"{at} {ORDER}" for at in ("read", "page", "peek", "get", "data", "result"))
         assert table.given == [f'{{"target":"t","row":{ORDER},"key":"k"}}'], "what is sent is what the script wrote"
@@ -103,17 +102,15 @@ async def test_a_row_keeps_its_columns_in_order_all_the_way(tmp_path: Path) -> N
 
 async def test_a_declared_result_keeps_the_order_that_the_connector_wrote(tmp_path: Path) -> None:
     async with Story(tmp_path, connectors=[Ordered()]) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(
             "ctx.log(JSON.stringify(await ctx.table.declared({})));",
         )}))
-        await story.run()
         assert story.logs(await story.last(wf)) == ['{"zulu":1,"Mike":3,"alpha":{"y":1,"b":2}}']
 
 
 async def test_a_person_sees_the_parameters_in_their_order(tmp_path: Path) -> None:
     async with Story(tmp_path, connectors=[Ordered()]) as story:
-        wf = await story.deploy(ALL_THE_WAY, grants={"table.rows": "allow", "table.put": "ask"})
-        await story.run()
+        wf = await story.deploy_and_run(ALL_THE_WAY, grants={"table.rows": "allow", "table.put": "ask"})
         [asked] = await story.keep.needs_you(wf)
         assert json.dumps(asked.facts["params"], separators=(",", ":")).startswith(f'{{"target":"t","row":{ORDER}')
         assert asked.facts["attempted"] == f'table.put: key="k", row={ORDER}, target="t"'
@@ -131,8 +128,7 @@ async def test_another_order_of_keys_is_the_same_mutation_with_the_same_key(tmp_
 
     async with Story(tmp_path, connectors=[table := Ordered()]) as story:
         story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(work("{ t: 1, s: 2 }", "{ b: 1, a: { d: 1, c: 2 } }"))
-        await story.run()
+        wf = await story.deploy_and_run(work("{ t: 1, s: 2 }", "{ b: 1, a: { d: 1, c: 2 } }"))
         again = work("{ s: 2, t: 1 }", "{ a: { c: 2, d: 1 }, b: 1 }").replace("{ p: 1, o: 2 }", "{ o: 2, p: 1 }")
         await story.deploy(again, workflow_id=wf)
         await story.run(minutes=5)
@@ -160,34 +156,31 @@ async def test_a_resend_in_another_order_carries_the_same_idempotency_key(tmp_pa
         )
 
     async with Story(tmp_path, connectors=[table := Flaky()]) as story:
-        wf = await story.deploy(taking("{ b: 1, a: 2 }"))
-        await story.run()
+        wf = await story.deploy_and_run(taking("{ b: 1, a: 2 }"))
         [asked] = await story.keep.needs_you(wf)
         story.clock.advance(minutes=5)
         await story.keep.resolve(asked.mutation_id, "did_not_happen")
-        await story.deploy(taking("{ a: 2, b: 1 }"), workflow_id=wf)
-        await story.run()
+        await story.deploy_and_run(taking("{ a: 2, b: 1 }"), workflow_id=wf)
         assert len(table.keys) == 2
         assert len(set(table.keys)) == 1
 
 
 @pytest.mark.parametrize("taken", [False, True])
-async def test_a_payload_in_another_order_is_no_new_revision(tmp_path: Path, taken: bool) -> None:
+async def test_a_payload_in_another_order_is_no_new_revision(story: Story, taken: bool) -> None:
     consumers = {"take": consumer()} if taken else {}
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers=consumers))
-        story.feed.put("a", {"b": 1, "a": {"d": 1, "c": 2}})
-        await story.run()
-        runs = len(await story.runs(wf, "take"))
-        story.feed.put("a", {"a": {"c": 2, "d": 1}, "b": 1})
-        await story.run(minutes=5)
-        event = await story.event(wf, "in", "a")
-        assert (event.revision, list(event.payload)) == (1, ["b", "a"])
-        assert len(await story.runs(wf, "take")) == runs, "nothing new is there to look at"
-        assert event.revisions_held == 0
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers=consumers))
+    story.feed.put("a", {"b": 1, "a": {"d": 1, "c": 2}})
+    await story.run()
+    runs = len(await story.runs(wf, "take"))
+    story.feed.put("a", {"a": {"c": 2, "d": 1}, "b": 1})
+    await story.run(minutes=5)
+    event = await story.event(wf, "in", "a")
+    assert (event.revision, list(event.payload)) == (1, ["b", "a"])
+    assert len(await story.runs(wf, "take")) == runs, "nothing new is there to look at"
+    assert event.revisions_held == 0
 
 
-async def test_mutate_draws_the_same_lots_again_whatever_the_order(tmp_path: Path) -> None:
+async def test_mutate_draws_the_same_lots_again_whatever_the_order(story: Story) -> None:
     """Time and chance in `mutate` follow from the PrepareResult as it is kept, also when it was run ahead of time."""
     source = workflow(
         producers={"poll": producer()},
@@ -201,13 +194,10 @@ async def test_mutate_draws_the_same_lots_again_whatever_the_order(tmp_path: Pat
             mutate="await ctx.gmail.send({ to: 'x' + Math.random(), body: JSON.stringify(prepared) });",
         )},
     )
-    async with Story(tmp_path) as story:
-        story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(source)
-        story.feed.put("a")
-        await story.run()
-        await story.run(minutes=5)
-        sent = await story.keep.mutations(wf)
-        assert len(sent) == 2
-        assert sent[0].params == sent[1].params
-        assert sent[0].params["body"].startswith('{"ui":{"title":"T"},"data":{"z":1,"a":2}'), js(sent[0].params)
+    story.world.on("gmail.send").fail(Transient("busy"))
+    wf = await story.deploy_and_run(source, "a")
+    await story.run(minutes=5)
+    sent = await story.keep.mutations(wf)
+    assert len(sent) == 2
+    assert sent[0].params == sent[1].params
+    assert sent[0].params["body"].startswith('{"ui":{"title":"T"},"data":{"z":1,"a":2}'), js(sent[0].params)

@@ -9,24 +9,20 @@ from typing import Any
 import pytest
 
 from keepai import OutcomeUnknown, Policy, PreconditionFailed, Rejected, Transient
-from tests.harness import NOTHING, POLL, Story, consumer, producer, take_first, views, workflow
-
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-SAID = "ctx.log('now');" + SEND  # not foreseen, so prepare and send are two commits
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
-TOLD = "ctx.log(JSON.stringify(mutationResult));"
-
-
-def acting(mutate: str | None = SEND, *, name: str = "story", prepare: str | None = None, next: str = TOLD) -> str:
-    """A workflow that polls the feed and acts on its events."""
-    return workflow(
-        name, producers={"poll": producer()}, consumers={"act": consumer(prepare, mutate=mutate, next=next)})
-
-
-def history(story: Story, wf: str, subject: str, machine: str) -> list[str]:
-    """Every state that a run or mutation or event was in."""
-    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == machine]
-
+from tests.harness import (
+    FIRE,
+    NOTHING,
+    POLL,
+    SEND,
+    SEND_APART,
+    Story,
+    acting,
+    consumer,
+    producer,
+    take_first,
+    views,
+    workflow,
+)
 
 # -- phases ------------------------------------------------------------------------------------------
 
@@ -38,80 +34,73 @@ WAYS = {
 }
 
 
-async def test_phases_go_forward_one_by_one_and_every_move_is_on_record(tmp_path: Path) -> None:
+async def test_phases_go_forward_one_by_one_and_every_move_is_on_record(story: Story) -> None:
     # R164–R167, R317
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        for way, (mutate, prepare, phases) in WAYS.items():
-            wf = await story.deploy(acting(mutate, name=way, prepare=prepare))
-            await story.run()
-            poll, act = await story.runs(wf)
-            assert history(story, wf, act.id, "phase") == phases, way
-            assert history(story, wf, act.id, "status") == ["active", "committed"], way
-            assert history(story, wf, poll.id, "phase") == ["executing", "committed"], way
-            assert all(r["at"] == story.clock.now_ms() for r in views(story.keep).history(wf, act.id))
+    story.feed.put("a")
+    for way, (mutate, prepare, phases) in WAYS.items():
+        wf = await story.deploy_and_run(acting(mutate, name=way, prepare=prepare))
+        poll, act = await story.runs(wf)
+        assert story.moves(wf, act.id, "phase") == phases, way
+        assert story.moves(wf, act.id, "status") == ["active", "committed"], way
+        assert story.moves(wf, poll.id, "phase") == ["executing", "committed"], way
+        assert all(r["at"] == story.clock.now_ms() for r in views(story.keep).history(wf, act.id))
 
 
-async def test_a_skipped_run_goes_from_mutating_to_emitting(tmp_path: Path) -> None:
+async def test_a_skipped_run_goes_from_mutating_to_emitting(story: Story) -> None:
     # R167
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("webhook.fire").lose_answer()
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        [row] = await story.keep.mutations(wf)
-        await story.keep.resolve(row.id, "skip")
-        await story.run()
-        assert history(story, wf, row.run_id, "phase") == ["preparing", "prepared", "mutating", "emitting", "committed"]
-        assert history(story, wf, row.run_id, "status") == ["active", "paused", "active", "committed"]
-        event = await story.event(wf, "in", "a")
-        assert history(story, wf, event.id, "event") == ["pending", "skipped"]
+    story.feed.put("a")
+    story.world.on("webhook.fire").lose_answer()
+    wf = await story.deploy_and_run(acting(FIRE))
+    [row] = await story.keep.mutations(wf)
+    await story.keep.resolve(row.id, "skip")
+    await story.run()
+    assert story.moves(wf, row.run_id, "phase") == ["preparing", "prepared", "mutating", "emitting", "committed"]
+    assert story.moves(wf, row.run_id, "status") == ["active", "paused", "active", "committed"]
+    event = await story.event(wf, "in", "a")
+    assert story.moves(wf, event.id, "event") == ["pending", "skipped"]
 
 
-async def test_a_run_whose_mutation_is_found_later_goes_on_in_its_place(tmp_path: Path) -> None:
+async def test_a_run_whose_mutation_is_found_later_goes_on_in_its_place(story: Story) -> None:
     # R171, R234: next runs exactly once
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry()
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=30)
-        [run] = await story.runs(wf, "act")
-        assert history(story, wf, run.id, "phase") == [
-            "preparing", "prepared", "mutating", "mutated", "emitting", "committed"]
-        assert history(story, wf, run.id, "status") == ["active", "paused", "active", "committed"]
-        assert len(story.logs(run)) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry()
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=30)
+    [run] = await story.runs(wf, "act")
+    assert story.moves(wf, run.id, "phase") == [
+        "preparing", "prepared", "mutating", "mutated", "emitting", "committed"]
+    assert story.moves(wf, run.id, "status") == ["active", "paused", "active", "committed"]
+    assert len(story.logs(run)) == 1
 
 
 # -- one at a time -----------------------------------------------------------------------------------
 
 
-async def test_one_run_of_a_workflow_is_under_way_at_a_time_and_workflows_run_side_by_side(tmp_path: Path) -> None:
+async def test_one_run_of_a_workflow_is_under_way_at_a_time_and_workflows_run_side_by_side(story: Story) -> None:
     # R181, R182, I22: seen from inside the calls
-    async with Story(tmp_path) as story:
-        for id in "ab":
-            story.feed.put(id)
-        counts: list[tuple[str, int, int]] = []
+    for id in "ab":
+        story.feed.put(id)
+    counts: list[tuple[str, int, int]] = []
 
-        async def look(params: Any, call: Any) -> None:
-            rows = await story.keep.runs(call.workflow_id)
-            open_rows = await story.keep.mutations(call.workflow_id)
-            counts.append((
-                call.workflow_id, sum(r.status == "active" for r in rows),
-                sum(m.status == "in_flight" for m in open_rows)))
+    async def look(params: Any, call: Any) -> None:
+        rows = await story.keep.runs(call.workflow_id)
+        open_rows = await story.keep.mutations(call.workflow_id)
+        counts.append((
+            call.workflow_id, sum(r.status == "active" for r in rows),
+            sum(m.status == "in_flight" for m in open_rows)))
 
-        story.world.on("gmail.send").before(look)
-        wfs = [await story.deploy(workflow(
-            f"w{n}", topics=["in", "more"], producers={"poll": producer()}, consumers={
-                "act": consumer(mutate=SEND, publishes=["more"], next="""
+    story.world.on("gmail.send").before(look)
+    wfs = [await story.deploy(workflow(
+        f"w{n}", topics=["in", "more"], producers={"poll": producer()}, consumers={
+            "act": consumer(mutate=SEND, publishes=["more"], next="""
   await ctx.publish("more", { messageId: prepared.data.messageId, payload: 1 });"""),
-                "again": consumer(subscribe=["more"], mutate=SEND)})) for n in range(3)]
-        await story.run()
-        assert len(counts) == 12
-        assert {(runs, open_) for _, runs, open_ in counts} == {(1, 1)}
-        for wf in wfs:
-            assert {e.status for e in await story.events(wf)} == {"consumed"}
+            "again": consumer(subscribe=["more"], mutate=SEND)})) for n in range(3)]
+    await story.run()
+    assert len(counts) == 12
+    assert {(runs, open_) for _, runs, open_ in counts} == {(1, 1)}
+    for wf in wfs:
+        assert {e.status for e in await story.events(wf)} == {"consumed"}
 
 
 BLOCKED: dict[str, tuple[str, Any, str]] = {
@@ -125,46 +114,41 @@ BLOCKED: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("how", BLOCKED)
-async def test_a_blocked_run_holds_all_of_its_workflow_and_nothing_of_any_other(tmp_path: Path, how: str) -> None:
+async def test_a_blocked_run_holds_all_of_its_workflow_and_nothing_of_any_other(story: Story, how: str) -> None:
     # R178, R183, R184
     mutate, error, status = BLOCKED[how]
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        if error is not None:
-            story.world.on("webhook.fire" if mutate == FIRE else "gmail.send").fail(error)
-        wf = await story.deploy(acting(mutate))
-        await story.run()
-        blocked = await story.last(wf)
-        assert blocked.status == status
-        other = await story.deploy(acting("ctx.log('fine');", name="other"))
-        story.feed.put("b")
-        await story.run(minutes=5)
-        await story.keep.run_now(wf)
-        await story.run(hours=5)
-        assert await story.last(wf) == blocked
-        assert len(await story.runs(wf)) == 2
-        assert (await story.workflow(wf)).blocked_by == blocked.id
-        assert (await story.event(wf, "in", "a")).reserved_by == blocked.id
-        assert await story.ids(other, "in", "consumed") == ["a", "b"]
+    story.feed.put("a")
+    if error is not None:
+        story.world.on("webhook.fire" if mutate == FIRE else "gmail.send").fail(error)
+    wf = await story.deploy_and_run(acting(mutate))
+    blocked = await story.last(wf)
+    assert blocked.status == status
+    other = await story.deploy(acting("ctx.log('fine');", name="other"))
+    story.feed.put("b")
+    await story.run(minutes=5)
+    await story.keep.run_now(wf)
+    await story.run(hours=5)
+    assert await story.last(wf) == blocked
+    assert len(await story.runs(wf)) == 2
+    assert (await story.workflow(wf)).blocked_by == blocked.id
+    assert (await story.event(wf, "in", "a")).reserved_by == blocked.id
+    assert await story.ids(other, "in", "consumed") == ["a", "b"]
 
 
-async def test_a_blocked_producer_holds_its_consumers_too(tmp_path: Path) -> None:
+async def test_a_blocked_producer_holds_its_consumers_too(story: Story) -> None:
     # R183
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(workflow(
-            producers={
-                "a-poll": producer(POLL, interval="7d"),
-                "b-fails": producer("throw new Error('no');", publishes=[], interval="7d"),
-            },
-            consumers={"act": consumer(mutate=SEND)}))
-        await story.run()
-        failed = await story.last(wf, "b-fails")
-        assert failed.status == "failed:logic"
-        before = len(await story.runs(wf))
-        story.feed.put("b")
-        await story.run(days=8)
-        assert len(await story.runs(wf)) == before
+    wf = await story.deploy_and_run(workflow(
+        producers={
+            "a-poll": producer(POLL, interval="7d"),
+            "b-fails": producer("throw new Error('no');", publishes=[], interval="7d"),
+        },
+        consumers={"act": consumer(mutate=SEND)}), "a")
+    failed = await story.last(wf, "b-fails")
+    assert failed.status == "failed:logic"
+    before = len(await story.runs(wf))
+    story.feed.put("b")
+    await story.run(days=8)
+    assert len(await story.runs(wf)) == before
 
 
 # -- restart -----------------------------------------------------------------------------------------
@@ -237,192 +221,167 @@ async def test_a_restart_changes_nothing_of_what_waits(tmp_path: Path) -> None:
     # where it died → the phase in which the next attempt starts
     (SEND, "before:prepare_and_send", "preparing"),
     (SEND, "after:apply", "emitting"), (SEND, "before:commit_consumer", "emitting"),
-    (SAID, "before:prepare", "preparing"), (SAID, "after:prepare", "prepared"), (SAID, "before:send", "prepared"),
-    (SAID, "after:apply", "emitting"),
+    (SEND_APART, "before:prepare", "preparing"), (SEND_APART, "after:prepare", "prepared"),
+    (SEND_APART, "before:send", "prepared"), (SEND_APART, "after:apply", "emitting"),
 ])
 async def test_a_run_that_its_host_died_in_is_carried_on_by_a_linked_run(
-    tmp_path: Path, mutate: str, point: str, phase: str,
+    story: Story, mutate: str, point: str, phase: str,
 ) -> None:
     # R186, R187, R197, DESIGN 5: no step with an effect is repeated, no event is lost
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(mutate))
-        await story.crash(point)
-        assert len(story.world.effects) == (phase == "emitting")
-        await story.run()
-        first, second = await story.runs(wf, "act")
-        assert (first.status, second.status) == ("crashed", "committed")
-        assert (second.retry_of, second.lineage, second.attempt) == (first.id, first.id, 2)
-        assert history(story, wf, second.id, "phase")[0] == phase
-        assert len(story.world.effects) == 1
-        assert await story.ids(wf, "in", "consumed") == ["a"]
+    story.feed.put("a")
+    wf = await story.deploy(acting(mutate))
+    await story.crash(point)
+    assert len(story.world.effects) == (phase == "emitting")
+    await story.run()
+    first, second = await story.runs(wf, "act")
+    assert (first.status, second.status) == ("crashed", "committed")
+    assert (second.retry_of, second.lineage, second.attempt) == (first.id, first.id, 2)
+    assert story.moves(wf, second.id, "phase")[0] == phase
+    assert len(story.world.effects) == 1
+    assert await story.ids(wf, "in", "consumed") == ["a"]
 
 
 @pytest.mark.parametrize("point", ["after:begin", "before:commit_producer", "after:commit_producer"])
-async def test_a_producer_that_its_host_died_in_runs_again_and_publishes_once(tmp_path: Path, point: str) -> None:
+async def test_a_producer_that_its_host_died_in_runs_again_and_publishes_once(story: Story, point: str) -> None:
     # R186, R187, I19
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting("ctx.log('fine');"))
-        await story.crash(point)
-        await story.run()
-        assert await story.ids(wf, "in") == ["a"]
-        assert len(await story.keep.inputs(wf)) == 1
-        done = [r.status for r in await story.runs(wf, "poll")]
-        assert done == (["committed"] if point == "after:commit_producer" else ["crashed", "committed"])
+    story.feed.put("a")
+    wf = await story.deploy(acting("ctx.log('fine');"))
+    await story.crash(point)
+    await story.run()
+    assert await story.ids(wf, "in") == ["a"]
+    assert len(await story.keep.inputs(wf)) == 1
+    done = [r.status for r in await story.runs(wf, "poll")]
+    assert done == (["committed"] if point == "after:commit_producer" else ["crashed", "committed"])
 
 
 # -- attempts ----------------------------------------------------------------------------------------
 
 
-async def test_attempts_form_a_chain_that_can_be_listed_in_order(tmp_path: Path) -> None:
+async def test_attempts_form_a_chain_that_can_be_listed_in_order(story: Story) -> None:
     # R185: a retry, a crash, a person and a new version, all in one lineage
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        story.world.on("gmail.send").fail(PreconditionFailed("gone"))
-        story.world.on("gmail.send").fail(Rejected("wrong"))
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.crash("before:send", seconds=30)
-        await story.run()
-        await story.keep.retry((await story.last(wf)).id)
-        await story.run()
-        await story.deploy(acting("await ctx.gmail.send({ to: 'right' });"))
-        await story.run()
-        runs = await story.runs(wf, "act")
-        assert [(r.trigger, r.status) for r in runs] == [
-            ("event", "superseded"), ("retry", "crashed"), ("recovery", "superseded"), ("person", "superseded"),
-            ("new_version", "committed")]
-        assert [r.retry_of for r in runs] == [None, *(r.id for r in runs[:-1])]
-        assert [r.attempt for r in runs] == [1, 2, 3, 4, 5]
-        assert {r.lineage for r in runs} == {runs[0].id}
-        assert [r.version for r in runs] == ["1.0"] * 4 + ["2.0"]
-        assert [(m.status, m.attempts, m.params) for m in await story.keep.mutations(wf)] == [
-            ("failed", 1, {"to": "a"}), ("failed", 2, {"to": "a"}), ("failed", 3, {"to": "a"}),
-            ("applied", 4, {"to": "right"})]
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    story.world.on("gmail.send").fail(PreconditionFailed("gone"))
+    story.world.on("gmail.send").fail(Rejected("wrong"))
+    wf = await story.deploy_and_run(acting())
+    await story.crash("before:send", seconds=30)
+    await story.run()
+    await story.keep.retry((await story.last(wf)).id)
+    await story.run()
+    await story.deploy_and_run(acting("await ctx.gmail.send({ to: 'right' });"))
+    runs = await story.runs(wf, "act")
+    assert [(r.trigger, r.status) for r in runs] == [
+        ("event", "superseded"), ("retry", "crashed"), ("recovery", "superseded"), ("person", "superseded"),
+        ("new_version", "committed")]
+    assert [r.retry_of for r in runs] == [None, *(r.id for r in runs[:-1])]
+    assert [r.attempt for r in runs] == [1, 2, 3, 4, 5]
+    assert {r.lineage for r in runs} == {runs[0].id}
+    assert [r.version for r in runs] == ["1.0"] * 4 + ["2.0"]
+    assert [(m.status, m.attempts, m.params) for m in await story.keep.mutations(wf)] == [
+        ("failed", 1, {"to": "a"}), ("failed", 2, {"to": "a"}), ("failed", 3, {"to": "a"}),
+        ("applied", 4, {"to": "right"})]
 
 
-async def test_a_retry_under_the_same_version_keeps_the_inputs_and_a_new_version_lets_them_go(tmp_path: Path) -> None:
+async def test_a_retry_under_the_same_version_keeps_the_inputs_and_a_new_version_lets_them_go(story: Story) -> None:
     # R171, R172, DESIGN 2 "After a mutation definitely failed"
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(PreconditionFailed("gone"), times=2)
-        wf = await story.deploy(acting(prepare="ctx.log('prepare');" + take_first()))
-        await story.run()
-        first = await story.last(wf)
-        await story.keep.retry(first.id)
-        await story.run()
-        second = await story.last(wf)
-        assert history(story, wf, second.id, "phase")[0] == "prepared"
-        assert (second.prepare_result, story.logs(second)) == (first.prepare_result, [])
-        assert (await story.event(wf, "in", "a")).reserved_by == second.id
-        await story.deploy(acting(prepare=NOTHING))
-        await story.run()
-        [third] = [r for r in await story.runs(wf, "act") if r.retry_of == second.id]
-        assert third.status == "committed"
-        assert history(story, wf, third.id, "phase")[0] == "preparing"
-        event = await story.event(wf, "in", "a")
-        assert (event.status, event.reserved_by) == ("pending", None)
-        assert story.world.effects == []
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(PreconditionFailed("gone"), times=2)
+    wf = await story.deploy_and_run(acting(prepare="ctx.log('prepare');" + take_first()))
+    first = await story.last(wf)
+    await story.keep.retry(first.id)
+    await story.run()
+    second = await story.last(wf)
+    assert story.moves(wf, second.id, "phase")[0] == "prepared"
+    assert (second.prepare_result, story.logs(second)) == (first.prepare_result, [])
+    assert (await story.event(wf, "in", "a")).reserved_by == second.id
+    await story.deploy_and_run(acting(prepare=NOTHING))
+    [third] = [r for r in await story.runs(wf, "act") if r.retry_of == second.id]
+    assert third.status == "committed"
+    assert story.moves(wf, third.id, "phase")[0] == "preparing"
+    event = await story.event(wf, "in", "a")
+    assert (event.status, event.reserved_by) == ("pending", None)
+    assert story.world.effects == []
 
 
-async def test_a_reset_by_a_new_version_runs_the_consumer_once(tmp_path: Path) -> None:
+async def test_a_reset_by_a_new_version_runs_the_consumer_once(story: Story) -> None:
     # R118, DESIGN 8: what the reset itself let go is what the new run looks at, not a reason for another
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting("throw new Error('no');"))
-        await story.run()
-        await story.deploy(acting(prepare=NOTHING))
-        await story.run()
-        assert [r.trigger for r in await story.runs(wf, "act")] == ["event", "new_version"]
+    wf = await story.deploy_and_run(acting("throw new Error('no');"), "a")
+    await story.deploy_and_run(acting(prepare=NOTHING))
+    assert [r.trigger for r in await story.runs(wf, "act")] == ["event", "new_version"]
 
 
-async def test_a_failed_run_of_a_handler_that_is_gone_lets_go_of_its_events(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting("throw new Error('no');"))
-        await story.run()
-        await story.deploy(workflow(producers={"poll": producer()}, consumers={"other": consumer(mutate=SEND)}))
-        await story.run()
-        assert [r.status for r in await story.runs(wf, "act")] == ["abandoned"]
-        assert (await story.last(wf, "other")).status == "committed"
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert len(story.world.effects) == 1
+async def test_a_failed_run_of_a_handler_that_is_gone_lets_go_of_its_events(story: Story) -> None:
+    wf = await story.deploy_and_run(acting("throw new Error('no');"), "a")
+    await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"other": consumer(mutate=SEND)}))
+    assert [r.status for r in await story.runs(wf, "act")] == ["abandoned"]
+    assert (await story.last(wf, "other")).status == "committed"
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert len(story.world.effects) == 1
 
 
-async def test_an_applied_run_of_a_handler_that_is_gone_waits_to_be_finished(tmp_path: Path) -> None:
+async def test_an_applied_run_of_a_handler_that_is_gone_waits_to_be_finished(story: Story) -> None:
     # DESIGN 6: "or its consumer is gone": its event must not be offered to the new consumer
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(next="throw new Error('no');"))
-        await story.run()
-        failed = await story.last(wf)
-        await story.deploy(workflow(producers={"poll": producer()}, consumers={"other": consumer(mutate=SEND)}))
-        await story.run()
-        assert await story.last(wf) == failed
-        await story.keep.finish(failed.id)
-        await story.run()
-        assert await story.runs(wf, "other") == []
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert len(story.world.effects) == 1
+    wf = await story.deploy_and_run(acting(next="throw new Error('no');"), "a")
+    failed = await story.last(wf)
+    await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"other": consumer(mutate=SEND)}))
+    assert await story.last(wf) == failed
+    await story.keep.finish(failed.id)
+    await story.run()
+    assert await story.runs(wf, "other") == []
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert len(story.world.effects) == 1
 
 
 # -- people ------------------------------------------------------------------------------------------
 
 
-async def test_a_paused_workflow_starts_nothing_and_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_paused_workflow_starts_nothing_and_goes_on_where_it_was(story: Story) -> None:
     # R170, R171, R331
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.keep.pause(wf)
-        await story.run(hours=1)
-        assert (await story.last(wf)).status == "paused:transient"
-        assert story.world.count("gmail.send") == 1
-        await story.keep.resume(wf)
-        await story.run()
-        assert (await story.last(wf, "act")).status == "committed"
-        assert len(story.world.effects) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(acting())
+    await story.keep.pause(wf)
+    await story.run(hours=1)
+    assert (await story.last(wf)).status == "paused:transient"
+    assert story.world.count("gmail.send") == 1
+    await story.keep.resume(wf)
+    await story.run()
+    assert (await story.last(wf, "act")).status == "committed"
+    assert len(story.world.effects) == 1
 
 
-async def test_a_pause_during_a_run_lets_that_run_end_and_starts_no_other(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for id in "ab":
-            story.feed.put(id)
-        wf = await story.deploy(acting())
+async def test_a_pause_during_a_run_lets_that_run_end_and_starts_no_other(story: Story) -> None:
+    for id in "ab":
+        story.feed.put(id)
+    wf = await story.deploy(acting())
 
-        async def pause(params: Any, call: Any) -> None:
-            if not story.world.effects:
-                await story.keep.pause(wf)
+    async def pause(params: Any, call: Any) -> None:
+        if not story.world.effects:
+            await story.keep.pause(wf)
 
-        story.world.on("gmail.send").before(pause)
-        await story.run()
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        await story.run(days=1)
-        assert len(story.world.effects) == 1
-        await story.keep.resume(wf)
-        await story.run()
-        assert len(story.world.effects) == 2
+    story.world.on("gmail.send").before(pause)
+    await story.run()
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    await story.run(days=1)
+    assert len(story.world.effects) == 1
+    await story.keep.resume(wf)
+    await story.run()
+    assert len(story.world.effects) == 2
 
 
-async def test_every_run_says_what_it_took_what_it_tried_and_why_it_stopped(tmp_path: Path) -> None:
+async def test_every_run_says_what_it_took_what_it_tried_and_why_it_stopped(story: Story) -> None:
     # R311–R313: from the records alone, and as JSON
-    async with Story(tmp_path) as story:
-        story.feed.put("a", {"amount": 3})
-        story.world.on("gmail.send").fail(Rejected("no such address"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        shown = json.loads(json.dumps(run.to_json()))
-        assert shown["status"] == "failed:logic"
-        assert "no such address" in shown["error"]["message"]
-        assert json.loads(shown["prepare_result"])["reservations"] == [{"topic": "in", "ids": ["a"]}]
-        [output] = await story.keep.outputs(wf)
-        assert (output.mutation.connector, output.mutation.operation) == ("gmail", "send")
-        assert output.mutation.preview == 'gmail.send: to="a"'
-        assert [i.external_id for i in output.inputs] == ["a"]
-        input = (await story.inputs(wf))["a"]
-        assert (input.status, input.needs_you) == ("pending", True)
+    story.feed.put("a", {"amount": 3})
+    story.world.on("gmail.send").fail(Rejected("no such address"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    shown = json.loads(json.dumps(run.to_json()))
+    assert shown["status"] == "failed:logic"
+    assert "no such address" in shown["error"]["message"]
+    assert json.loads(shown["prepare_result"])["reservations"] == [{"topic": "in", "ids": ["a"]}]
+    [output] = await story.keep.outputs(wf)
+    assert (output.mutation.connector, output.mutation.operation) == ("gmail", "send")
+    assert output.mutation.preview == 'gmail.send: to="a"'
+    assert [i.external_id for i in output.inputs] == ["a"]
+    input = (await story.inputs(wf))["a"]
+    assert (input.status, input.needs_you) == ("pending", True)

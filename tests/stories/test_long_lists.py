@@ -24,8 +24,7 @@ def fill(story: Story, count: int) -> None:
 async def test_items_and_their_ends_are_no_calls(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(script_calls_max=10)) as story:
         fill(story, 10)  # one read, ten mutations, twenty borders of items
-        wf = await story.deploy(routine(each(MAIL)))
-        await story.run()
+        wf = await story.deploy_and_run(routine(each(MAIL)))
         assert (await story.last(wf)).status == "committed"
         assert len(sent(story)) == 10
 
@@ -49,8 +48,7 @@ async def test_a_replay_that_repeats_more_than_the_limit_gets_through(tmp_path: 
         fill(story, 1)
         story.world.on("sheets.appendRow").fail(Transient("Come later."))
         more = "await ctx.sheets.appendRow({ spreadsheetId: 's', values: [1] });"
-        wf = await story.deploy(routine(each(calls)))
-        await story.run()
+        wf = await story.deploy_and_run(routine(each(calls)))
         assert len(sent(story)) == 9
         [done] = await story.keep.items(wf)
         await story.deploy(routine(each(calls + more)), workflow_id=wf)
@@ -68,8 +66,7 @@ async def test_a_replay_that_repeats_more_than_the_limit_gets_through(tmp_path: 
 async def test_a_run_that_wants_to_send_too_much_stops_and_names_the_limit(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(script_calls_max=5)) as story:
         fill(story, 6)
-        wf = await story.deploy(routine(each(MAIL)))
-        await story.run()
+        wf = await story.deploy_and_run(routine(each(MAIL)))
         run = await story.last(wf)
         assert (run.status, len(sent(story))) == ("failed:logic", 5)
         assert run.error is not None
@@ -80,8 +77,7 @@ async def test_a_run_that_wants_to_send_too_much_stops_and_names_the_limit(tmp_p
 async def test_a_routine_that_begins_too_many_items_is_stopped(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(items_per_run_max=20)) as story:
         fill(story, 20)
-        wf = await story.deploy(routine(each("")))
-        await story.run()
+        wf = await story.deploy_and_run(routine(each("")))
         assert (await story.last(wf)).status == "committed"
         fill(story, 21)
         await story.run(minutes=5)
@@ -109,17 +105,15 @@ def many(count: int, size: int = 1) -> str:
 
 async def test_a_producer_publishes_as_many_events_as_it_may(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(script_calls_max=1, events_per_run_max=40)) as story:
-        wf = await story.deploy(many(40))
-        await story.run()
+        wf = await story.deploy_and_run(many(40))
         assert (await story.runs(wf, "poll"))[0].status == "committed"
         assert len(await story.ids(wf, "in")) == 40
 
 
 async def test_ten_thousand_events_in_one_run_are_within_the_limits(tmp_path: Path) -> None:
     async with Story(tmp_path, policy=Policy(script_s=300)) as story:  # its time is not what is tried here
-        wf = await story.deploy(workflow(producers={"poll": producer(
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(
             MANY.replace("COUNT", "10000").replace("SIZE", "1"))}))
-        await story.run()
         assert (await story.last(wf)).status == "committed"
         count = story.keep.parts.ledger._reader.execute(  # type: ignore[attr-defined]
             "select count(*) from event where topic = 'in'").fetchone()[0]
@@ -141,8 +135,7 @@ async def test_what_a_run_may_hold_in_memory_has_a_limit(
     tmp_path: Path, source: str, policy: Policy, said: str,
 ) -> None:
     async with Story(tmp_path, policy=policy) as story:
-        wf = await story.deploy(source)
-        await story.run()
+        wf = await story.deploy_and_run(source)
         run = await story.last(wf, "poll")
         assert run.status == "failed:logic"
         assert run.error is not None

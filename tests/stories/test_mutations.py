@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from keepai import (
-    Call,
-    Connector,
     OutcomeUnknown,
     PermissionDenied,
     Policy,
@@ -17,52 +14,25 @@ from keepai import (
     Rejected,
     Transient,
     Verdict,
-    mutation,
 )
 from keepai.model.errors import Refused
-from keepai.model.records import Mutation
-from tests.harness import Story, consumer, producer, views, workflow
-
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-SAID = "ctx.log('now');" + SEND  # not foreseen, so prepare and send are two commits
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
-TOLD = "ctx.log(JSON.stringify(mutationResult));"
-
-
-def acting(mutate: str = SEND, *, name: str = "story", next: str = TOLD) -> str:
-    """A workflow that polls the feed and acts on its events."""
-    return workflow(name, producers={"poll": producer()}, consumers={"act": consumer(mutate=mutate, next=next)})
-
-
-async def only(story: Story, wf: str) -> Mutation:
-    """The one mutation of a workflow."""
-    [row] = await story.keep.mutations(wf)
-    return row
-
-
-async def moves(story: Story, wf: str, subject: str) -> list[str]:
-    """Every state that a mutation was in."""
-    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == "mutation"]
-
+from tests.harness import FIRE, POST, SEND, SEND_APART, Slow, Story, acting
 
 # -- definite answers --------------------------------------------------------------------------------
 
 
-async def test_a_mutation_that_was_applied_is_final(tmp_path: Path) -> None:
+async def test_a_mutation_that_was_applied_is_final(story: Story) -> None:
     # R136, R200, R202, R317
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
-        row = await only(story, wf)
-        assert (row.status, row.result, row.error, row.attempts) == ("applied", {"id": "sent-1"}, None, 1)
-        assert await moves(story, wf, row.id) == ["in_flight", "applied"]
-        for answer in ("try_again", "did_not_happen", "happened", "skip"):
-            with pytest.raises(Refused, match="applied"):
-                await story.keep.resolve(row.id, answer)
-        await story.reopen()
-        await story.run(days=1)
-        assert await only(story, wf) == row
+    wf = await story.deploy_and_run(acting(), "a")
+    row = await story.mutation(wf)
+    assert (row.status, row.result, row.error, row.attempts) == ("applied", {"id": "sent-1"}, None, 1)
+    assert story.moves(wf, row.id) == ["in_flight", "applied"]
+    for answer in ("try_again", "did_not_happen", "happened", "skip"):
+        with pytest.raises(Refused, match="applied"):
+            await story.keep.resolve(row.id, answer)
+    await story.reopen()
+    await story.run(days=1)
+    assert await story.mutation(wf) == row
 
 
 @pytest.mark.parametrize(("error", "status"), [
@@ -71,25 +41,21 @@ async def test_a_mutation_that_was_applied_is_final(tmp_path: Path) -> None:
     (PreconditionFailed("the list is gone"), "paused:approval"),
     (Rejected("no such address"), "failed:logic"),
 ], ids=["transient", "permission", "precondition", "rejected"])
-async def test_a_definite_refusal_is_a_proof_that_nothing_happened(
-    tmp_path: Path, error: Exception, status: str,
-) -> None:
+async def test_a_definite_refusal_is_a_proof_that_nothing_happened(story: Story, error: Exception, status: str) -> None:
     # R137, R203, R224, R295, R299, DESIGN 9: the class decides; nothing is asked, nothing is guessed
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(error)
-        wf = await story.deploy(acting())
-        await story.run()
-        run, row = await story.last(wf), await only(story, wf)
-        assert (run.status, run.phase) == (status, "mutating")
-        assert (row.status, row.closed_at is not None) == ("failed", True)
-        assert row.error is not None
-        assert str(error) in row.error.message
-        assert run.error is not None
-        assert run.error.code == type(error).code  # type: ignore[attr-defined]
-        assert await moves(story, wf, row.id) == ["in_flight", "failed"]
-        assert story.world.count("gmail.send", "reconcile") == 0
-        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(error)
+    wf = await story.deploy_and_run(acting())
+    run, row = await story.last(wf), await story.mutation(wf)
+    assert (run.status, run.phase) == (status, "mutating")
+    assert (row.status, row.closed_at is not None) == ("failed", True)
+    assert row.error is not None
+    assert str(error) in row.error.message
+    assert run.error is not None
+    assert run.error.code == type(error).code  # type: ignore[attr-defined]
+    assert story.moves(wf, row.id) == ["in_flight", "failed"]
+    assert story.world.count("gmail.send", "reconcile") == 0
+    assert (await story.event(wf, "in", "a")).reserved_by == run.id
 
 
 # -- unknown outcomes --------------------------------------------------------------------------------
@@ -111,18 +77,16 @@ UNCLEAR: dict[str, BaseException] = {
 
 
 @pytest.mark.parametrize("what", UNCLEAR)
-async def test_whatever_is_not_a_definite_answer_leaves_the_outcome_unknown(tmp_path: Path, what: str) -> None:
+async def test_whatever_is_not_a_definite_answer_leaves_the_outcome_unknown(story: Story, what: str) -> None:
     # R206, R208, R219, R228, R241, R301, I4: never `failed`, never sent again; the text decides nothing
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("webhook.fire").fail(UNCLEAR[what])
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        await story.run(days=3)
-        run, row = await story.last(wf), await only(story, wf)
-        assert (row.status, run.status, run.phase) == ("indeterminate", "paused:reconciliation", "mutating")
-        assert await moves(story, wf, row.id) == ["in_flight", "indeterminate"]
-        assert story.world.count("webhook.fire") == 1
+    story.feed.put("a")
+    story.world.on("webhook.fire").fail(UNCLEAR[what])
+    wf = await story.deploy_and_run(acting(FIRE))
+    await story.run(days=3)
+    run, row = await story.last(wf), await story.mutation(wf)
+    assert (row.status, run.status, run.phase) == ("indeterminate", "paused:reconciliation", "mutating")
+    assert story.moves(wf, row.id) == ["in_flight", "indeterminate"]
+    assert story.world.count("webhook.fire") == 1
 
 
 async def test_a_call_that_does_not_answer_in_time_leaves_the_outcome_unknown(tmp_path: Path) -> None:
@@ -130,141 +94,101 @@ async def test_a_call_that_does_not_answer_in_time_leaves_the_outcome_unknown(tm
     async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
         story.feed.put("a")
         story.world.on("webhook.fire").hang(applied=True)
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        row = await only(story, wf)
+        wf = await story.deploy_and_run(acting(FIRE))
+        row = await story.mutation(wf)
         assert row.status == "indeterminate"
         assert row.closed_at is not None  # it ended when it was cancelled
         assert row.error is not None
         assert "0.05 s" in row.error.message
 
 
-async def test_an_answer_that_cannot_be_kept_is_no_answer(tmp_path: Path) -> None:
+async def test_an_answer_that_cannot_be_kept_is_no_answer(story: Story) -> None:
     # R206: the effect took place, only its result is unusable
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("webhook.fire").answer({"n": float("nan")})
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        assert (await only(story, wf)).status == "indeterminate"
+    story.feed.put("a")
+    story.world.on("webhook.fire").answer({"n": float("nan")})
+    wf = await story.deploy_and_run(acting(FIRE))
+    assert (await story.mutation(wf)).status == "indeterminate"
 
 
 @pytest.mark.parametrize(("mutate", "point"), [
     (SEND, "after:prepare_and_send"), (SEND, "before:call"), (SEND, "after:call"), (SEND, "before:apply"),
-    (SAID, "after:send"), (SAID, "before:call"), (SAID, "after:call"), (SAID, "before:apply"),
+    (SEND_APART, "after:send"), (SEND_APART, "before:call"), (SEND_APART, "after:call"), (SEND_APART, "before:apply"),
 ])
 async def test_a_crash_during_the_call_is_an_unknown_outcome_and_is_looked_up(
-    tmp_path: Path, mutate: str, point: str,
+    story: Story, mutate: str, point: str,
 ) -> None:
     # R186, R197, R207, R218, I6: what happened is found by another process, what did not is sent once
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(mutate))
-        await story.crash(point)
-        happened = bool(story.world.effects)
-        assert happened is (point in ("after:call", "before:apply"))
-        row = await only(story, wf)
-        assert row.status == "needs_reconcile"
-        key = row.idempotency_key
-        await story.run()
-        [asked] = [a for a in story.world.asked if a.kind == "reconcile"]
-        assert (asked.call.idempotency_key, asked.params) == (key, {"to": "a"})
-        await story.run(seconds=30)
-        assert len(story.world.effects) == 1
-        assert (await story.last(wf)).status == "committed"
-        assert len(await story.keep.mutations(wf)) == (1 if happened else 2)
+    story.feed.put("a")
+    wf = await story.deploy(acting(mutate))
+    await story.crash(point)
+    happened = bool(story.world.effects)
+    assert happened is (point in ("after:call", "before:apply"))
+    row = await story.mutation(wf)
+    assert row.status == "needs_reconcile"
+    key = row.idempotency_key
+    await story.run()
+    [asked] = [a for a in story.world.asked if a.kind == "reconcile"]
+    assert (asked.call.idempotency_key, asked.params) == (key, {"to": "a"})
+    await story.run(seconds=30)
+    assert len(story.world.effects) == 1
+    assert (await story.last(wf)).status == "committed"
+    assert len(await story.keep.mutations(wf)) == (1 if happened else 2)
 
 
 @pytest.mark.parametrize(("point", "times"), [("after:prepare_and_send", 0), ("before:call", 0), ("after:call", 1)])
-async def test_a_crash_during_a_blind_call_becomes_a_question_at_once(tmp_path: Path, point: str, times: int) -> None:
+async def test_a_crash_during_a_blind_call_becomes_a_question_at_once(story: Story, point: str, times: int) -> None:
     # R207, R219, I6: nobody can tell whether it left, so nobody but a person has it sent again
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(FIRE))
-        await story.crash(point)
-        assert (await only(story, wf)).status == "indeterminate"
-        await story.run(days=1)
-        assert story.world.count("webhook.fire") == times
+    story.feed.put("a")
+    wf = await story.deploy(acting(FIRE))
+    await story.crash(point)
+    assert (await story.mutation(wf)).status == "indeterminate"
+    await story.run(days=1)
+    assert story.world.count("webhook.fire") == times
 
 
 # -- reconciliation ----------------------------------------------------------------------------------
 
 
-async def test_an_unknown_outcome_is_looked_up_at_once_and_the_run_goes_on_in_the_same_pass(tmp_path: Path) -> None:
+async def test_an_unknown_outcome_is_looked_up_at_once_and_the_run_goes_on_in_the_same_pass(story: Story) -> None:
     # R215, R216, R221, R227, R229
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        wf = await story.deploy(acting())
-        await story.run()
-        [run] = await story.runs(wf, "act")
-        row = await only(story, wf)
-        assert (run.status, row.status, row.result) == ("committed", "applied", {"id": "sent-1"})
-        assert story.logs(run) == ['{"result":{"id":"sent-1"},"status":"applied"}']
-        assert await moves(story, wf, row.id) == ["in_flight", "needs_reconcile", "applied"]
-        assert len(story.world.effects) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    wf = await story.deploy_and_run(acting())
+    [run] = await story.runs(wf, "act")
+    row = await story.mutation(wf)
+    assert (run.status, row.status, row.result) == ("committed", "applied", {"id": "sent-1"})
+    assert story.logs(run) == ['{"result":{"id":"sent-1"},"status":"applied"}']
+    assert story.moves(wf, row.id) == ["in_flight", "needs_reconcile", "applied"]
+    assert len(story.world.effects) == 1
 
 
-async def test_not_found_counts_once_the_call_is_over_and_the_work_is_then_done_again(tmp_path: Path) -> None:
+async def test_not_found_counts_once_the_call_is_over_and_the_work_is_then_done_again(story: Story) -> None:
     # R221, R230, R235, R240: settle is 0 here and the call has ended
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
-        wf = await story.deploy(acting())
-        await story.run()
-        row, run = await only(story, wf), await story.last(wf)
-        assert (row.status, run.status, run.phase) == ("failed", "paused:transient", "mutating")
-        assert (await story.event(wf, "in", "a")).reserved_by == run.id
-        assert story.world.effects == []
-        await story.run(seconds=29)
-        assert story.world.count("gmail.send") == 1
-        await story.run(seconds=1)
-        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
-        assert len(story.world.effects) == 1
-        assert (await story.last(wf)).retry_of == run.id
-
-
-class Slow(Connector):
-    """An outside system in which an effect may show a minute after the call ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.effects: list[str] = []
-        self.sent: list[Call] = []
-        self.verdict = Verdict.failed()
-        self.asked = 0
-
-    @mutation(identity=("to",), settle=60)
-    async def post(self, params: dict[str, Any], call: Call) -> dict[str, int]:
-        """Post, and lose the answer the first time."""
-        self.sent.append(call)
-        if len(self.sent) == 1:
-            raise OutcomeUnknown("lost")
-        self.effects.append(call.idempotency_key)
-        return {"n": len(self.sent)}
-
-    @post.reconcile
-    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
-        """Say what the test wants."""
-        self.asked += 1
-        return self.verdict
-
-
-POST = "await ctx.slow.post({ to: prepared.data.messageId });"
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
+    wf = await story.deploy_and_run(acting())
+    row, run = await story.mutation(wf), await story.last(wf)
+    assert (row.status, run.status, run.phase) == ("failed", "paused:transient", "mutating")
+    assert (await story.event(wf, "in", "a")).reserved_by == run.id
+    assert story.world.effects == []
+    await story.run(seconds=29)
+    assert story.world.count("gmail.send") == 1
+    await story.run(seconds=1)
+    assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
+    assert len(story.world.effects) == 1
+    assert (await story.last(wf)).retry_of == run.id
 
 
 async def test_not_found_proves_nothing_until_the_settle_time_has_passed(tmp_path: Path) -> None:
     # R203, I4: asked at once, and again when the time has come, on the clock of the host
     slow = Slow()
     async with Story(tmp_path, connectors=[slow]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(POST))
-        await story.run()
-        assert ((await only(story, wf)).status, slow.asked) == ("needs_reconcile", 1)
+        wf = await story.deploy_and_run(acting(POST), "a")
+        assert ((await story.mutation(wf)).status, slow.asked) == ("needs_reconcile", 1)
         await story.run(seconds=59)
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         await story.run(seconds=1)
-        assert (await only(story, wf)).status == "failed"
+        assert (await story.mutation(wf)).status == "failed"
         await story.run(seconds=30)
         assert (await story.last(wf)).status == "committed"
         assert len(slow.sent) == 2
@@ -274,12 +198,10 @@ async def test_a_wall_clock_that_is_set_forward_does_not_settle_anything(tmp_pat
     # I25: settle is measured on the clock that only grows
     slow = Slow()
     async with Story(tmp_path, connectors=[slow]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(POST))
-        await story.run()
+        wf = await story.deploy_and_run(acting(POST), "a")
         story.clock.jump(hours=2)
         await story.run()
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         assert len(slow.sent) == 1
 
 
@@ -287,15 +209,13 @@ async def test_the_settle_time_counts_anew_after_a_restart(tmp_path: Path) -> No
     # DESIGN 6: the steady clock of another process says nothing about this one
     slow = Slow()
     async with Story(tmp_path, connectors=[slow]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(POST))
-        await story.run()
+        wf = await story.deploy_and_run(acting(POST), "a")
         story.clock.advance(seconds=50)
         await story.reopen()
         await story.run(seconds=10)
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         await story.run(seconds=60)
-        assert (await only(story, wf)).status == "failed"
+        assert (await story.mutation(wf)).status == "failed"
 
 
 async def test_found_counts_at_once_even_before_anything_has_settled(tmp_path: Path) -> None:
@@ -303,10 +223,8 @@ async def test_found_counts_at_once_even_before_anything_has_settled(tmp_path: P
     slow = Slow()
     slow.verdict = Verdict.applied({"n": 7})
     async with Story(tmp_path, connectors=[slow]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(POST))
-        await story.run()
-        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", {"n": 7})
+        wf = await story.deploy_and_run(acting(POST), "a")
+        assert ((await story.mutation(wf)).status, (await story.mutation(wf)).result) == ("applied", {"n": 7})
 
 
 async def test_not_found_proves_nothing_while_the_call_itself_has_not_ended(tmp_path: Path) -> None:
@@ -314,91 +232,82 @@ async def test_not_found_proves_nothing_while_the_call_itself_has_not_ended(tmp_
     async with Story(tmp_path, policy=Policy(call_s=0.05, settle_s=1)) as story:
         story.feed.put("a")
         story.world.on("gmail.send").hang(stubborn=True)
-        wf = await story.deploy(acting())
-        await story.run()
-        row = await only(story, wf)
+        wf = await story.deploy_and_run(acting())
+        row = await story.mutation(wf)
         assert (row.status, row.closed_at) == ("needs_reconcile", None)
         for _ in range(3):
             await story.run(minutes=5)
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         assert story.world.count("gmail.send") == 1
         story.world.release()
         await story.run(minutes=30)  # the release lets the coroutine end; its end is recorded
         await story.run(minutes=30)
-        row = await only(story, wf) if len(await story.keep.mutations(wf)) == 1 else (await story.keep.mutations(wf))[0]
+        row = (await story.keep.mutations(wf))[0]
         assert row.closed_at is not None
 
 
-async def test_a_request_that_lands_late_is_found_and_not_sent_again(tmp_path: Path) -> None:
+async def test_a_request_that_lands_late_is_found_and_not_sent_again(story: Story) -> None:
     # R206, I2
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").apply_late()
-        story.world.on_reconcile("gmail.send").retry(times=2)
-        wf = await story.deploy(acting())
-        await story.run()
-        assert story.world.effects == []
-        story.world.land()
-        await story.run(seconds=30)
-        await story.run(minutes=1)
-        assert ((await only(story, wf)).status, len(story.world.effects)) == ("applied", 1)
-        assert (await story.last(wf)).status == "committed"
+    story.feed.put("a")
+    story.world.on("gmail.send").apply_late()
+    story.world.on_reconcile("gmail.send").retry(times=2)
+    wf = await story.deploy_and_run(acting())
+    assert story.world.effects == []
+    story.world.land()
+    await story.run(seconds=30)
+    await story.run(minutes=1)
+    assert ((await story.mutation(wf)).status, len(story.world.effects)) == ("applied", 1)
+    assert (await story.last(wf)).status == "committed"
 
 
-async def test_a_lookup_that_cannot_tell_is_repeated_with_backoff_until_a_person_is_asked(tmp_path: Path) -> None:
+async def test_a_lookup_that_cannot_tell_is_repeated_with_backoff_until_a_person_is_asked(story: Story) -> None:
     # R231, R233, R236, R237, R239, DESIGN 14: at once, then after 30 s doubling to 30 min, 12 times
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(times=None)
-        wf = await story.deploy(acting())
-        await story.run()
-        waits = [30, 60, 120, 240, 480, 960, 1800, 1800, 1800, 1800, 1800]
-        for number, wait in enumerate(waits, 1):
-            row, run = await only(story, wf), await story.last(wf)
-            assert (row.status, row.reconcile_attempts) == ("needs_reconcile", number)
-            assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
-            early = int(wait * 0.9) - 1  # a question may come a tenth sooner, so that many do not come at once
-            await story.run(seconds=early)
-            assert story.world.count("gmail.send", "reconcile") == number, f"asked before {early} s"
-            await story.run(seconds=wait - early)
-            assert story.world.count("gmail.send", "reconcile") == number + 1
-        row, run = await only(story, wf), await story.last(wf)
-        assert (row.status, row.reconcile_attempts) == ("indeterminate", 12)
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry(times=None)
+    wf = await story.deploy_and_run(acting())
+    waits = [30, 60, 120, 240, 480, 960, 1800, 1800, 1800, 1800, 1800]
+    for number, wait in enumerate(waits, 1):
+        row, run = await story.mutation(wf), await story.last(wf)
+        assert (row.status, row.reconcile_attempts) == ("needs_reconcile", number)
         assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
-        await story.run(days=2)
-        assert story.world.count("gmail.send", "reconcile") == 12
-        assert story.world.count("gmail.send") == 1
-        assert (await story.event(wf, "in", "a")).reserved_by == run.id
+        early = int(wait * 0.9) - 1  # a question may come a tenth sooner, so that many do not come at once
+        await story.run(seconds=early)
+        assert story.world.count("gmail.send", "reconcile") == number, f"asked before {early} s"
+        await story.run(seconds=wait - early)
+        assert story.world.count("gmail.send", "reconcile") == number + 1
+    row, run = await story.mutation(wf), await story.last(wf)
+    assert (row.status, row.reconcile_attempts) == ("indeterminate", 12)
+    assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
+    await story.run(days=2)
+    assert story.world.count("gmail.send", "reconcile") == 12
+    assert story.world.count("gmail.send") == 1
+    assert (await story.event(wf, "in", "a")).reserved_by == run.id
 
 
-async def test_lookups_end_after_a_day_however_few_they_were(tmp_path: Path) -> None:
+async def test_lookups_end_after_a_day_however_few_they_were(story: Story) -> None:
     # R233: 12 attempts or 24 h
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(after=7 * 3600, times=None)
-        wf = await story.deploy(acting())
-        await story.run()
-        for _ in range(3):
-            await story.run(hours=7)
-            assert (await only(story, wf)).status == "needs_reconcile"
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry(after=7 * 3600, times=None)
+    wf = await story.deploy_and_run(acting())
+    for _ in range(3):
         await story.run(hours=7)
-        assert (await only(story, wf)).status == "indeterminate"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
+    await story.run(hours=7)
+    assert (await story.mutation(wf)).status == "indeterminate"
 
 
-async def test_the_outside_system_may_say_when_to_ask_again(tmp_path: Path) -> None:
+async def test_the_outside_system_may_say_when_to_ask_again(story: Story) -> None:
     # R217
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(after=300)
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=299)
-        assert story.world.count("gmail.send", "reconcile") == 1
-        await story.run(seconds=1)
-        assert (await only(story, wf)).status == "applied"
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry(after=300)
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=299)
+    assert story.world.count("gmail.send", "reconcile") == 1
+    await story.run(seconds=1)
+    assert (await story.mutation(wf)).status == "applied"
 
 
 @pytest.mark.parametrize("how", ["raises", "raises a definite error", "hangs", "returns something else"])
@@ -416,159 +325,138 @@ async def test_a_lookup_that_goes_wrong_means_ask_again_later(tmp_path: Path, ho
             plan.hang()
         else:
             plan.answer("applied")
-        wf = await story.deploy(acting())
-        await story.run()
-        row, run = await only(story, wf), await story.last(wf)
+        wf = await story.deploy_and_run(acting())
+        row, run = await story.mutation(wf), await story.last(wf)
         assert (row.status, row.reconcile_attempts) == ("needs_reconcile", 1)
         assert (run.status, run.phase) == ("paused:reconciliation", "mutating")
         await story.run(seconds=30)
-        assert (await only(story, wf)).status == "applied"
+        assert (await story.mutation(wf)).status == "applied"
         assert len(story.world.effects) == 1
 
 
-async def test_an_outside_system_that_can_never_tell_leads_to_a_question_at_once(tmp_path: Path) -> None:
+async def test_an_outside_system_that_can_never_tell_leads_to_a_question_at_once(story: Story) -> None:
     # DESIGN 2 "Reconcile verdicts"
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").unknown("It keeps no record of mails.")
-        wf = await story.deploy(acting())
-        await story.run()
-        row, run = await only(story, wf), await story.last(wf)
-        assert (row.status, run.status) == ("indeterminate", "paused:reconciliation")
-        assert run.error is not None
-        assert "It keeps no record of mails" in run.error.message
-        await story.run(days=1)
-        assert story.world.count("gmail.send", "reconcile") == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").unknown("It keeps no record of mails.")
+    wf = await story.deploy_and_run(acting())
+    row, run = await story.mutation(wf), await story.last(wf)
+    assert (row.status, run.status) == ("indeterminate", "paused:reconciliation")
+    assert run.error is not None
+    assert "It keeps no record of mails" in run.error.message
+    await story.run(days=1)
+    assert story.world.count("gmail.send", "reconcile") == 1
 
 
-async def test_looking_up_goes_on_after_a_restart_with_its_count(tmp_path: Path) -> None:
+async def test_looking_up_goes_on_after_a_restart_with_its_count(story: Story) -> None:
     # R204, R238
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry(times=3)
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=30)
-        before = await only(story, wf)
-        assert before.reconcile_attempts == 2
-        await story.reopen()
-        assert await only(story, wf) == before
-        await story.run(seconds=53)
-        assert story.world.count("gmail.send", "reconcile") == 2
-        await story.run(seconds=7)
-        await story.reopen()
-        await story.run(minutes=2)
-        row = await only(story, wf)
-        assert (row.status, row.result) == ("applied", {"id": "sent-1"})
-        assert (await story.last(wf)).status == "committed"
-        assert story.world.count("gmail.send") == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry(times=3)
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=30)
+    before = await story.mutation(wf)
+    assert before.reconcile_attempts == 2
+    await story.reopen()
+    assert await story.mutation(wf) == before
+    await story.run(seconds=53)
+    assert story.world.count("gmail.send", "reconcile") == 2
+    await story.run(seconds=7)
+    await story.reopen()
+    await story.run(minutes=2)
+    row = await story.mutation(wf)
+    assert (row.status, row.result) == ("applied", {"id": "sent-1"})
+    assert (await story.last(wf)).status == "committed"
+    assert story.world.count("gmail.send") == 1
 
 
-async def test_a_new_version_waits_until_the_outcome_is_known(tmp_path: Path) -> None:
+async def test_a_new_version_waits_until_the_outcome_is_known(story: Story) -> None:
     # DESIGN 2 last row: while a mutation is open, the version waits; afterwards its `next` runs
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry()
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        await story.deploy(acting(FIRE, next="ctx.log('of the new version');"))
-        await story.run(seconds=5)
-        assert (await story.last(wf)).id == run.id
-        await story.run(seconds=25)
-        assert (await only(story, wf)).status == "applied"
-        assert (await story.last(wf, "act")).status == "committed"
-        assert story.world.count("webhook.fire") == 0
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry()
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    await story.deploy(acting(FIRE, next="ctx.log('of the new version');"))
+    await story.run(seconds=5)
+    assert (await story.last(wf)).id == run.id
+    await story.run(seconds=25)
+    assert (await story.mutation(wf)).status == "applied"
+    assert (await story.last(wf, "act")).status == "committed"
+    assert story.world.count("webhook.fire") == 0
 
 
 # -- keys --------------------------------------------------------------------------------------------
 
 
-async def test_the_key_is_the_same_when_the_same_thing_is_sent_after_an_unknown_outcome(tmp_path: Path) -> None:
+async def test_the_key_is_the_same_when_the_same_thing_is_sent_after_an_unknown_outcome(story: Story) -> None:
     # DESIGN 6: an outside system that honours keys sees one request, even if "not there" was wrong
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=30)
-        first, second = await story.keep.mutations(wf)
-        assert (first.status, second.status) == ("failed", "applied")
-        assert second.idempotency_key == first.idempotency_key
-        assert second.mutation_key == first.mutation_key
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(OutcomeUnknown("lost"))
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=30)
+    first, second = await story.keep.mutations(wf)
+    assert (first.status, second.status) == ("failed", "applied")
+    assert second.idempotency_key == first.idempotency_key
+    assert second.mutation_key == first.mutation_key
 
 
-async def test_the_key_is_the_same_after_a_persons_word(tmp_path: Path) -> None:
+async def test_the_key_is_the_same_after_a_persons_word(story: Story) -> None:
     # DESIGN 6
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("webhook.fire").lose_answer()
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        await story.keep.resolve((await only(story, wf)).id, "did_not_happen")
-        await story.run()
-        first, second = await story.keep.mutations(wf)
-        assert second.idempotency_key == first.idempotency_key
+    story.feed.put("a")
+    story.world.on("webhook.fire").lose_answer()
+    wf = await story.deploy_and_run(acting(FIRE))
+    await story.keep.resolve((await story.mutation(wf)).id, "did_not_happen")
+    await story.run()
+    first, second = await story.keep.mutations(wf)
+    assert second.idempotency_key == first.idempotency_key
 
 
-async def test_the_key_differs_after_the_outside_system_itself_refused(tmp_path: Path) -> None:
+async def test_the_key_differs_after_the_outside_system_itself_refused(story: Story) -> None:
     # DESIGN 6: some replay a stored error for a key
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("busy"), times=2)
-        wf = await story.deploy(acting())
-        await story.run()
-        await story.run(seconds=30)
-        await story.run(seconds=60)
-        keys = [m.idempotency_key for m in await story.keep.mutations(wf)]
-        assert len(set(keys)) == 3
-        assert len({m.mutation_key for m in await story.keep.mutations(wf)}) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("busy"), times=2)
+    wf = await story.deploy_and_run(acting())
+    await story.run(seconds=30)
+    await story.run(seconds=60)
+    keys = [m.idempotency_key for m in await story.keep.mutations(wf)]
+    assert len(set(keys)) == 3
+    assert len({m.mutation_key for m in await story.keep.mutations(wf)}) == 1
 
 
-async def test_the_key_differs_for_other_inputs_and_other_contents(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.feed.put("b")
-        constant = "await ctx.gmail.send({ to: 'x', body: 'same' });"
-        wf = await story.deploy(acting(constant))
-        await story.run()
-        other = await story.deploy(acting(constant, name="other"))
-        await story.run()
-        rows = [*await story.keep.mutations(wf), *await story.keep.mutations(other)]
-        assert len({m.idempotency_key for m in rows}) == len({m.mutation_key for m in rows}) == 4
+async def test_the_key_differs_for_other_inputs_and_other_contents(story: Story) -> None:
+    story.feed.put("a")
+    story.feed.put("b")
+    constant = "await ctx.gmail.send({ to: 'x', body: 'same' });"
+    wf = await story.deploy_and_run(acting(constant))
+    other = await story.deploy_and_run(acting(constant, name="other"))
+    rows = [*await story.keep.mutations(wf), *await story.keep.mutations(other)]
+    assert len({m.idempotency_key for m in rows}) == len({m.mutation_key for m in rows}) == 4
 
 
-async def test_processing_an_event_once_more_is_an_attempt_of_its_own(tmp_path: Path) -> None:
+async def test_processing_an_event_once_more_is_an_attempt_of_its_own(story: Story) -> None:
     # R202, R212, R213: what was applied before stays, the new effect has a key of its own
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
-        before = await only(story, wf)
-        await story.keep.reprocess((await story.event(wf, "in", "a")).id)
-        await story.run()
-        first, second = await story.keep.mutations(wf)
-        assert first == before
-        assert (second.status, second.attempts, second.params) == ("applied", 1, first.params)
-        assert second.mutation_key != first.mutation_key
-        assert second.idempotency_key != first.idempotency_key
-        event = await story.event(wf, "in", "a")
-        assert (event.status, event.attempt) == ("consumed", 2)
-        runs = await story.runs(wf, "act")
-        assert [r.retry_of for r in runs] == [None, None]
-        assert len(story.world.effects) == 2
+    wf = await story.deploy_and_run(acting(), "a")
+    before = await story.mutation(wf)
+    await story.keep.reprocess((await story.event(wf, "in", "a")).id)
+    await story.run()
+    first, second = await story.keep.mutations(wf)
+    assert first == before
+    assert (second.status, second.attempts, second.params) == ("applied", 1, first.params)
+    assert second.mutation_key != first.mutation_key
+    assert second.idempotency_key != first.idempotency_key
+    event = await story.event(wf, "in", "a")
+    assert (event.status, event.attempt) == ("consumed", 2)
+    runs = await story.runs(wf, "act")
+    assert [r.retry_of for r in runs] == [None, None]
+    assert len(story.world.effects) == 2
 
 
-async def test_a_reserved_event_cannot_be_processed_once_more(tmp_path: Path) -> None:
+async def test_a_reserved_event_cannot_be_processed_once_more(story: Story) -> None:
     # DESIGN 6: refused, naming the run
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        with pytest.raises(Refused, match=run.id):
-            await story.keep.reprocess((await story.event(wf, "in", "a")).id)
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    with pytest.raises(Refused, match=run.id):
+        await story.keep.reprocess((await story.event(wf, "in", "a")).id)

@@ -8,60 +8,10 @@ from typing import Any
 
 import pytest
 
-from keepai import Call, Connector, OutcomeUnknown, Policy, Rejected, Transient, Verdict, mutation
+from keepai import Policy, Rejected, Transient, Verdict
 from keepai.model.errors import KeepError, Refused
 from keepai.model.records import Mutation
-from tests.harness import Story, consumer, producer, views, workflow
-
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
-TOLD = "ctx.log(JSON.stringify(mutationResult));"
-
-
-def acting(mutate: str = SEND, *, name: str = "story", next: str = TOLD) -> str:
-    """A workflow that polls the feed and acts on its events."""
-    return workflow(name, producers={"poll": producer()}, consumers={"act": consumer(mutate=mutate, next=next)})
-
-
-async def only(story: Story, wf: str) -> Mutation:
-    """The one mutation of a workflow."""
-    [row] = await story.keep.mutations(wf)
-    return row
-
-
-async def moves(story: Story, wf: str, subject: str) -> list[str]:
-    """Every state that a mutation was in."""
-    return [str(r["target"]) for r in views(story.keep).history(wf, subject) if r["machine"] == "mutation"]
-
-
-class Slow(Connector):
-    """An outside system in which an effect may show a minute after the call ended."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.effects: list[str] = []
-        self.sent: list[Call] = []
-        self.verdict = Verdict.failed()
-        self.asked = 0
-
-    @mutation(identity=("to",), settle=60)
-    async def post(self, params: dict[str, Any], call: Call) -> dict[str, int]:
-        """Post, and lose the answer the first time."""
-        self.sent.append(call)
-        if len(self.sent) == 1:
-            raise OutcomeUnknown("lost")
-        self.effects.append(call.idempotency_key)
-        return {"n": len(self.sent)}
-
-    @post.reconcile
-    async def find(self, params: dict[str, Any], call: Call) -> Verdict:
-        """Say what the test wants."""
-        self.asked += 1
-        return self.verdict
-
-
-POST = "await ctx.slow.post({ to: prepared.data.messageId });"
-
+from tests.harness import FIRE, POST, SEND, TOLD, Slow, Story, acting
 
 # -- a question to a person --------------------------------------------------------------------------
 
@@ -74,82 +24,76 @@ async def in_question(story: Story, mutate: str = FIRE) -> tuple[str, Mutation]:
     else:
         story.world.on("gmail.send").lose_answer()
         story.world.on_reconcile("gmail.send").unknown()
-    wf = await story.deploy(acting(mutate))
-    await story.run()
-    row = await only(story, wf)
+    wf = await story.deploy_and_run(acting(mutate))
+    row = await story.mutation(wf)
     assert row.status == "indeterminate"
     return wf, row
 
 
-async def test_an_open_question_holds_its_workflow_and_no_other(tmp_path: Path) -> None:
+async def test_an_open_question_holds_its_workflow_and_no_other(story: Story) -> None:
     # R183, R205, R241, R242, R331
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        other = await story.deploy(acting(SEND, name="other"))
-        story.feed.put("b")
-        await story.run(minutes=5)
-        await story.run(days=2)
-        assert len(await story.runs(wf)) == 2
-        state = await story.workflow(wf)
-        assert (state.status, state.blocked_by, state.blocked_status) == ("active", row.run_id, "paused:reconciliation")
-        assert await story.ids(other, "in", "consumed") == ["a", "b"]
-        assert await only(story, wf) == row
-        assert (await story.inputs(wf))["a"].needs_you
+    wf, row = await in_question(story)
+    other = await story.deploy(acting(SEND, name="other"))
+    story.feed.put("b")
+    await story.run(minutes=5)
+    await story.run(days=2)
+    assert len(await story.runs(wf)) == 2
+    state = await story.workflow(wf)
+    assert (state.status, state.blocked_by, state.blocked_status) == ("active", row.run_id, "paused:reconciliation")
+    assert await story.ids(other, "in", "consumed") == ["a", "b"]
+    assert await story.mutation(wf) == row
+    assert (await story.inputs(wf))["a"].needs_you
 
 
-async def test_it_did_not_happen_has_the_work_done_again_at_once_with_the_same_inputs(tmp_path: Path) -> None:
+async def test_it_did_not_happen_has_the_work_done_again_at_once_with_the_same_inputs(story: Story) -> None:
     # R203, R235, R249, R253
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.keep.resolve(row.id, "did_not_happen")
-        assert (await story.keep.run(row.run_id)).status == "paused:transient"
-        await story.run()
-        old, new = await story.runs(wf, "act")
-        assert (new.status, new.retry_of, new.prepare_result) == ("committed", old.id, old.prepare_result)
-        assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert story.world.count("webhook.fire") == 2
+    wf, row = await in_question(story)
+    await story.keep.resolve(row.id, "did_not_happen")
+    assert (await story.keep.run(row.run_id)).status == "paused:transient"
+    await story.run()
+    old, new = await story.runs(wf, "act")
+    assert (new.status, new.retry_of, new.prepare_result) == ("committed", old.id, old.prepare_result)
+    assert [m.status for m in await story.keep.mutations(wf)] == ["failed", "applied"]
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert story.world.count("webhook.fire") == 2
 
 
 @pytest.mark.parametrize("result", [None, {"id": "by hand"}])
-async def test_it_happened_runs_next_with_the_result_that_the_person_gave(tmp_path: Path, result: Any) -> None:
+async def test_it_happened_runs_next_with_the_result_that_the_person_gave(story: Story, result: Any) -> None:
     # R251
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.keep.resolve(row.id, "happened", result)
-        await story.run()
-        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", result)
-        run = await story.last(wf)
-        assert (run.id, run.status) == (row.run_id, "committed")
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert story.world.count("webhook.fire") == 1
+    wf, row = await in_question(story)
+    await story.keep.resolve(row.id, "happened", result)
+    await story.run()
+    assert ((await story.mutation(wf)).status, (await story.mutation(wf)).result) == ("applied", result)
+    run = await story.last(wf)
+    assert (run.id, run.status) == (row.run_id, "committed")
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert story.world.count("webhook.fire") == 1
 
 
-async def test_skip_goes_on_without_knowing(tmp_path: Path) -> None:
+async def test_skip_goes_on_without_knowing(story: Story) -> None:
     # R211, R250, R163
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.keep.resolve(row.id, "skip")
-        await story.run()
-        assert story.logs(await story.last(wf)) == ['{"status":"skipped"}']
-        assert ((await only(story, wf)).status, await story.ids(wf, "in", "skipped")) == ("skipped", ["a"])
-        assert await moves(story, wf, row.id) == ["in_flight", "indeterminate", "skipped"]
+    wf, row = await in_question(story)
+    await story.keep.resolve(row.id, "skip")
+    await story.run()
+    assert story.logs(await story.last(wf)) == ['{"status":"skipped"}']
+    assert ((await story.mutation(wf)).status, await story.ids(wf, "in", "skipped")) == ("skipped", ["a"])
+    assert story.moves(wf, row.id) == ["in_flight", "indeterminate", "skipped"]
 
 
-async def test_try_again_asks_from_the_start_where_there_is_somebody_to_ask(tmp_path: Path) -> None:
+async def test_try_again_asks_from_the_start_where_there_is_somebody_to_ask(story: Story) -> None:
     # R248
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story, SEND)
-        assert row.reconcile_attempts == 1
-        story.world.on_reconcile("gmail.send").retry()
-        await story.keep.resolve(row.id, "try_again")
-        again = await only(story, wf)
-        assert (again.status, again.reconcile_attempts) == ("needs_reconcile", 0)
-        await story.run()
-        assert (await only(story, wf)).reconcile_attempts == 1
-        await story.run(seconds=30)
-        assert (await only(story, wf)).status == "applied"
-        assert story.world.count("gmail.send") == 1
+    wf, row = await in_question(story, SEND)
+    assert row.reconcile_attempts == 1
+    story.world.on_reconcile("gmail.send").retry()
+    await story.keep.resolve(row.id, "try_again")
+    again = await story.mutation(wf)
+    assert (again.status, again.reconcile_attempts) == ("needs_reconcile", 0)
+    await story.run()
+    assert (await story.mutation(wf)).reconcile_attempts == 1
+    await story.run(seconds=30)
+    assert (await story.mutation(wf)).status == "applied"
+    assert story.world.count("gmail.send") == 1
 
 
 async def test_try_again_begins_a_new_term_of_asking(tmp_path: Path) -> None:
@@ -160,44 +104,41 @@ async def test_try_again_begins_a_new_term_of_asking(tmp_path: Path) -> None:
         story.world.on_reconcile("gmail.send").retry(times=2)
         await story.keep.resolve(row.id, "try_again")
         await story.run()
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         await story.run(minutes=2)
-        assert (await only(story, wf)).status == "needs_reconcile"
+        assert (await story.mutation(wf)).status == "needs_reconcile"
         await story.run(minutes=5)
-        assert (await only(story, wf)).status == "applied"
+        assert (await story.mutation(wf)).status == "applied"
 
 
-async def test_try_again_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+async def test_try_again_is_refused_where_nobody_can_be_asked(story: Story) -> None:
     # R248
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        with pytest.raises(Refused, match=r"webhook\.fire"):
-            await story.keep.resolve(row.id, "try_again")
-        assert await only(story, wf) == row
+    wf, row = await in_question(story)
+    with pytest.raises(Refused, match=r"webhook\.fire"):
+        await story.keep.resolve(row.id, "try_again")
+    assert await story.mutation(wf) == row
 
 
 @pytest.mark.parametrize("answer", ["try_again", "did_not_happen", "happened", "skip"])
-async def test_an_answer_counts_once_and_is_refused_afterwards_with_the_new_state(tmp_path: Path, answer: str) -> None:
+async def test_an_answer_counts_once_and_is_refused_afterwards_with_the_new_state(story: Story, answer: str) -> None:
     # R252, I31: two tabs, two answers
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story, SEND)
-        await story.keep.resolve(row.id, answer)
-        before = await only(story, wf)
-        for second in ("try_again", "did_not_happen", "happened", "skip"):
-            with pytest.raises(Refused, match=before.status):
-                await story.keep.resolve(row.id, second)
-        assert await only(story, wf) == before
-        await story.run(minutes=1)
-        assert (await story.last(wf)).status == "committed"
-        assert len(story.world.effects) == (2 if answer == "did_not_happen" else 1)
+    wf, row = await in_question(story, SEND)
+    await story.keep.resolve(row.id, answer)
+    before = await story.mutation(wf)
+    for second in ("try_again", "did_not_happen", "happened", "skip"):
+        with pytest.raises(Refused, match=before.status):
+            await story.keep.resolve(row.id, second)
+    assert await story.mutation(wf) == before
+    await story.run(minutes=1)
+    assert (await story.last(wf)).status == "committed"
+    assert len(story.world.effects) == (2 if answer == "did_not_happen" else 1)
 
 
-async def test_an_answer_that_means_nothing_is_refused(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        with pytest.raises(Refused, match="try_again, did_not_happen, happened, skip"):
-            await story.keep.resolve(row.id, "maybe")
-        assert await only(story, wf) == row
+async def test_an_answer_that_means_nothing_is_refused(story: Story) -> None:
+    wf, row = await in_question(story)
+    with pytest.raises(Refused, match="try_again, did_not_happen, happened, skip"):
+        await story.keep.resolve(row.id, "maybe")
+    assert await story.mutation(wf) == row
 
 
 async def test_it_did_not_happen_is_refused_while_the_request_may_still_arrive(tmp_path: Path) -> None:
@@ -205,17 +146,15 @@ async def test_it_did_not_happen_is_refused_while_the_request_may_still_arrive(t
     slow = Slow()
     slow.verdict = Verdict.unknown("no record")
     async with Story(tmp_path, connectors=[slow]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(POST))
-        await story.run()
-        row = await only(story, wf)
+        wf = await story.deploy_and_run(acting(POST), "a")
+        row = await story.mutation(wf)
         assert row.status == "indeterminate"
         with pytest.raises(Refused, match="60 s"):
             await story.keep.resolve(row.id, "did_not_happen")
         story.clock.advance(seconds=45)
         with pytest.raises(Refused, match="15 s"):
             await story.keep.resolve(row.id, "did_not_happen")
-        assert await only(story, wf) == row
+        assert await story.mutation(wf) == row
         story.clock.advance(seconds=15)
         await story.keep.resolve(row.id, "did_not_happen")
         await story.run()
@@ -227,9 +166,8 @@ async def test_it_did_not_happen_is_refused_while_the_call_has_not_ended(tmp_pat
     async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
         story.feed.put("a")
         story.world.on("webhook.fire").hang(stubborn=True)
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        row = await only(story, wf)
+        wf = await story.deploy_and_run(acting(FIRE))
+        row = await story.mutation(wf)
         assert (row.status, row.closed_at) == ("indeterminate", None)
         story.clock.advance(days=1)
         try:
@@ -239,253 +177,225 @@ async def test_it_did_not_happen_is_refused_while_the_call_has_not_ended(tmp_pat
             story.world.release()
 
 
-async def test_answering_never_undoes_a_persons_pause(tmp_path: Path) -> None:
+async def test_answering_never_undoes_a_persons_pause(story: Story) -> None:
     # DESIGN 4: blocked is derived, paused is a person's
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.keep.pause(wf)
-        await story.keep.resolve(row.id, "skip")
-        await story.run(days=1)
-        assert (await story.workflow(wf)).status == "paused"
-        assert (await story.event(wf, "in", "a")).status == "pending"
-        await story.keep.resume(wf)
-        await story.run()
-        assert (await story.event(wf, "in", "a")).status == "skipped"
+    wf, row = await in_question(story)
+    await story.keep.pause(wf)
+    await story.keep.resolve(row.id, "skip")
+    await story.run(days=1)
+    assert (await story.workflow(wf)).status == "paused"
+    assert (await story.event(wf, "in", "a")).status == "pending"
+    await story.keep.resume(wf)
+    await story.run()
+    assert (await story.event(wf, "in", "a")).status == "skipped"
 
 
-async def test_an_open_question_and_its_answer_survive_restarts(tmp_path: Path) -> None:
+async def test_an_open_question_and_its_answer_survive_restarts(story: Story) -> None:
     # R113, R186, R205
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.reopen()
-        await story.run(days=1)
-        assert await only(story, wf) == row
-        await story.keep.resolve(row.id, "happened", {"by": "me"})
-        await story.reopen()
-        await story.run()
-        assert story.logs((await story.runs(wf, "act"))[-1])[-1] == '{"result":{"by":"me"},"status":"applied"}'
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert story.world.count("webhook.fire") == 1
+    wf, row = await in_question(story)
+    await story.reopen()
+    await story.run(days=1)
+    assert await story.mutation(wf) == row
+    await story.keep.resolve(row.id, "happened", {"by": "me"})
+    await story.reopen()
+    await story.run()
+    assert story.logs((await story.runs(wf, "act"))[-1])[-1] == '{"result":{"by":"me"},"status":"applied"}'
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert story.world.count("webhook.fire") == 1
 
 
 # -- skipping and finishing runs ---------------------------------------------------------------------
 
 
-async def test_a_run_whose_mutation_definitely_failed_can_be_skipped(tmp_path: Path) -> None:
+async def test_a_run_whose_mutation_definitely_failed_can_be_skipped(story: Story) -> None:
     # I32: next is told, the event ends as skipped, the ledger keeps the failure
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Rejected("no such address"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        await story.keep.skip_run(run.id)
-        await story.run()
-        assert story.logs(await story.keep.run(run.id)) == ['{"status":"skipped"}']
-        assert await story.ids(wf, "in", "skipped") == ["a"]
-        assert (await only(story, wf)).status == "failed"
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Rejected("no such address"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    await story.keep.skip_run(run.id)
+    await story.run()
+    assert story.logs(await story.keep.run(run.id)) == ['{"status":"skipped"}']
+    assert await story.ids(wf, "in", "skipped") == ["a"]
+    assert (await story.mutation(wf)).status == "failed"
 
 
-async def test_a_run_that_failed_in_mutate_before_any_call_can_be_skipped(tmp_path: Path) -> None:
+async def test_a_run_that_failed_in_mutate_before_any_call_can_be_skipped(story: Story) -> None:
     # I32
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting("throw new Error('no');"))
-        await story.run()
-        await story.keep.skip_run((await story.last(wf)).id)
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
-        assert await story.ids(wf, "in", "skipped") == ["a"]
-        assert await story.keep.mutations(wf) == []
+    wf = await story.deploy_and_run(acting("throw new Error('no');"), "a")
+    await story.keep.skip_run((await story.last(wf)).id)
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
+    assert await story.ids(wf, "in", "skipped") == ["a"]
+    assert await story.keep.mutations(wf) == []
 
 
-async def test_skipping_a_run_with_an_open_question_answers_it(tmp_path: Path) -> None:
+async def test_skipping_a_run_with_an_open_question_answers_it(story: Story) -> None:
     # I32, R211
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        await story.keep.skip_run(row.run_id)
-        await story.run()
-        assert (await only(story, wf)).status == "skipped"
-        assert await story.ids(wf, "in", "skipped") == ["a"]
+    wf, row = await in_question(story)
+    await story.keep.skip_run(row.run_id)
+    await story.run()
+    assert (await story.mutation(wf)).status == "skipped"
+    assert await story.ids(wf, "in", "skipped") == ["a"]
 
 
-async def test_a_run_whose_outcome_is_being_looked_up_cannot_be_skipped_nor_retried(tmp_path: Path) -> None:
+async def test_a_run_whose_outcome_is_being_looked_up_cannot_be_skipped_nor_retried(story: Story) -> None:
     # I3, I32
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").lose_answer()
-        story.world.on_reconcile("gmail.send").retry()
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        for act in (story.keep.skip_run, story.keep.retry, story.keep.finish):
-            with pytest.raises(Refused, match=run.id):
-                await act(run.id)
-        assert await story.last(wf) == run
-        await story.run(seconds=30)
-        assert ((await only(story, wf)).status, len(story.world.effects)) == ("applied", 1)
+    story.feed.put("a")
+    story.world.on("gmail.send").lose_answer()
+    story.world.on_reconcile("gmail.send").retry()
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    for act in (story.keep.skip_run, story.keep.retry, story.keep.finish):
+        with pytest.raises(Refused, match=run.id):
+            await act(run.id)
+    assert await story.last(wf) == run
+    await story.run(seconds=30)
+    assert ((await story.mutation(wf)).status, len(story.world.effects)) == ("applied", 1)
 
 
-async def test_a_run_with_an_open_question_cannot_be_retried(tmp_path: Path) -> None:
+async def test_a_run_with_an_open_question_cannot_be_retried(story: Story) -> None:
     # I3
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        with pytest.raises(Refused, match="Resolve"):
-            await story.keep.retry(row.run_id)
-        await story.run(days=1)
-        assert story.world.count("webhook.fire") == 1
-        assert (await only(story, wf)).status == "indeterminate"
+    wf, row = await in_question(story)
+    with pytest.raises(Refused, match="Resolve"):
+        await story.keep.retry(row.run_id)
+    await story.run(days=1)
+    assert story.world.count("webhook.fire") == 1
+    assert (await story.mutation(wf)).status == "indeterminate"
 
 
-async def test_a_run_whose_mutation_was_applied_cannot_be_skipped_but_can_be_finished(tmp_path: Path) -> None:
+async def test_a_run_whose_mutation_was_applied_cannot_be_skipped_but_can_be_finished(story: Story) -> None:
     # I32, DESIGN 6: events consumed, result and state kept, nothing published
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(next="throw new Error('for ever');"))
-        await story.run()
-        run = await story.last(wf)
-        with pytest.raises(Refused, match="happened"):
-            await story.keep.skip_run(run.id)
-        await story.keep.finish(run.id)
-        done = await story.keep.run(run.id)
-        assert (done.status, done.phase) == ("committed", "committed")
-        assert await story.ids(wf, "in", "consumed") == ["a"]
-        assert await story.events(wf, "out") == []
-        assert ((await only(story, wf)).status, (await only(story, wf)).result) == ("applied", {"id": "sent-1"})
-        await story.run(minutes=5)
-        assert len(await story.runs(wf, "act")) == 1
-        with pytest.raises(Refused):
-            await story.keep.finish(run.id)
-
-
-async def test_finish_is_refused_before_the_mutation(tmp_path: Path) -> None:
-    # DESIGN 6
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        with pytest.raises(Refused, match="paused:transient"):
-            await story.keep.finish(run.id)
-        assert (await story.event(wf, "in", "a")).reserved_by == run.id
-
-
-async def test_finishing_a_skipped_run_whose_next_fails_leaves_its_events_skipped(tmp_path: Path) -> None:
-    # I16, R163: a skip stays a skip
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("webhook.fire").lose_answer()
-        wf = await story.deploy(acting(FIRE, next="throw new Error('for ever');"))
-        await story.run()
-        await story.keep.resolve((await only(story, wf)).id, "skip")
-        await story.run()
-        run = await story.last(wf)
-        assert (run.status, run.phase) == ("failed:logic", "emitting")
-        await story.keep.finish(run.id)
-        assert (await story.event(wf, "in", "a")).status == "skipped"
-
-
-async def test_a_run_without_mutation_whose_next_fails_can_be_skipped(tmp_path: Path) -> None:
-    # DESIGN 6: "any blocked run whose last mutation is none … can be skipped"
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting(
-            "ctx.log('nothing to do');",
-            next="if (mutationResult.status !== 'skipped') { throw new Error('no'); }" + TOLD))
-        await story.run()
-        run = await story.last(wf)
-        assert (run.status, run.phase) == ("failed:logic", "emitting")
+    wf = await story.deploy_and_run(acting(next="throw new Error('for ever');"), "a")
+    run = await story.last(wf)
+    with pytest.raises(Refused, match="happened"):
         await story.keep.skip_run(run.id)
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
-        assert await story.ids(wf, "in", "skipped") == ["a"]
+    await story.keep.finish(run.id)
+    done = await story.keep.run(run.id)
+    assert (done.status, done.phase) == ("committed", "committed")
+    assert await story.ids(wf, "in", "consumed") == ["a"]
+    assert await story.events(wf, "out") == []
+    assert ((await story.mutation(wf)).status, (await story.mutation(wf)).result) == ("applied", {"id": "sent-1"})
+    await story.run(minutes=5)
+    assert len(await story.runs(wf, "act")) == 1
+    with pytest.raises(Refused):
+        await story.keep.finish(run.id)
 
 
-async def test_a_reserved_event_cannot_be_skipped_by_itself(tmp_path: Path) -> None:
+async def test_finish_is_refused_before_the_mutation(story: Story) -> None:
+    # DESIGN 6
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("busy"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    with pytest.raises(Refused, match="paused:transient"):
+        await story.keep.finish(run.id)
+    assert (await story.event(wf, "in", "a")).reserved_by == run.id
+
+
+async def test_finishing_a_skipped_run_whose_next_fails_leaves_its_events_skipped(story: Story) -> None:
+    # I16, R163: a skip stays a skip
+    story.feed.put("a")
+    story.world.on("webhook.fire").lose_answer()
+    wf = await story.deploy_and_run(acting(FIRE, next="throw new Error('for ever');"))
+    await story.keep.resolve((await story.mutation(wf)).id, "skip")
+    await story.run()
+    run = await story.last(wf)
+    assert (run.status, run.phase) == ("failed:logic", "emitting")
+    await story.keep.finish(run.id)
+    assert (await story.event(wf, "in", "a")).status == "skipped"
+
+
+async def test_a_run_without_mutation_whose_next_fails_can_be_skipped(story: Story) -> None:
+    # DESIGN 6: "any blocked run whose last mutation is none … can be skipped"
+    wf = await story.deploy_and_run(acting(
+        "ctx.log('nothing to do');",
+        next="if (mutationResult.status !== 'skipped') { throw new Error('no'); }" + TOLD), "a")
+    run = await story.last(wf)
+    assert (run.status, run.phase) == ("failed:logic", "emitting")
+    await story.keep.skip_run(run.id)
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
+    assert await story.ids(wf, "in", "skipped") == ["a"]
+
+
+async def test_a_reserved_event_cannot_be_skipped_by_itself(story: Story) -> None:
     # DESIGN 6: refused, naming the run
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        with pytest.raises(Refused, match=row.run_id):
-            await story.keep.skip_event((await story.event(wf, "in", "a")).id)
-        assert (await story.event(wf, "in", "a")).reserved_by == row.run_id
+    wf, row = await in_question(story)
+    with pytest.raises(Refused, match=row.run_id):
+        await story.keep.skip_event((await story.event(wf, "in", "a")).id)
+    assert (await story.event(wf, "in", "a")).reserved_by == row.run_id
 
 
 # -- several people at once --------------------------------------------------------------------------
 
 
-async def test_of_several_answers_at_the_same_moment_one_counts_and_the_others_are_told_so(tmp_path: Path) -> None:
+async def test_of_several_answers_at_the_same_moment_one_counts_and_the_others_are_told_so(story: Story) -> None:
     # R252, I31
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        story.keep.parts.ledger._writer.crew += 2  # as while other workflows run: commits are gathered
-        try:
-            ended = await asyncio.gather(
-                *(story.keep.resolve(row.id, answer) for answer in ("skip", "happened", "did_not_happen", "skip")),
-                return_exceptions=True)
-        finally:
-            story.keep.parts.ledger._writer.crew -= 2
-        refused = [e for e in ended if e is not None]
-        assert len(refused) == 3
-        assert {type(e) for e in refused} == {Refused}, refused
-        await story.run()
-        assert (await story.last(wf)).status == "committed"
+    wf, row = await in_question(story)
+    story.keep.parts.ledger._writer.crew += 2  # as while other workflows run: commits are gathered
+    try:
+        ended = await asyncio.gather(
+            *(story.keep.resolve(row.id, answer) for answer in ("skip", "happened", "did_not_happen", "skip")),
+            return_exceptions=True)
+    finally:
+        story.keep.parts.ledger._writer.crew -= 2
+    refused = [e for e in ended if e is not None]
+    assert len(refused) == 3
+    assert {type(e) for e in refused} == {Refused}, refused
+    await story.run()
+    assert (await story.last(wf)).status == "committed"
 
 
-async def test_a_person_who_retries_in_the_moment_in_which_the_host_does_harms_nothing(tmp_path: Path) -> None:
+async def test_a_person_who_retries_in_the_moment_in_which_the_host_does_harms_nothing(story: Story) -> None:
     # I8, I31: one of both starts the run; neither the host nor the person gets a crash
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        story.clock.advance(seconds=30)
-        story.keep.parts.ledger._writer.crew += 2
-        try:
-            host, person = await asyncio.gather(
-                story.keep.run_until_idle(), story.keep.retry(run.id), return_exceptions=True)
-        finally:
-            story.keep.parts.ledger._writer.crew -= 2
-        assert host is None
-        assert isinstance(person, str | Refused), person
-        await story.run()
-        assert [r.status for r in await story.runs(wf, "act")] == ["superseded", "committed"]
-        assert len(story.world.effects) == 1
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    story.clock.advance(seconds=30)
+    story.keep.parts.ledger._writer.crew += 2
+    try:
+        host, person = await asyncio.gather(
+            story.keep.run_until_idle(), story.keep.retry(run.id), return_exceptions=True)
+    finally:
+        story.keep.parts.ledger._writer.crew -= 2
+    assert host is None
+    assert isinstance(person, str | Refused), person
+    await story.run()
+    assert [r.status for r in await story.runs(wf, "act")] == ["superseded", "committed"]
+    assert len(story.world.effects) == 1
 
 
 async def test_a_host_that_finds_its_run_already_carried_on_looks_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    story: Story, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # I8, DESIGN 14: run_until_idle does not raise; here the person is faster, between the host's look and its write
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.world.on("gmail.send").fail(Transient("later"))
-        wf = await story.deploy(acting())
-        await story.run()
-        run = await story.last(wf)
-        ledger, raced = story.keep.parts.ledger, []
-        write = ledger.write
+    story.feed.put("a")
+    story.world.on("gmail.send").fail(Transient("later"))
+    wf = await story.deploy_and_run(acting())
+    run = await story.last(wf)
+    ledger, raced = story.keep.parts.ledger, []
+    write = ledger.write
 
-        async def slow_write(verb: Any, *args: Any, **more: Any) -> Any:
-            if verb.__name__ == "carry_on" and not raced:
-                raced.append(await story.keep.retry(run.id))
-            return await write(verb, *args, **more)
+    async def slow_write(verb: Any, *args: Any, **more: Any) -> Any:
+        if verb.__name__ == "carry_on" and not raced:
+            raced.append(await story.keep.retry(run.id))
+        return await write(verb, *args, **more)
 
-        monkeypatch.setattr(ledger, "write", slow_write)
-        await story.run(seconds=30)
-        assert [r.status for r in await story.runs(wf, "act")] == ["superseded", "committed"]
-        assert (await story.last(wf)).id == raced[0]
-        assert len(story.world.effects) == 1
+    monkeypatch.setattr(ledger, "write", slow_write)
+    await story.run(seconds=30)
+    assert [r.status for r in await story.runs(wf, "act")] == ["superseded", "committed"]
+    assert (await story.last(wf)).id == raced[0]
+    assert len(story.world.effects) == 1
 
 
-async def test_a_result_that_cannot_be_kept_is_refused_and_the_question_stays_open(tmp_path: Path) -> None:
+async def test_a_result_that_cannot_be_kept_is_refused_and_the_question_stays_open(story: Story) -> None:
     # R251
-    async with Story(tmp_path) as story:
-        wf, row = await in_question(story)
-        with pytest.raises(KeepError):
-            await story.keep.resolve(row.id, "happened", {"n": float("nan")})
-        assert await only(story, wf) == row
+    wf, row = await in_question(story)
+    with pytest.raises(KeepError):
+        await story.keep.resolve(row.id, "happened", {"n": float("nan")})
+    assert await story.mutation(wf) == row
 
 
 async def test_what_a_call_says_after_it_was_given_up_is_kept_as_evidence_and_decides_nothing(tmp_path: Path) -> None:
@@ -493,17 +403,16 @@ async def test_what_a_call_says_after_it_was_given_up_is_kept_as_evidence_and_de
     async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
         story.feed.put("a")
         story.world.on("webhook.fire").hang(stubborn=True, applied=True)
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
-        row = await only(story, wf)
+        wf = await story.deploy_and_run(acting(FIRE))
+        row = await story.mutation(wf)
         assert (row.status, row.closed_at) == ("indeterminate", None)
         story.world.release()
         for _ in range(200):
             await asyncio.sleep(0)
-        late = await only(story, wf)
+        late = await story.mutation(wf)
         assert late.status == "indeterminate"
         assert late.closed_at is not None
-        stored = story.keep.parts.ledger.reads.one("mutation_by_id", mutation_id=row.id)
+        [stored] = await story.rows("mutation_by_id", mutation_id=row.id)
         assert stored is not None
         assert "call" in stored["evidence"]
         await story.keep.resolve(row.id, "skip")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from keepai.engine.next_step import CarryOn, Wait, look, next_step
 from keepai.model.policy import Policy
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import SEND, Story, consumer, producer, workflow
 
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 SENDING = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=SEND)})
 
 
@@ -18,69 +15,55 @@ async def movers(story: Story, id: str) -> list[str]:
     return [f"{mover.kind}: {mover.what}" for mover in (await story.keep.explain(id)).moved_by]
 
 
-async def test_an_approved_call_whose_grant_is_denied_meanwhile_is_neither_sent_nor_said_to_be(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(SENDING, grants={"feed.list": "allow", "gmail.send": "ask"})
-        story.feed.put("a")
-        await story.run()
-        [asked] = await story.keep.needs_you()
-        await story.keep.approve(asked.id)
-        assert "sends the approved call" in str(await movers(story, asked.run_id))
-        await story.keep.grant(wf, "gmail.send", "deny")
-        said = await movers(story, asked.run_id)
-        assert "sends" not in str(said)
-        assert "no longer fits" in str(said)
-        assert await story.keep.needs_you() == []  # the host goes on first, and then asks
-        await story.run()
-        assert story.world.effects == []
-        assert [each.kind for each in await story.keep.needs_you()] == ["permission"]
+async def test_an_approved_call_whose_grant_is_denied_meanwhile_is_neither_sent_nor_said_to_be(story: Story) -> None:
+    wf = await story.deploy_and_run(SENDING, "a", grants={"feed.list": "allow", "gmail.send": "ask"})
+    [asked] = await story.keep.needs_you()
+    await story.keep.approve(asked.id)
+    assert "sends the approved call" in str(await movers(story, asked.run_id))
+    await story.keep.grant(wf, "gmail.send", "deny")
+    said = await movers(story, asked.run_id)
+    assert "sends" not in str(said)
+    assert "no longer fits" in str(said)
+    assert await story.keep.needs_you() == []  # the host goes on first, and then asks
+    await story.run()
+    assert story.world.effects == []
+    assert [each.kind for each in await story.keep.needs_you()] == ["permission"]
 
 
-async def test_a_call_that_waits_for_approval_and_is_denied_meanwhile_asks_for_permission(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(SENDING, grants={"feed.list": "allow", "gmail.send": "ask"})
-        story.feed.put("a")
-        await story.run()
-        await story.keep.grant(wf, "gmail.send", "deny")
-        await story.run()
-        [asked] = await story.keep.needs_you()
-        assert (asked.kind, asked.actions) == ("permission", ("grant", "retry", "skip_run"))
+async def test_a_call_that_waits_for_approval_and_is_denied_meanwhile_asks_for_permission(story: Story) -> None:
+    wf = await story.deploy_and_run(SENDING, "a", grants={"feed.list": "allow", "gmail.send": "ask"})
+    await story.keep.grant(wf, "gmail.send", "deny")
+    await story.run()
+    [asked] = await story.keep.needs_you()
+    assert (asked.kind, asked.actions) == ("permission", ("grant", "retry", "skip_run"))
 
 
-async def test_a_missing_capability_that_is_granted_with_ask_is_no_question_any_more(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(SENDING, grants={"feed.list": "allow"})
-        story.feed.put("a")
-        await story.run()
-        [asked] = await story.keep.needs_you()
-        assert asked.kind == "permission"
-        await story.keep.grant(wf, "gmail.send", "ask")
-        assert await story.keep.needs_you() == []
-        assert "gmail.send has been granted since" in str(await movers(story, asked.run_id))
-        await story.run()
-        assert [each.kind for each in await story.keep.needs_you()] == ["approval"]
+async def test_a_missing_capability_that_is_granted_with_ask_is_no_question_any_more(story: Story) -> None:
+    wf = await story.deploy_and_run(SENDING, "a", grants={"feed.list": "allow"})
+    [asked] = await story.keep.needs_you()
+    assert asked.kind == "permission"
+    await story.keep.grant(wf, "gmail.send", "ask")
+    assert await story.keep.needs_you() == []
+    assert "gmail.send has been granted since" in str(await movers(story, asked.run_id))
+    await story.run()
+    assert [each.kind for each in await story.keep.needs_you()] == ["approval"]
 
 
-async def test_a_read_that_is_granted_with_ask_stays_a_question(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(SENDING, grants={"gmail.send": "allow"})
-        await story.run()
-        [asked] = await story.keep.needs_you()
-        runs = len(await story.runs(wf))
-        await story.keep.grant(wf, "feed.list", "ask")
-        assert [each.id for each in await story.keep.needs_you()] == [asked.id]
-        await story.run()
-        assert len(await story.runs(wf)) == runs
+async def test_a_read_that_is_granted_with_ask_stays_a_question(story: Story) -> None:
+    wf = await story.deploy_and_run(SENDING, grants={"gmail.send": "allow"})
+    [asked] = await story.keep.needs_you()
+    runs = len(await story.runs(wf))
+    await story.keep.grant(wf, "feed.list", "ask")
+    assert [each.id for each in await story.keep.needs_you()] == [asked.id]
+    await story.run()
+    assert len(await story.runs(wf)) == runs
 
 
 @pytest.mark.parametrize(("mode", "kind"), [("allow", CarryOn), ("deny", Wait)])
 async def test_a_look_without_a_host_decides_by_what_the_ledger_says(
-    tmp_path: Path, mode: str, kind: type[object],
+    story: Story, mode: str, kind: type[object],
 ) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(SENDING, grants={"feed.list": "allow"})
-        story.feed.put("a")
-        await story.run()
-        await story.keep.grant(wf, "gmail.send", mode)
-        now = look(story.keep.parts.ledger.reads, wf, story.clock.now_ms(), Policy(), None)
-        assert isinstance(next_step(now), kind)
+    wf = await story.deploy_and_run(SENDING, "a", grants={"feed.list": "allow"})
+    await story.keep.grant(wf, "gmail.send", mode)
+    now = look(story.reader(), wf, story.clock.now_ms(), Policy(), None)
+    assert isinstance(next_step(now), kind)

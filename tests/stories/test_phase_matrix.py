@@ -186,8 +186,7 @@ async def test_reads_by_id_work_in_mutate_only_where_policy_allows_them(tmp_path
         runs, lines = {}, {}
         for kind in (Kind.READ, Kind.READ_BY_ID):
             source, lines[kind] = script(f"mutate {kind}", Step.MUTATE, kind)
-            wf = await story.deploy(source, grants=GRANTS)
-            await story.run()
+            wf = await story.deploy_and_run(source, grants=GRANTS)
             runs[kind] = await story.last(wf, "take")
         assert runs[Kind.READ_BY_ID].status == "committed"
         assert story.world.count("gmail.get") == 1
@@ -203,10 +202,9 @@ async def test_a_read_by_id_in_mutate_gives_its_answer_and_the_mutation_may_depe
     async with Story(tmp_path, policy=Policy(mutate_reads="by_id")) as story:
         story.feed.put("a", 1)
         story.world.deliver(subject="Found", id="1")
-        wf = await story.deploy(workflow(producers={"bring": producer()}, consumers={"take": consumer(
+        wf = await story.deploy_and_run(workflow(producers={"bring": producer()}, consumers={"take": consumer(
             mutate='const mail = await ctx.gmail.get({ id: "1" });'
                    'await ctx.gmail.send({ to: mail.from, subject: mail.subject });')}))
-        await story.run()
         [mutation] = await story.keep.mutations(wf)
         assert mutation.status == "applied"
         assert mutation.params == {"to": "ann@example.com", "subject": "Found"}

@@ -60,8 +60,7 @@ async def test_both_steps_see_the_events_in_the_order_of_the_reservations(
         for id, topic in (("a", "in"), ("b", "in"), ("c", "out"), ("d", "out")):
             story.feed.put(id, payload, topic=topic)
         mutate = "await ctx.gmail.send({ to: 'x', body: prepared.events });"
-        wf = await story.deploy(sending(BACKWARDS, mutate=mutate, subscribe=("in", "out")))
-        await story.run()
+        wf = await story.deploy_and_run(sending(BACKWARDS, mutate=mutate, subscribe=("in", "out")))
         wanted = [{"messageId": id, "payload": payload, "topic": topic}
                   for id, topic in (("c", "out"), ("d", "out"), ("b", "in"), ("a", "in"))]
         [row] = await story.keep.mutations(wf)
@@ -73,56 +72,48 @@ async def test_both_steps_see_the_events_in_the_order_of_the_reservations(
         assert "é" not in json.dumps(kept, ensure_ascii=False)
 
 
-async def test_a_run_that_reserved_nothing_has_no_events(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(sending(NOTHING))
-        await story.run()
-        assert told(story, await story.last(wf, "act")) == [[]]
+async def test_a_run_that_reserved_nothing_has_no_events(story: Story) -> None:
+    wf = await story.deploy_and_run(sending(NOTHING), "a")
+    assert told(story, await story.last(wf, "act")) == [[]]
 
 
 @pytest.mark.parametrize("point", ["after:prepare", "after:apply", "before:commit_consumer"])
 @pytest.mark.parametrize("payload", ["old", LARGE], ids=["small", "large"])
-async def test_after_a_crash_the_events_are_those_that_were_pinned(tmp_path: Path, point: str, payload: Any) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a", payload)
-        wf = await story.deploy(sending(mutate=TELL + SEND))
-        await story.crash(point)
-        story.feed.put("a", "new")
-        await story.keep.run_now(wf)
-        await story.run()
-        [row] = await story.keep.mutations(wf)
-        assert row.params == {"to": "a", "body": payload}
-        runs = await story.runs(wf, "act")
-        said = [each for run in runs for each in told(story, run)]
-        assert said
-        pinned = [{"messageId": "a", "payload": payload, "topic": "in"}]
-        assert [each for each in said if each] == [pinned] * len([each for each in said if each])
-        assert pinned in said
+async def test_after_a_crash_the_events_are_those_that_were_pinned(story: Story, point: str, payload: Any) -> None:
+    story.feed.put("a", payload)
+    wf = await story.deploy(sending(mutate=TELL + SEND))
+    await story.crash(point)
+    story.feed.put("a", "new")
+    await story.keep.run_now(wf)
+    await story.run()
+    [row] = await story.keep.mutations(wf)
+    assert row.params == {"to": "a", "body": payload}
+    runs = await story.runs(wf, "act")
+    said = [each for run in runs for each in told(story, run)]
+    assert said
+    pinned = [{"messageId": "a", "payload": payload, "topic": "in"}]
+    assert [each for each in said if each] == [pinned] * len([each for each in said if each])
+    assert pinned in said
 
 
-async def test_a_retry_is_given_the_events_that_were_pinned(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a", LARGE)
-        story.world.on("gmail.send").fail(Transient("busy"))
-        wf = await story.deploy(sending())
-        await story.run()
-        story.feed.put("a", "new")
-        await story.run(minutes=5)
-        rows = await story.keep.mutations(wf)
-        assert [row.params for row in rows] == [{"to": "a", "body": LARGE}] * 2
-        assert [row.status for row in rows] == ["failed", "applied"]
+async def test_a_retry_is_given_the_events_that_were_pinned(story: Story) -> None:
+    story.feed.put("a", LARGE)
+    story.world.on("gmail.send").fail(Transient("busy"))
+    wf = await story.deploy_and_run(sending())
+    story.feed.put("a", "new")
+    await story.run(minutes=5)
+    rows = await story.keep.mutations(wf)
+    assert [row.params for row in rows] == [{"to": "a", "body": LARGE}] * 2
+    assert [row.status for row in rows] == ["failed", "applied"]
 
 
-async def test_next_is_given_the_events_of_a_run_that_a_person_skips(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a", LARGE)
-        wf = await story.deploy(sending(mutate="throw new Error('no');"))
-        await story.run()
-        await story.keep.skip_run((await story.last(wf, "act")).id)
-        await story.run()
-        said = [each for run in await story.runs(wf, "act") for each in told(story, run)]
-        assert [{"messageId": "a", "payload": LARGE, "topic": "in"}] in said
+async def test_next_is_given_the_events_of_a_run_that_a_person_skips(story: Story) -> None:
+    story.feed.put("a", LARGE)
+    wf = await story.deploy_and_run(sending(mutate="throw new Error('no');"))
+    await story.keep.skip_run((await story.last(wf, "act")).id)
+    await story.run()
+    said = [each for run in await story.runs(wf, "act") for each in told(story, run)]
+    assert [{"messageId": "a", "payload": LARGE, "topic": "in"}] in said
 
 
 @pytest.mark.parametrize("speculate", [True, False])
@@ -130,8 +121,7 @@ async def test_a_result_with_events_of_its_own_is_a_logic_failure_that_says_so(t
     async with Story(tmp_path, policy=Policy(speculate=speculate)) as story:
         story.feed.put("a")
         own = take_first().replace("ui:", "...JSON.parse('{\"events\":[]}'), ui:")
-        wf = await story.deploy(sending(own))
-        await story.run()
+        wf = await story.deploy_and_run(sending(own))
         run = await story.last(wf, "act")
         assert (run.status, run.phase) == ("failed:logic", "preparing")
         assert "prepare of act returned a member `events`" in run.error.message
@@ -161,8 +151,7 @@ async def test_what_mutate_was_tried_with_counts_only_if_that_is_what_was_pinned
         story.feed.put("a", "old")
         looking = take_first().replace("data: event", "data: {}").replace(
             "if (!event)", "await ctx.meanwhile.look({}); if (!event)")
-        wf = await story.deploy(sending(looking))
-        await story.run()
+        wf = await story.deploy_and_run(sending(looking))
         [row] = await story.keep.mutations(wf)
         assert row.params == {"to": "a", "body": "new"}
         assert [e.params["body"] for e in story.world.effects] == ["new"]

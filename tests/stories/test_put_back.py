@@ -13,16 +13,14 @@ import pytest
 from keepai import Call, Connector, Keep, Verdict, mutation
 from keepai.ledger.account import walk
 from keepai.model.errors import LedgerOlder, LedgerUnusable
-from tests.harness import POLL, Story, consumer, producer, workflow
+from tests.harness import FIRE, POLL, SEND, Story, consumer, producer, workflow
 
 FLOW = workflow(producers={"poll": producer(POLL)})
 
 
 async def worked(story: Story) -> str:
     """A host has worked on the ledger and ended."""
-    wf = await story.deploy(FLOW)
-    story.feed.put("a")
-    await story.run()
+    wf = await story.deploy_and_run(FLOW, "a")
     await story.keep.close()
     return wf
 
@@ -129,8 +127,6 @@ async def test_what_a_killed_host_had_synced_is_there_and_is_not_taken_for_older
 # -- what was sent in the lost part is looked up before it is sent ------------------------------------
 
 
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
 AGAIN = "await ctx.publish('out', { messageId: prepared.data.messageId, payload: mutationResult });"
 
 
@@ -168,9 +164,7 @@ async def put_back(tmp_path: Path, flow: str, *more: Connector) -> AsyncIterator
     """A host on a ledger whose newest part, in which b and c were sent, is gone; a person accepted that."""
     story = Story(tmp_path, connectors=more)
     await story.open()
-    wf = await story.deploy(flow)
-    story.feed.put("a")
-    await story.run()
+    wf = await story.deploy_and_run(flow, "a")
     await story.keep.close()
     backup = shutil.copyfile(story.path, tmp_path / "backup.db")
     await story.open()

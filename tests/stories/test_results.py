@@ -62,9 +62,7 @@ async def test_a_found_result_of_the_wrong_shape_is_evidence_and_no_result(tmp_p
     post, (result, shown) = Post(), WRONG[what]
     post.found = Verdict.applied(result)
     async with Story(tmp_path, connectors=[post], policy=Policy(reconciles_max=3)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         [row] = await story.keep.mutations(wf)
         run = await story.last(wf)
         assert (row.status, row.result, run.status) == ("needs_reconcile", None, "paused:reconciliation")
@@ -89,9 +87,7 @@ async def test_a_later_lookup_may_give_the_result_in_its_shape(tmp_path: Path) -
     post = Post()
     post.found = Verdict.applied({"number": 7})
     async with Story(tmp_path, connectors=[post]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         post.found = Verdict.applied({"id": "7"})
         await story.run(minutes=1)
         assert await story.keep.state(wf, "act") == {"status": "applied", "result": {"id": "7"}}
@@ -103,9 +99,7 @@ async def test_what_was_found_once_is_not_sent_again_because_a_later_lookup_miss
     post = Post()
     post.found = Verdict.applied({"number": 7})
     async with Story(tmp_path, connectors=[post]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         post.found = Verdict.failed()
         await story.run(minutes=1)
         await story.run(days=1)
@@ -122,9 +116,7 @@ async def test_a_result_too_large_for_next_is_the_connectors_fault(tmp_path: Pat
     post.lost, post.result = lost, {"id": "x" * 200_000}
     post.found = Verdict.applied(post.result)
     async with Story(tmp_path, connectors=[post], policy=Policy(message_bytes_max=100_000)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         run = await story.last(wf)
         assert (run.status, run.phase) == ("failed:internal", "emitting")
         assert run.error is not None
@@ -141,9 +133,7 @@ async def test_a_result_too_large_for_a_routine_is_the_connectors_fault_as_well(
     post = Post()
     post.lost, post.result = 0, {"id": "x" * 200_000}
     async with Story(tmp_path, connectors=[post], policy=Policy(message_bytes_max=100_000)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(routine(each("if (ctx.item.isDone) return;" + SEND)))
-        await story.run()
+        wf = await story.deploy_and_run(routine(each("if (ctx.item.isDone) return;" + SEND)), "a")
         run = await story.last(wf)
         assert (run.status, await items(story, wf)) == ("failed:internal", {"a": "failed"})
         assert run.error is not None

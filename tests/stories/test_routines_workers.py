@@ -50,50 +50,47 @@ class Dies:
 
 
 @pytest.mark.parametrize("rounds", range(8))
-async def test_a_worker_that_dies_during_a_call_loses_nothing_and_asks_nobody(tmp_path: Path, rounds: int) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine())
-        real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds)
-        await story.run()
-        assert await story.keep.needs_you(wf) == []
-        assert await items(story, wf) == {"a": "done"}
-        assert len(story.world.effects_of("gmail.send")) == 1
-        await real.close()
+async def test_a_worker_that_dies_during_a_call_loses_nothing_and_asks_nobody(story: Story, rounds: int) -> None:
+    wf = await story.deploy(routine())
+    real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds)
+    await story.run()
+    assert await story.keep.needs_you(wf) == []
+    assert await items(story, wf) == {"a": "done"}
+    assert len(story.world.effects_of("gmail.send")) == 1
+    await real.close()
 
 
 @pytest.mark.parametrize("happened", [True, False])
 async def test_a_call_in_doubt_is_looked_up_after_its_worker_died_and_not_sent_by_a_replay(
-    tmp_path: Path, happened: bool,
+    story: Story, happened: bool,
 ) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine())
-        call = story.world.on("gmail.send")
-        call.lose_answer() if happened else call.fail(OutcomeUnknown("The request was lost."))
-        story.world.on_reconcile("gmail.send").retry()
-        real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds=0)
-        await story.run()
-        [run] = await story.runs(wf)
-        assert run.status == "paused:reconciliation"
-        assert await story.keep.needs_you(wf) == []
-        await story.run(minutes=2)
-        await story.run(minutes=2)
-        assert await items(story, wf) == {"a": "done"}
-        assert len(story.world.effects_of("gmail.send")) == 1
-        await real.close()
+    wf = await story.deploy(routine())
+    call = story.world.on("gmail.send")
+    call.lose_answer() if happened else call.fail(OutcomeUnknown("The request was lost."))
+    story.world.on_reconcile("gmail.send").retry()
+    real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds=0)
+    await story.run()
+    [run] = await story.runs(wf)
+    assert run.status == "paused:reconciliation"
+    assert await story.keep.needs_you(wf) == []
+    await story.run(minutes=2)
+    await story.run(minutes=2)
+    assert await items(story, wf) == {"a": "done"}
+    assert len(story.world.effects_of("gmail.send")) == 1
+    await real.close()
 
 
-async def test_a_call_that_waits_for_a_person_waits_also_if_its_worker_died(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine(), grants={"feed.list": "allow", "gmail.send": "ask"})
-        real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds=0)
-        await story.run()
-        [asked] = await story.keep.needs_you(wf)
-        assert asked.kind == "approval"
-        await story.keep.approve(asked.id)
-        await story.run()
-        assert await items(story, wf) == {"a": "done"}
-        assert len(story.world.effects_of("gmail.send")) == 1
-        await real.close()
+async def test_a_call_that_waits_for_a_person_waits_also_if_its_worker_died(story: Story) -> None:
+    wf = await story.deploy(routine(), grants={"feed.list": "allow", "gmail.send": "ask"})
+    real, story.keep.parts.runtime = story.keep.parts.runtime, Dies(rounds=0)
+    await story.run()
+    [asked] = await story.keep.needs_you(wf)
+    assert asked.kind == "approval"
+    await story.keep.approve(asked.id)
+    await story.run()
+    assert await items(story, wf) == {"a": "done"}
+    assert len(story.world.effects_of("gmail.send")) == 1
+    await real.close()
 
 
 async def test_a_run_with_a_call_on_record_is_never_stopped_as_if_there_were_none(tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ from keepai.engine.next_step import Wait
 from keepai.engine.scheduler import TIMES_MAX, Taken, next_run_at
 from keepai.model.clock import iso, parse_iso
 from keepai.script.manifest import Handler, HandlerKind, Schedule
-from tests.harness import NOTHING, Story, consumer, js, producer, take_all, workflow
-
-FIRE = "await ctx.webhook.fire({ id: prepared.data.messageId });"
+from tests.harness import FIRE, NOTHING, Story, consumer, js, producer, take_all, workflow
 
 
 async def due_times(story: Story, wf: str, handler: str, count: int) -> list[str]:
@@ -45,37 +43,33 @@ async def order(story: Story, wf: str) -> list[str]:
 # -- producers ---------------------------------------------------------------------------------------------
 
 
-async def test_a_producer_runs_after_deploy_and_then_at_every_interval(tmp_path: Path) -> None:
+async def test_a_producer_runs_after_deploy_and_then_at_every_interval(story: Story) -> None:
     """R326: nothing before somebody lets it run, nothing between."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(interval="1h30m")}))
-        assert (await story.runs(wf), story.feed.count) == ([], 0), "deploy runs nothing"
-        await story.run()
-        await story.run()
-        assert story.feed.count == 1
-        assert await due_times(story, wf, "poll", 3) == ["2026-01-05T10:30", "2026-01-05T12:00", "2026-01-05T13:30"]
+    wf = await story.deploy(workflow(producers={"poll": producer(interval="1h30m")}))
+    assert (await story.runs(wf), story.feed.count) == ([], 0), "deploy runs nothing"
+    await story.run()
+    await story.run()
+    assert story.feed.count == 1
+    assert await due_times(story, wf, "poll", 3) == ["2026-01-05T10:30", "2026-01-05T12:00", "2026-01-05T13:30"]
 
 
-async def test_a_cron_producer_runs_on_weekdays_at_nine_and_sees_no_gap_in_a_weekend(tmp_path: Path) -> None:
+async def test_a_cron_producer_runs_on_weekdays_at_nine_and_sees_no_gap_in_a_weekend(story: Story) -> None:
     """R067, R326."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(cron="0 9 * * 1-5")}))
-        await story.run()
-        days = ("06", "07", "08", "09", "12", "13")
-        assert await due_times(story, wf, "poll", 6) == [f"2026-01-{day}T09:00" for day in days]
-        assert (await story.workflow(wf)).gaps == ()
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer(cron="0 9 * * 1-5")}))
+    days = ("06", "07", "08", "09", "12", "13")
+    assert await due_times(story, wf, "poll", 6) == [f"2026-01-{day}T09:00" for day in days]
+    assert (await story.workflow(wf)).gaps == ()
 
 
-async def test_cron_times_are_local_times_of_their_zone(tmp_path: Path) -> None:
+async def test_cron_times_are_local_times_of_their_zone(story: Story) -> None:
     """R067: nine in New York is another moment than nine in Kolkata."""
-    async with Story(tmp_path) as story:
-        ids = [
-            await story.deploy(workflow(tz, producers={"poll": producer(cron="0 9 * * *", tz=tz)}))
-            for tz in ("America/New_York", "Asia/Kolkata", "UTC")
-        ]
-        await story.run()
-        found = [iso((await story.workflow(wf)).next_due_at or 0)[:16] for wf in ids]
-        assert found == ["2026-01-05T14:00", "2026-01-06T03:30", "2026-01-06T09:00"]
+    ids = [
+        await story.deploy(workflow(tz, producers={"poll": producer(cron="0 9 * * *", tz=tz)}))
+        for tz in ("America/New_York", "Asia/Kolkata", "UTC")
+    ]
+    await story.run()
+    found = [iso((await story.workflow(wf)).next_due_at or 0)[:16] for wf in ids]
+    assert found == ["2026-01-05T14:00", "2026-01-06T03:30", "2026-01-06T09:00"]
 
 
 @pytest.mark.parametrize(("start", "times"), [
@@ -87,110 +81,95 @@ async def test_a_daily_time_comes_once_a_day_also_when_the_clocks_change(
 ) -> None:
     """I27: 02:30 in Berlin is jumped over in March and comes twice in October."""
     async with Story(tmp_path, start=start) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(cron="30 2 * * *", tz="Europe/Berlin")}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(cron="30 2 * * *", tz="Europe/Berlin")}))
         assert await due_times(story, wf, "poll", 3) == times
 
 
-async def test_schedules_that_were_missed_run_once_and_the_gap_is_shown(tmp_path: Path) -> None:
+async def test_schedules_that_were_missed_run_once_and_the_gap_is_shown(story: Story) -> None:
     """DESIGN 8: three hours off, one run, and the time nobody looked; a short delay is none."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        await story.run(minutes=9)
-        assert (await story.workflow(wf)).gaps == ()
-        await story.keep.close()
-        story.clock.advance(hours=3)
-        await story.open()
-        await story.run()
-        await story.run()
-        assert story.feed.count == 3
-        [gap] = (await story.workflow(wf)).gaps
-        assert (gap.handler, iso(gap.since_at)[:16], iso(gap.until_at)[:16]) == (
-            "poll", "2026-01-05T09:09", "2026-01-05T12:09",
-        )
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-05T12:14"]
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    await story.run(minutes=9)
+    assert (await story.workflow(wf)).gaps == ()
+    await story.keep.close()
+    story.clock.advance(hours=3)
+    await story.open()
+    await story.run()
+    await story.run()
+    assert story.feed.count == 3
+    [gap] = (await story.workflow(wf)).gaps
+    assert (gap.handler, iso(gap.since_at)[:16], iso(gap.until_at)[:16]) == (
+        "poll", "2026-01-05T09:09", "2026-01-05T12:09",
+    )
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-05T12:14"]
 
 
-async def test_a_blocked_or_paused_producer_leaves_a_gap_too(tmp_path: Path) -> None:
+async def test_a_blocked_or_paused_producer_leaves_a_gap_too(story: Story) -> None:
     """DESIGN 8, I19: no time window goes by unseen."""
-    async with Story(tmp_path) as story:
-        blocked = await story.deploy(workflow("blocked", producers={"poll": producer()}, consumers={
-            "take": consumer('throw new Error("no");'),
-        }))
-        paused = await story.deploy(workflow("paused", producers={"poll": producer()}))
-        story.feed.put("a")
-        await story.run()
-        await story.keep.pause(paused)
-        await story.run(hours=1)
-        await story.keep.resume(paused)
-        await story.keep.skip_run((await story.last(blocked)).id)
-        await story.deploy(workflow("blocked", producers={"poll": producer()}, consumers={"take": consumer()}))
-        await story.run()
-        for wf in (blocked, paused):
-            [gap] = (await story.workflow(wf)).gaps
-            assert (iso(gap.since_at)[:16], iso(gap.until_at)[:16]) == ("2026-01-05T09:00", "2026-01-05T10:00")
-            assert len(await story.runs(wf, "poll")) == 2
+    blocked = await story.deploy(workflow("blocked", producers={"poll": producer()}, consumers={
+        "take": consumer('throw new Error("no");'),
+    }))
+    paused = await story.deploy_and_run(workflow("paused", producers={"poll": producer()}), "a")
+    await story.keep.pause(paused)
+    await story.run(hours=1)
+    await story.keep.resume(paused)
+    await story.keep.skip_run((await story.last(blocked)).id)
+    await story.deploy_and_run(workflow("blocked", producers={"poll": producer()}, consumers={"take": consumer()}))
+    for wf in (blocked, paused):
+        [gap] = (await story.workflow(wf)).gaps
+        assert (iso(gap.since_at)[:16], iso(gap.until_at)[:16]) == ("2026-01-05T09:00", "2026-01-05T10:00")
+        assert len(await story.runs(wf, "poll")) == 2
 
 
-async def test_a_wall_clock_that_jumps_ahead_brings_one_run(tmp_path: Path) -> None:
+async def test_a_wall_clock_that_jumps_ahead_brings_one_run(story: Story) -> None:
     """I25, I27."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        story.clock.jump(days=3650)
-        await story.run()
-        await story.run()
-        assert story.feed.count == 2
-        assert len(await due_times(story, wf, "poll", 2)) == 2
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    story.clock.jump(days=3650)
+    await story.run()
+    await story.run()
+    assert story.feed.count == 2
+    assert len(await due_times(story, wf, "poll", 2)) == 2
 
 
-async def test_a_wall_clock_that_was_set_back_makes_nobody_wait_longer_than_an_interval(tmp_path: Path) -> None:
+async def test_a_wall_clock_that_was_set_back_makes_nobody_wait_longer_than_an_interval(story: Story) -> None:
     """DESIGN 8: due times are clamped to now + interval; the run is neither lost for a year nor doubled."""
-    async with Story(tmp_path) as story:
-        await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        story.clock.jump(days=-365)
-        await story.run()
-        assert story.feed.count == 1
-        await story.run(minutes=5)
-        assert story.feed.count == 2
-        await story.run(minutes=4)
-        assert story.feed.count == 2
-        await story.run(minutes=1)
-        assert story.feed.count == 3
+    await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    story.clock.jump(days=-365)
+    await story.run()
+    assert story.feed.count == 1
+    await story.run(minutes=5)
+    assert story.feed.count == 2
+    await story.run(minutes=4)
+    assert story.feed.count == 2
+    await story.run(minutes=1)
+    assert story.feed.count == 3
 
 
-async def test_a_consumers_times_are_clamped_too_when_the_clock_was_set_back(tmp_path: Path) -> None:
+async def test_a_consumers_times_are_clamped_too_when_the_clock_was_set_back(story: Story) -> None:
     """DESIGN 8: the hourly re-check and a retry do not wait for the old time to come round again."""
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        poll = producer(interval="300d")
-        idle = await story.deploy(workflow("idle", producers={"poll": poll}, consumers={"take": consumer(NOTHING)}))
-        busy = await story.deploy(workflow("busy", producers={"poll": poll}, consumers={"take": consumer(mutate=FIRE)}))
-        story.world.on("webhook.fire").fail(Transient("busy"))
-        await story.run()
-        story.clock.jump(days=-365)
-        await story.run()
-        await story.run(hours=1)
-        assert len(await story.runs(idle, "take")) == 2
-        assert (await story.last(busy, "take")).status == "committed"
+    story.feed.put("a")
+    poll = producer(interval="300d")
+    idle = await story.deploy(workflow("idle", producers={"poll": poll}, consumers={"take": consumer(NOTHING)}))
+    busy = await story.deploy(workflow("busy", producers={"poll": poll}, consumers={"take": consumer(mutate=FIRE)}))
+    story.world.on("webhook.fire").fail(Transient("busy"))
+    await story.run()
+    story.clock.jump(days=-365)
+    await story.run()
+    await story.run(hours=1)
+    assert len(await story.runs(idle, "take")) == 2
+    assert (await story.last(busy, "take")).status == "committed"
 
 
-async def test_order_goes_by_sequence_when_the_clock_runs_backwards(tmp_path: Path) -> None:
+async def test_order_goes_by_sequence_when_the_clock_runs_backwards(story: Story) -> None:
     """DESIGN 8, I25: a later event stays later; the list of runs too."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
-            "take": consumer(take_all(), next="return prepared.data.events.map(e => e.messageId);"),
-        }))
-        story.feed.put("z-first")
-        await story.run()
-        story.clock.jump(days=-2)
-        story.feed.put("a-second")
-        await story.keep.run_now(wf)
-        await story.run()
-        assert await story.ids(wf) == ["z-first", "a-second"]
-        assert await order(story, wf) == ["poll", "take", "poll", "take"]
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={
+        "take": consumer(take_all(), next="return prepared.data.events.map(e => e.messageId);"),
+    }), "z-first")
+    story.clock.jump(days=-2)
+    story.feed.put("a-second")
+    await story.keep.run_now(wf)
+    await story.run()
+    assert await story.ids(wf) == ["z-first", "a-second"]
+    assert await order(story, wf) == ["poll", "take", "poll", "take"]
 
 
 # -- cron ----------------------------------------------------------------------------------------------------
@@ -215,8 +194,7 @@ def version(source: str, number: int) -> str:
 async def test_a_cron_is_never_due_before_its_time(tmp_path: Path, kind: str) -> None:
     """DESIGN 8: the New Year's mail is not sent in November."""
     async with Story(tmp_path, start="2026-11-18T10:00:00Z") as story:
-        wf = await story.deploy(timed(kind, cron="0 9 1 1 *"))
-        await story.run()
+        wf = await story.deploy_and_run(timed(kind, cron="0 9 1 1 *"))
         await story.run(days=40)
         assert story.feed.count == 0
         assert await due_times(story, wf, "poll", 2) == ["2027-01-01T09:00", "2028-01-01T09:00"]
@@ -235,25 +213,22 @@ async def test_deploying_a_weekday_job_on_a_saturday_does_not_run_it(tmp_path: P
 @pytest.mark.parametrize(("schedule", "due"), [
     ({"interval": "1h"}, "2026-01-05T10:00"), ({"cron": "30 9 * * *"}, "2026-01-05T09:30"),
 ], ids=["interval", "cron"])
-async def test_a_new_version_keeps_the_due_time(tmp_path: Path, schedule: dict[str, str], due: str) -> None:
+async def test_a_new_version_keeps_the_due_time(story: Story, schedule: dict[str, str], due: str) -> None:
     """DESIGN 8: also one that was reached while nothing could run."""
-    async with Story(tmp_path) as story:
-        source = timed(**schedule)
-        wf = await story.deploy(source)
-        await story.run()
-        before = story.feed.count
-        for number in range(3):
-            await story.run(minutes=9)
-            await story.deploy(version(source, number))
-            await story.run()
-        assert story.feed.count == before
-        assert await due_times(story, wf, "poll", 1) == [due]
-        await story.keep.pause(wf)
-        await story.run(days=1)
-        await story.deploy(version(source, 9))
-        await story.keep.resume(wf)
-        await story.run()
-        assert story.feed.count == before + 2, "it was due, and a new version does not make it wait"
+    source = timed(**schedule)
+    wf = await story.deploy_and_run(source)
+    before = story.feed.count
+    for number in range(3):
+        await story.run(minutes=9)
+        await story.deploy_and_run(version(source, number))
+    assert story.feed.count == before
+    assert await due_times(story, wf, "poll", 1) == [due]
+    await story.keep.pause(wf)
+    await story.run(days=1)
+    await story.deploy(version(source, 9))
+    await story.keep.resume(wf)
+    await story.run()
+    assert story.feed.count == before + 2, "it was due, and a new version does not make it wait"
 
 
 @pytest.mark.parametrize(("before", "after", "due"), [
@@ -266,94 +241,85 @@ async def test_a_new_version_keeps_the_due_time(tmp_path: Path, schedule: dict[s
     ({"cron": NOON}, {"interval": "1h"}, "2026-01-05T09:10"),
 ], ids=["sooner", "later", "overdue", "to cron", "another cron", "another zone", "to an interval"])
 async def test_a_changed_schedule_counts_from_the_last_run(
-    tmp_path: Path, before: dict[str, str], after: dict[str, str], due: str,
+    story: Story, before: dict[str, str], after: dict[str, str], due: str,
 ) -> None:
     """DESIGN 8: an interval never makes it run sooner than one interval after the last; it never ran: at once."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(**before))
-        await story.run()
-        await story.run(minutes=10)
-        await story.deploy(timed(**after))
-        assert iso((await story.workflow(wf)).next_due_at or 0)[:16] == due
+    wf = await story.deploy_and_run(timed(**before))
+    await story.run(minutes=10)
+    await story.deploy(timed(**after))
+    assert iso((await story.workflow(wf)).next_due_at or 0)[:16] == due
 
 
-async def test_a_handler_that_comes_back_is_scheduled_as_a_new_one(tmp_path: Path) -> None:
+async def test_a_handler_that_comes_back_is_scheduled_as_a_new_one(story: Story) -> None:
     """DESIGN 8: a version without it forgets when it was due."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(interval="1h"))
-        await story.run()
-        await story.deploy(workflow(producers={"other": producer(interval="300d")}))
-        await story.run(minutes=5)
-        await story.deploy(timed(interval="1h"))
-        await story.run()
-        assert len(await story.runs(wf, "poll")) == 2
+    wf = await story.deploy_and_run(timed(interval="1h"))
+    await story.deploy(workflow(producers={"other": producer(interval="300d")}))
+    await story.run(minutes=5)
+    await story.deploy_and_run(timed(interval="1h"))
+    assert len(await story.runs(wf, "poll")) == 2
 
 
 @pytest.mark.parametrize("how", ["set back", "with a restart", "with a new version", "days"])
-async def test_a_clock_set_back_over_a_cron_time_does_not_bring_it_twice(tmp_path: Path, how: str) -> None:
+async def test_a_clock_set_back_over_a_cron_time_does_not_bring_it_twice(story: Story, how: str) -> None:
     """I27: one run per nominal time; then it goes on with the first time that has not come yet."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(cron=NOON))
-        await story.run(hours=3, minutes=1)
-        assert story.feed.count == 1
-        if how == "days":
-            await story.run(days=1)
-            await story.run(days=1)
-        count = story.feed.count
-        story.clock.jump(hours=-51 if how == "days" else -3)
-        if how == "with a restart":
-            await story.reopen()
-        if how == "with a new version":
-            await story.deploy(version(timed(cron=NOON), 2))
-        await story.run()
-        for _ in range(3 if how == "days" else 1):
-            await story.run(hours=17)
-        assert story.feed.count == count
-        tomorrow = "2026-01-08T12:00" if how == "days" else "2026-01-06T12:00"
-        assert await due_times(story, wf, "poll", 1) == [tomorrow]
+    wf = await story.deploy(timed(cron=NOON))
+    await story.run(hours=3, minutes=1)
+    assert story.feed.count == 1
+    if how == "days":
+        await story.run(days=1)
+        await story.run(days=1)
+    count = story.feed.count
+    story.clock.jump(hours=-51 if how == "days" else -3)
+    if how == "with a restart":
+        await story.reopen()
+    if how == "with a new version":
+        await story.deploy(version(timed(cron=NOON), 2))
+    await story.run()
+    for _ in range(3 if how == "days" else 1):
+        await story.run(hours=17)
+    assert story.feed.count == count
+    tomorrow = "2026-01-08T12:00" if how == "days" else "2026-01-06T12:00"
+    assert await due_times(story, wf, "poll", 1) == [tomorrow]
 
 
-async def test_a_clock_set_back_while_a_cron_run_goes_on_does_not_bring_it_twice(tmp_path: Path) -> None:
+async def test_a_clock_set_back_while_a_cron_run_goes_on_does_not_bring_it_twice(story: Story) -> None:
     """I27: what counts is the time that the run was for, not the moment of its end."""
-    async with Story(tmp_path) as story:
-        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
-        wf = await story.deploy(source)
+    source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+    wf = await story.deploy(source)
 
-        def set_back(params: Any, call: Call) -> None:
-            if len(story.world.asked) == 1:
-                story.clock.jump(minutes=-1)
-        story.world.on("gmail.get").before(set_back)
-        await story.run(hours=3)
-        await story.run(minutes=10)
-        assert len(await story.runs(wf)) == 1
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+    def set_back(params: Any, call: Call) -> None:
+        if len(story.world.asked) == 1:
+            story.clock.jump(minutes=-1)
+    story.world.on("gmail.get").before(set_back)
+    await story.run(hours=3)
+    await story.run(minutes=10)
+    assert len(await story.runs(wf)) == 1
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
 
 
-async def test_an_hourly_cron_goes_on_where_it_was_when_the_clock_was_set_back(tmp_path: Path) -> None:
+async def test_an_hourly_cron_goes_on_where_it_was_when_the_clock_was_set_back(story: Story) -> None:
     """I27: 10, 11 and 12 o'clock have run; the next is 13."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(cron="0 * * * *"))
-        assert len(await due_times(story, wf, "poll", 3)) == 3
-        story.clock.jump(hours=-2, minutes=-30)
-        await story.run()
-        assert await due_times(story, wf, "poll", 2) == ["2026-01-05T13:00", "2026-01-05T14:00"]
+    wf = await story.deploy(timed(cron="0 * * * *"))
+    assert len(await due_times(story, wf, "poll", 3)) == 3
+    story.clock.jump(hours=-2, minutes=-30)
+    await story.run()
+    assert await due_times(story, wf, "poll", 2) == ["2026-01-05T13:00", "2026-01-05T14:00"]
 
 
-async def test_a_clock_that_was_years_ahead_does_not_silence_a_cron_for_years(tmp_path: Path) -> None:
+async def test_a_clock_that_was_years_ahead_does_not_silence_a_cron_for_years(story: Story) -> None:
     """DESIGN 8, I27: the times in between have not run, and come as ever."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(cron="0 * * * *"))
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-05T10:00"]
-        story.clock.jump(days=1461)
-        await story.run()
-        assert len(await due_times(story, wf, "poll", 3)) == 3
-        story.clock.jump(days=-1461)
-        await story.run()
-        times = await due_times(story, wf, "poll", 3)
-        assert times == sorted(times)
-        assert times[0].startswith("2026-01-05"), "not in four years"
-        due = [run.due_at for run in await story.runs(wf)]
-        assert len(due) == len(set(due)) == 8
+    wf = await story.deploy(timed(cron="0 * * * *"))
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-05T10:00"]
+    story.clock.jump(days=1461)
+    await story.run()
+    assert len(await due_times(story, wf, "poll", 3)) == 3
+    story.clock.jump(days=-1461)
+    await story.run()
+    times = await due_times(story, wf, "poll", 3)
+    assert times == sorted(times)
+    assert times[0].startswith("2026-01-05"), "not in four years"
+    due = [run.due_at for run in await story.runs(wf)]
+    assert len(due) == len(set(due)) == 8
 
 
 @pytest.mark.parametrize("count", [1, TIMES_MAX - 1, TIMES_MAX, TIMES_MAX + 1, 10 * TIMES_MAX])
@@ -365,206 +331,185 @@ def test_however_many_cron_times_have_run_the_next_is_the_first_that_has_not(cou
     assert next_run_at(handler, 0, Policy(), ran) == taken[-1] + minute
 
 
-async def test_a_version_deployed_while_a_cron_run_goes_on_does_not_bring_it_twice(tmp_path: Path) -> None:
+async def test_a_version_deployed_while_a_cron_run_goes_on_does_not_bring_it_twice(story: Story) -> None:
     """I27, DESIGN 8: the run under way is the one of its time, whatever version is active when it ends."""
-    async with Story(tmp_path) as story:
-        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
-        wf = await story.deploy(source)
+    source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+    wf = await story.deploy(source)
 
-        async def deploy(params: Any, call: Call) -> None:
-            if len(story.world.asked) < 3:
-                await story.deploy(version(source, len(story.world.asked)))
-        story.world.on("gmail.get").before(deploy)
-        await story.run(hours=3)
-        await story.run(hours=1)
-        assert len(await story.runs(wf)) == 1
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+    async def deploy(params: Any, call: Call) -> None:
+        if len(story.world.asked) < 3:
+            await story.deploy(version(source, len(story.world.asked)))
+    story.world.on("gmail.get").before(deploy)
+    await story.run(hours=3)
+    await story.run(hours=1)
+    assert len(await story.runs(wf)) == 1
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
 
 
 @pytest.mark.parametrize("how", ["fails and is tried again", "is skipped", "dies with its host"])
-async def test_a_cron_run_that_goes_wrong_does_not_bring_its_time_again(tmp_path: Path, how: str) -> None:
+async def test_a_cron_run_that_goes_wrong_does_not_bring_its_time_again(story: Story, how: str) -> None:
     """I27: the retry belongs to it."""
-    async with Story(tmp_path) as story:
-        source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
-        wf = await story.deploy(source)
-        if how == "dies with its host":
-            await story.crash("before:commit_producer", hours=3)
-        else:
-            story.world.on("gmail.get").fail(Transient("later"))
-            await story.run(hours=3)
-        if how == "is skipped":
-            await story.keep.skip_run((await story.last(wf)).id)
-        story.clock.jump(hours=-2)
-        await story.run()
-        await story.run(hours=4)
-        assert len({run.lineage for run in await story.runs(wf)}) == 1
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+    source = workflow(producers={"poll": producer('await ctx.gmail.get({ id: "x" });', cron=NOON)})
+    wf = await story.deploy(source)
+    if how == "dies with its host":
+        await story.crash("before:commit_producer", hours=3)
+    else:
+        story.world.on("gmail.get").fail(Transient("later"))
+        await story.run(hours=3)
+    if how == "is skipped":
+        await story.keep.skip_run((await story.last(wf)).id)
+    story.clock.jump(hours=-2)
+    await story.run()
+    await story.run(hours=4)
+    assert len({run.lineage for run in await story.runs(wf)}) == 1
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
 
 
-async def test_run_now_takes_no_cron_time_away(tmp_path: Path) -> None:
+async def test_run_now_takes_no_cron_time_away(story: Story) -> None:
     """DESIGN 8: a person's run is one more; at the very time both are one."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(timed(cron=NOON))
-        await story.keep.run_now(wf)
-        await story.run()
-        assert story.feed.count == 1
-        story.clock.advance(hours=3)
-        await story.keep.run_now(wf)
-        await story.run()
-        assert story.feed.count == 2
-        story.clock.jump(hours=-1)
-        await story.run(hours=2)
-        assert story.feed.count == 2
-        assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
+    wf = await story.deploy(timed(cron=NOON))
+    await story.keep.run_now(wf)
+    await story.run()
+    assert story.feed.count == 1
+    story.clock.advance(hours=3)
+    await story.keep.run_now(wf)
+    await story.run()
+    assert story.feed.count == 2
+    story.clock.jump(hours=-1)
+    await story.run(hours=2)
+    assert story.feed.count == 2
+    assert await due_times(story, wf, "poll", 1) == ["2026-01-06T12:00"]
 
 
-async def test_run_now_queues_every_producer_once_and_no_consumer(tmp_path: Path) -> None:
+async def test_run_now_queues_every_producer_once_and_no_consumer(story: Story) -> None:
     """DESIGN 8: however often it was pressed; the next schedule counts from that run."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={
-            "one": producer(), "two": producer(publishes=["out"], interval="1h"),
-        }, consumers={"take": consumer()}))
-        await story.run()
-        await story.run(minutes=2)
-        assert sorted(await story.keep.run_now(wf)) == ["one", "two"]
-        await story.keep.run_now(wf)
-        assert story.feed.count == 2, "queued, not run"
-        await story.reopen()
-        await story.run()
-        await story.run()
-        assert Counter(await order(story, wf)) == {"one": 2, "two": 2}
-        assert [r.trigger for r in await story.runs(wf, "one")] == ["schedule", "run_now"]
-        assert await due_times(story, wf, "one", 1) == ["2026-01-05T09:07"]
-        assert (await story.workflow(wf)).gaps == ()
+    wf = await story.deploy_and_run(workflow(producers={
+        "one": producer(), "two": producer(publishes=["out"], interval="1h"),
+    }, consumers={"take": consumer()}))
+    await story.run(minutes=2)
+    assert sorted(await story.keep.run_now(wf)) == ["one", "two"]
+    await story.keep.run_now(wf)
+    assert story.feed.count == 2, "queued, not run"
+    await story.reopen()
+    await story.run()
+    await story.run()
+    assert Counter(await order(story, wf)) == {"one": 2, "two": 2}
+    assert [r.trigger for r in await story.runs(wf, "one")] == ["schedule", "run_now"]
+    assert await due_times(story, wf, "one", 1) == ["2026-01-05T09:07"]
+    assert (await story.workflow(wf)).gaps == ()
 
 
 # -- consumers ---------------------------------------------------------------------------------------------
 
 
-async def test_a_consumer_goes_on_until_nothing_is_left(tmp_path: Path) -> None:
+async def test_a_consumer_goes_on_until_nothing_is_left(story: Story) -> None:
     """R088, DESIGN 8: a run that consumed something is followed by another, without a new event."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer()}))
-        for number in range(5):
-            story.feed.put(str(number))
-        await story.run()
-        assert await order(story, wf) == ["poll"] + ["take"] * 5
-        assert await story.ids(wf, status="pending") == []
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer()}))
+    for number in range(5):
+        story.feed.put(str(number))
+    await story.run()
+    assert await order(story, wf) == ["poll"] + ["take"] * 5
+    assert await story.ids(wf, status="pending") == []
 
 
-async def test_many_events_at_once_are_one_reason_to_run(tmp_path: Path) -> None:
+async def test_many_events_at_once_are_one_reason_to_run(story: Story) -> None:
     """DESIGN 8: triggers coalesce."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(take_all())}))
-        for number in range(50):
-            story.feed.put(str(number))
-        await story.run()
-        assert await order(story, wf) == ["poll", "take"]
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(take_all())}))
+    for number in range(50):
+        story.feed.put(str(number))
+    await story.run()
+    assert await order(story, wf) == ["poll", "take"]
 
 
-async def test_a_wish_that_comes_during_a_run_is_fulfilled_once_after_it(tmp_path: Path) -> None:
+async def test_a_wish_that_comes_during_a_run_is_fulfilled_once_after_it(story: Story) -> None:
     """DESIGN 8: three "run now" while a mutation is under way are one run."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
-        story.feed.put("a")
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
+    story.feed.put("a")
 
-        async def press(params: Any, call: Call) -> None:
-            for _ in range(3):
-                await story.keep.run_now(wf)
-        story.world.on("webhook.fire").before(press)
-        await story.run()
-        assert await order(story, wf) == ["poll", "take", "poll"]
-
-
-async def test_consumers_go_before_producers(tmp_path: Path) -> None:
-    """DESIGN 8: what one producer brought is worked off before the next producer looks."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={
-            "poll": producer(), "zpoll": producer("await ctx.feed.list({});", publishes=["out"]),
-        }, consumers={"take": consumer()}))
-        story.feed.put("a")
-        story.feed.put("b")
-        await story.run()
-        assert await order(story, wf) == ["poll", "take", "take", "zpoll"]
-
-
-async def test_among_consumers_the_oldest_event_goes_first(tmp_path: Path) -> None:
-    """DESIGN 8: by the event's place in the stream, not by the consumer's name or the topic's."""
-    async with Story(tmp_path) as story:
-        poll = producer(publishes=["a", "z"])
-        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
-            "a": consumer(subscribe=["a"]), "z": consumer(subscribe=["z"]),
-        }))
-        for id, topic in (("1", "z"), ("2", "a"), ("3", "a"), ("4", "z"), ("5", "a")):
-            story.feed.put(id, topic=topic)
-        await story.run()
-        assert await order(story, wf) == ["poll", "z", "a", "a", "z", "a"]
-
-
-async def test_a_consumer_that_takes_nothing_starves_nobody(tmp_path: Path) -> None:
-    """R118: it holds the oldest event of all, and still runs only once."""
-    async with Story(tmp_path) as story:
-        poll = producer(publishes=["a", "z"])
-        wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
-            "idle": consumer(NOTHING, subscribe=["a"]), "busy": consumer(subscribe=["z"]),
-        }))
-        story.feed.put("1", topic="a")
-        story.feed.put("2", topic="z")
-        story.feed.put("3", topic="z")
-        await story.run()
-        assert Counter(await order(story, wf)) == {"poll": 1, "idle": 1, "busy": 2}
-
-
-async def test_empty_reservations_wait_for_something_new(tmp_path: Path) -> None:
-    """R118: not for the same event published again with the same payload, but for a revised or a new one."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(NOTHING)}))
-        story.feed.put("a", 1)
-        await story.run()
+    async def press(params: Any, call: Call) -> None:
         for _ in range(3):
-            await story.run()
-            await story.run(minutes=5)
-        assert len(await story.runs(wf, "take")) == 1
-        story.feed.put("a", 2)
-        await story.run(minutes=5)
-        assert len(await story.runs(wf, "take")) == 2
-        story.feed.put("b")
-        await story.run(minutes=5)
-        assert len(await story.runs(wf, "take")) == 3
-        await story.reopen()
+            await story.keep.run_now(wf)
+    story.world.on("webhook.fire").before(press)
+    await story.run()
+    assert await order(story, wf) == ["poll", "take", "poll"]
+
+
+async def test_consumers_go_before_producers(story: Story) -> None:
+    """DESIGN 8: what one producer brought is worked off before the next producer looks."""
+    wf = await story.deploy_and_run(workflow(producers={
+        "poll": producer(), "zpoll": producer("await ctx.feed.list({});", publishes=["out"]),
+    }, consumers={"take": consumer()}), "a", "b")
+    assert await order(story, wf) == ["poll", "take", "take", "zpoll"]
+
+
+async def test_among_consumers_the_oldest_event_goes_first(story: Story) -> None:
+    """DESIGN 8: by the event's place in the stream, not by the consumer's name or the topic's."""
+    poll = producer(publishes=["a", "z"])
+    wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
+        "a": consumer(subscribe=["a"]), "z": consumer(subscribe=["z"]),
+    }))
+    for id, topic in (("1", "z"), ("2", "a"), ("3", "a"), ("4", "z"), ("5", "a")):
+        story.feed.put(id, topic=topic)
+    await story.run()
+    assert await order(story, wf) == ["poll", "z", "a", "a", "z", "a"]
+
+
+async def test_a_consumer_that_takes_nothing_starves_nobody(story: Story) -> None:
+    """R118: it holds the oldest event of all, and still runs only once."""
+    poll = producer(publishes=["a", "z"])
+    wf = await story.deploy(workflow(topics=["a", "z"], producers={"poll": poll}, consumers={
+        "idle": consumer(NOTHING, subscribe=["a"]), "busy": consumer(subscribe=["z"]),
+    }))
+    story.feed.put("1", topic="a")
+    story.feed.put("2", topic="z")
+    story.feed.put("3", topic="z")
+    await story.run()
+    assert Counter(await order(story, wf)) == {"poll": 1, "idle": 1, "busy": 2}
+
+
+async def test_empty_reservations_wait_for_something_new(story: Story) -> None:
+    """R118: not for the same event published again with the same payload, but for a revised or a new one."""
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(NOTHING)}))
+    story.feed.put("a", 1)
+    await story.run()
+    for _ in range(3):
         await story.run()
-        assert len(await story.runs(wf, "take")) == 3, "a restart is no reason"
+        await story.run(minutes=5)
+    assert len(await story.runs(wf, "take")) == 1
+    story.feed.put("a", 2)
+    await story.run(minutes=5)
+    assert len(await story.runs(wf, "take")) == 2
+    story.feed.put("b")
+    await story.run(minutes=5)
+    assert len(await story.runs(wf, "take")) == 3
+    await story.reopen()
+    await story.run()
+    assert len(await story.runs(wf, "take")) == 3, "a restart is no reason"
 
 
-async def test_a_consumer_that_took_nothing_is_asked_again_after_an_hour(tmp_path: Path) -> None:
+async def test_a_consumer_that_took_nothing_is_asked_again_after_an_hour(story: Story) -> None:
     """R329: as long as something waits; also after a restart."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(
-            producers={"poll": producer(interval="30d")}, consumers={"take": consumer(NOTHING)},
-        ))
-        story.feed.put("a")
-        await story.run()
-        assert await due_times(story, wf, "take", 1) == ["2026-01-05T10:00"]
-        await story.reopen()
-        assert await due_times(story, wf, "take", 2) == ["2026-01-05T11:00", "2026-01-05T12:00"]
-        assert (await story.last(wf, "take")).trigger == "recheck"
-        await story.keep.skip_event((await story.events(wf))[0].id)
-        await story.run(hours=5)
-        assert len(await story.runs(wf, "take")) == 4, "nothing waits any more"
+    wf = await story.deploy_and_run(workflow(
+        producers={"poll": producer(interval="30d")}, consumers={"take": consumer(NOTHING)},
+    ), "a")
+    assert await due_times(story, wf, "take", 1) == ["2026-01-05T10:00"]
+    await story.reopen()
+    assert await due_times(story, wf, "take", 2) == ["2026-01-05T11:00", "2026-01-05T12:00"]
+    assert (await story.last(wf, "take")).trigger == "recheck"
+    await story.keep.skip_event((await story.events(wf))[0].id)
+    await story.run(hours=5)
+    assert len(await story.runs(wf, "take")) == 4, "nothing waits any more"
 
 
-async def test_an_event_that_arrives_while_the_run_goes_on_is_seen_by_another(tmp_path: Path) -> None:
+async def test_an_event_that_arrives_while_the_run_goes_on_is_seen_by_another(story: Story) -> None:
     """DESIGN 8: "since its last committed run began": next puts something into the consumer's own topic."""
     prepare = 'return { reservations: [], data: (await ctx.peek("in")).length };'
     emit = 'if (prepared.data < 3) await ctx.publish("in", { messageId: `own${prepared.data}`, payload: 1 });'
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
-            "take": consumer(prepare, publishes=None, next=emit),
-        }))
-        story.feed.put("a")
-        await story.run()
-        assert await story.ids(wf) == ["a", "own1", "own2"]
-        assert len(await story.runs(wf, "take")) == 3
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={
+        "take": consumer(prepare, publishes=None, next=emit),
+    }), "a")
+    assert await story.ids(wf) == ["a", "own1", "own2"]
+    assert len(await story.runs(wf, "take")) == 3
 
 
 # -- wakeAt ------------------------------------------------------------------------------------------------
@@ -590,43 +535,40 @@ def obeying(name: str = "story", feed: str | None = None) -> str:
     return workflow(name, producers={"poll": poll}, consumers={"take": consumer(OBEY)})
 
 
-async def test_wake_at_wakes_a_consumer_that_took_nothing(tmp_path: Path) -> None:
+async def test_wake_at_wakes_a_consumer_that_took_nothing(story: Story) -> None:
     """R119, R328: at that time and not before; also after a restart."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(obeying())
-        story.feed.put("a", {"take": False, "wakeAt": "2026-01-05T09:10:00Z"})
-        await story.run()
-        await story.reopen()
-        assert await due_times(story, wf, "take", 1) == ["2026-01-05T09:10"]
-        assert (await story.last(wf, "take")).trigger == "wake"
+    wf = await story.deploy(obeying())
+    story.feed.put("a", {"take": False, "wakeAt": "2026-01-05T09:10:00Z"})
+    await story.run()
+    await story.reopen()
+    assert await due_times(story, wf, "take", 1) == ["2026-01-05T09:10"]
+    assert (await story.last(wf, "take")).trigger == "wake"
 
 
-async def test_wake_at_is_kept_beside_reservations_and_needs_no_event(tmp_path: Path) -> None:
+async def test_wake_at_is_kept_beside_reservations_and_needs_no_event(story: Story) -> None:
     """R119, DESIGN 8: everything is consumed, and still it wakes, once."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(obeying())
-        story.feed.put("a", {"take": True, "wakeAt": "2026-01-05T11:10:00+02:00"})
-        await story.run()
-        assert await story.ids(wf, status="consumed") == ["a"]
-        assert await due_times(story, wf, "take", 1) == ["2026-01-05T09:10"]
-        assert [story.logs(run) for run in await story.runs(wf, "take")] == [["1"], ["0"]]
-        await story.run(days=3)
-        assert len(await story.runs(wf, "take")) == 2, "the wish of one run is not the wish of the next"
+    wf = await story.deploy(obeying())
+    story.feed.put("a", {"take": True, "wakeAt": "2026-01-05T11:10:00+02:00"})
+    await story.run()
+    assert await story.ids(wf, status="consumed") == ["a"]
+    assert await due_times(story, wf, "take", 1) == ["2026-01-05T09:10"]
+    assert [story.logs(run) for run in await story.runs(wf, "take")] == [["1"], ["0"]]
+    await story.run(days=3)
+    assert len(await story.runs(wf, "take")) == 2, "the wish of one run is not the wish of the next"
 
 
-async def test_a_later_run_without_wake_at_takes_the_wish_back(tmp_path: Path) -> None:
+async def test_a_later_run_without_wake_at_takes_the_wish_back(story: Story) -> None:
     """DESIGN 8: not kept across runs."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(obeying())
-        story.feed.put("a", {"take": False, "wakeAt": "2026-01-05T09:10:00Z"})
-        await story.run()
-        story.feed.put("b", {"take": True})
-        await story.keep.run_now(wf)
-        await story.run(minutes=5)
-        assert await story.ids(wf, status="consumed") == ["a", "b"]
-        await story.run(minutes=5)
-        await story.run(days=2)
-        assert len(await story.runs(wf, "take")) == 2
+    wf = await story.deploy(obeying())
+    story.feed.put("a", {"take": False, "wakeAt": "2026-01-05T09:10:00Z"})
+    await story.run()
+    story.feed.put("b", {"take": True})
+    await story.keep.run_now(wf)
+    await story.run(minutes=5)
+    assert await story.ids(wf, status="consumed") == ["a", "b"]
+    await story.run(minutes=5)
+    await story.run(days=2)
+    assert len(await story.runs(wf, "take")) == 2
 
 
 WISHES: dict[str, tuple[str, str | None, bool]] = {  # wakeAt, what becomes of it, whether that is noted
@@ -646,149 +588,137 @@ WISHES: dict[str, tuple[str, str | None, bool]] = {  # wakeAt, what becomes of i
 }
 
 
-async def test_wake_at_is_clamped_or_ignored_with_a_note_and_never_fails_the_run(tmp_path: Path) -> None:
+async def test_wake_at_is_clamped_or_ignored_with_a_note_and_never_fails_the_run(story: Story) -> None:
     """R328, R318: 30 s … 24 h; what is no date is ignored; both leave a warning on the run."""
-    async with Story(tmp_path) as story:
-        ids = {
-            name: await story.deploy(obeying(name, f"{{ take: true, wakeAt: {text} }}"))
-            for name, (text, _, _) in WISHES.items()
-        }
-        await story.run()
-        beyond_all = parse_iso("2026-02-01T00:00:00Z")
-        found = {}
-        for name, wf in ids.items():
-            run, due = await story.last(wf, "take"), (await story.workflow(wf)).next_due_at
-            assert (name, run.status) == (name, "committed")
-            assert due is not None
-            at = iso(due)[:19] if due < beyond_all else None
-            found[name] = (at, any("wakeAt" in text for text in story.warnings(run)))
-        assert found == {name: (at, noted) for name, (_, at, noted) in WISHES.items()}
+    ids = {
+        name: await story.deploy(obeying(name, f"{{ take: true, wakeAt: {text} }}"))
+        for name, (text, _, _) in WISHES.items()
+    }
+    await story.run()
+    beyond_all = parse_iso("2026-02-01T00:00:00Z")
+    found = {}
+    for name, wf in ids.items():
+        run, due = await story.last(wf, "take"), (await story.workflow(wf)).next_due_at
+        assert (name, run.status) == (name, "committed")
+        assert due is not None
+        at = iso(due)[:19] if due < beyond_all else None
+        found[name] = (at, any("wakeAt" in text for text in story.warnings(run)))
+    assert found == {name: (at, noted) for name, (_, at, noted) in WISHES.items()}
 
 
-async def test_a_wake_up_in_the_past_makes_no_busy_loop(tmp_path: Path) -> None:
+async def test_a_wake_up_in_the_past_makes_no_busy_loop(story: Story) -> None:
     """R118, R328: it comes back every 30 s of the clock, not at once."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(obeying())
-        story.feed.put("a", {"take": False, "wakeAt": "2020-01-01T00:00:00Z"})
-        await story.run()
-        assert len(await story.runs(wf, "take")) == 1
-        assert await due_times(story, wf, "take", 2) == ["2026-01-05T09:00", "2026-01-05T09:01"]
+    wf = await story.deploy(obeying())
+    story.feed.put("a", {"take": False, "wakeAt": "2020-01-01T00:00:00Z"})
+    await story.run()
+    assert len(await story.runs(wf, "take")) == 1
+    assert await due_times(story, wf, "take", 2) == ["2026-01-05T09:00", "2026-01-05T09:01"]
 
 
 # -- people, and other workflows ----------------------------------------------------------------------------
 
 
-async def test_a_paused_workflow_runs_nothing_and_then_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_paused_workflow_runs_nothing_and_then_goes_on_where_it_was(story: Story) -> None:
     """R331: neither producers, nor consumers, nor retries; over a restart too; what was missed runs once."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
-        story.feed.put("a")
-        story.feed.put("b")
-        story.world.on("webhook.fire").fail(Transient("busy"))
-        await story.run()
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
+    story.feed.put("a")
+    story.feed.put("b")
+    story.world.on("webhook.fire").fail(Transient("busy"))
+    await story.run()
+    await story.keep.pause(wf)
+    await story.reopen()
+    await story.run(hours=2)
+    assert (await story.workflow(wf)).status == "paused"
+    assert (await story.workflow(wf)).next_due_at is None
+    assert await order(story, wf) == ["poll", "take"]
+    with pytest.raises(Exception, match="paused"):
+        await story.keep.run_now(wf)
+    with pytest.raises(Exception, match="paused"):
         await story.keep.pause(wf)
-        await story.reopen()
-        await story.run(hours=2)
-        assert (await story.workflow(wf)).status == "paused"
-        assert (await story.workflow(wf)).next_due_at is None
-        assert await order(story, wf) == ["poll", "take"]
-        with pytest.raises(Exception, match="paused"):
-            await story.keep.run_now(wf)
-        with pytest.raises(Exception, match="paused"):
-            await story.keep.pause(wf)
+    await story.keep.resume(wf)
+    with pytest.raises(Exception, match="active"):
         await story.keep.resume(wf)
-        with pytest.raises(Exception, match="active"):
-            await story.keep.resume(wf)
-        await story.run()
-        assert Counter(await order(story, wf)) == {"poll": 2, "take": 3}
-        assert await story.ids(wf, status="consumed") == ["a", "b"]
+    await story.run()
+    assert Counter(await order(story, wf)) == {"poll": 2, "take": 3}
+    assert await story.ids(wf, status="consumed") == ["a", "b"]
 
 
-async def test_a_pause_lets_the_run_under_way_end_and_starts_no_other(tmp_path: Path) -> None:
+async def test_a_pause_lets_the_run_under_way_end_and_starts_no_other(story: Story) -> None:
     """R331, DESIGN 4: the mutation that was on its way is kept and its run commits."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
-        story.feed.put("a")
-        story.feed.put("b")
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=FIRE)}))
+    story.feed.put("a")
+    story.feed.put("b")
 
-        async def pause(params: Any, call: Call) -> None:
-            await story.keep.pause(wf)
-        story.world.on("webhook.fire").before(pause)
-        await story.run()
-        assert [(r.handler, r.status) for r in await story.runs(wf)] == [("poll", "committed"), ("take", "committed")]
-        assert await story.ids(wf, status="pending") == ["b"]
-
-
-async def test_a_stopped_workflow_runs_nothing_and_its_history_stays(tmp_path: Path) -> None:
-    """R331, R029."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer()}))
-        story.feed.put("a")
-        await story.run()
-        await story.keep.stop(wf)
-        await story.run(days=1)
-        assert await order(story, wf) == ["poll", "take"]
-        assert (await story.workflow(wf)).status == "stopped"
-        assert await story.ids(wf) == ["a"]
-
-
-async def test_a_blocked_workflow_waits_alone(tmp_path: Path) -> None:
-    """R183, R331: none of its handlers runs; all others do; what blocks it is shown."""
-    async with Story(tmp_path) as story:
-        bad = await story.deploy(workflow("bad", topics=["in", "side"], producers={
-            "poll": producer(), "other": producer("await ctx.feed.list({});", publishes=["side"]),
-        }, consumers={"take": consumer('throw new Error("no");'), "side": consumer(subscribe=["side"])}))
-        good = await story.deploy(workflow("good", producers={"poll": producer()}, consumers={"take": consumer()}))
-        story.feed.put("a")
-        await story.run()
-        stopped, runs = await story.last(bad, "take"), len(await story.runs(bad))
-        for _ in range(3):
-            await story.run(minutes=5)
-        assert len(await story.runs(bad)) == runs
-        assert len(await story.runs(good, "poll")) == 4
-        whole = await story.workflow(bad)
-        assert (whole.status, whole.blocked_by, whole.blocked_status) == ("active", stopped.id, "failed:logic")
-        assert (await story.workflow(good)).blocked_by is None
-
-
-async def test_resolving_what_blocked_a_workflow_does_not_undo_a_persons_pause(tmp_path: Path) -> None:
-    """DESIGN 4: "blocked" is derived; "paused" is a person's word."""
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={
-            "take": consumer(next='throw new Error("no");'),
-        }))
-        story.feed.put("a")
-        await story.run()
+    async def pause(params: Any, call: Call) -> None:
         await story.keep.pause(wf)
-        runs = len(await story.runs(wf))
-        await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer()}))
-        await story.run(hours=1)
-        assert ((await story.workflow(wf)).status, len(await story.runs(wf))) == ("paused", runs)
-        await story.keep.resume(wf)
-        await story.run()
-        assert await story.ids(wf, status="consumed") == ["a"]
+    story.world.on("webhook.fire").before(pause)
+    await story.run()
+    assert [(r.handler, r.status) for r in await story.runs(wf)] == [("poll", "committed"), ("take", "committed")]
+    assert await story.ids(wf, status="pending") == ["b"]
 
 
-async def test_events_that_wait_for_a_week_are_flagged_stale(tmp_path: Path) -> None:
+async def test_a_stopped_workflow_runs_nothing_and_its_history_stays(story: Story) -> None:
+    """R331, R029."""
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"take": consumer()}), "a")
+    await story.keep.stop(wf)
+    await story.run(days=1)
+    assert await order(story, wf) == ["poll", "take"]
+    assert (await story.workflow(wf)).status == "stopped"
+    assert await story.ids(wf) == ["a"]
+
+
+async def test_a_blocked_workflow_waits_alone(story: Story) -> None:
+    """R183, R331: none of its handlers runs; all others do; what blocks it is shown."""
+    bad = await story.deploy(workflow("bad", topics=["in", "side"], producers={
+        "poll": producer(), "other": producer("await ctx.feed.list({});", publishes=["side"]),
+    }, consumers={"take": consumer('throw new Error("no");'), "side": consumer(subscribe=["side"])}))
+    good = await story.deploy(workflow("good", producers={"poll": producer()}, consumers={"take": consumer()}))
+    story.feed.put("a")
+    await story.run()
+    stopped, runs = await story.last(bad, "take"), len(await story.runs(bad))
+    for _ in range(3):
+        await story.run(minutes=5)
+    assert len(await story.runs(bad)) == runs
+    assert len(await story.runs(good, "poll")) == 4
+    whole = await story.workflow(bad)
+    assert (whole.status, whole.blocked_by, whole.blocked_status) == ("active", stopped.id, "failed:logic")
+    assert (await story.workflow(good)).blocked_by is None
+
+
+async def test_resolving_what_blocked_a_workflow_does_not_undo_a_persons_pause(story: Story) -> None:
+    """DESIGN 4: "blocked" is derived; "paused" is a person's word."""
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={
+        "take": consumer(next='throw new Error("no");'),
+    }), "a")
+    await story.keep.pause(wf)
+    runs = len(await story.runs(wf))
+    await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer()}))
+    await story.run(hours=1)
+    assert ((await story.workflow(wf)).status, len(await story.runs(wf))) == ("paused", runs)
+    await story.keep.resume(wf)
+    await story.run()
+    assert await story.ids(wf, status="consumed") == ["a"]
+
+
+async def test_events_that_wait_for_a_week_are_flagged_stale(story: Story) -> None:
     """R330: counted while they wait for a subscriber; results and done ones are not."""
     pick = take_all().replace("await ctx.peek(topic)", '(await ctx.peek(topic)).filter(e => e.messageId === "eat")')
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(
-            producers={"poll": producer(interval="300d", publishes=["in", "out"])}, consumers={"take": consumer(pick)},
-        ))
-        story.feed.put("eat")
-        story.feed.put("wait")
-        story.feed.put("result", topic="out")
-        await story.run()
-        await story.run(days=6, hours=23)
-        story.feed.put("fresh")
-        await story.keep.run_now(wf)
-        await story.run()
-        whole = await story.workflow(wf)
-        assert (whole.pending, whole.stale) == (2, 0)
-        await story.run(hours=2)
-        whole = await story.workflow(wf)
-        assert (whole.pending, whole.stale) == (2, 1)
+    wf = await story.deploy(workflow(
+        producers={"poll": producer(interval="300d", publishes=["in", "out"])}, consumers={"take": consumer(pick)},
+    ))
+    story.feed.put("eat")
+    story.feed.put("wait")
+    story.feed.put("result", topic="out")
+    await story.run()
+    await story.run(days=6, hours=23)
+    story.feed.put("fresh")
+    await story.keep.run_now(wf)
+    await story.run()
+    whole = await story.workflow(wf)
+    assert (whole.pending, whole.stale) == (2, 0)
+    await story.run(hours=2)
+    whole = await story.workflow(wf)
+    assert (whole.pending, whole.stale) == (2, 1)
 
 
 class Door(Connector):
@@ -856,17 +786,15 @@ async def test_serve_runs_what_becomes_due_without_being_asked(tmp_path: Path) -
 
 
 async def test_a_time_that_came_and_changed_nothing_does_not_keep_the_host_awake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    story: Story, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with Story(tmp_path) as story:
-        await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        story.clock.advance(minutes=6)  # the producer is due, and something holds it up
-        now = story.clock.now_ms()
-        monkeypatch.setattr(host, "next_step", lambda seen: Wait(now))
-        story.keep.host.wake()
-        await story.keep.host._look(now)
-        assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S
+    await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    story.clock.advance(minutes=6)  # the producer is due, and something holds it up
+    now = story.clock.now_ms()
+    monkeypatch.setattr(host, "next_step", lambda seen: Wait(now))
+    story.keep.host.wake()
+    await story.keep.host._look(now)
+    assert story.keep.host._agenda.sleep_s(now) == LONGEST_SLEEP_S
 
 
 async def test_a_workflow_with_many_events_does_not_keep_others_from_their_first_run(tmp_path: Path) -> None:

@@ -222,9 +222,7 @@ async def test_a_script_sees_neither_secrets_nor_the_environment_of_the_host(
     monkeypatch.setitem(os.environ, "CANARY_NAME_" + CANARY.replace("-", "_"), "1")
     vault = Vault()
     async with Story(tmp_path, connectors=[vault], policy=Policy(trace_bytes_max=1 << 20)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting(), "a")
         run = await story.last(wf, "act")
         assert run.status == "committed"
         logs = story.logs(run)
@@ -245,8 +243,7 @@ async def test_a_secret_in_an_approved_call_is_neither_asked_about_nor_kept(tmp_
     async with Story(tmp_path, connectors=[vault]) as story:
         story.feed.put("a")
         grants = {"feed.list": "allow", "vault.look": "allow", "vault.put": "ask"}
-        wf = await story.deploy(acting(), grants=grants)
-        await story.run()
+        wf = await story.deploy_and_run(acting(), grants=grants)
         [asked] = await story.keep.needs_you(wf)
         assert asked.facts["account"] == "ann"
         assert CANARY not in json.dumps(asked.to_json())
@@ -383,9 +380,7 @@ async def test_what_a_careless_connector_says_is_kept_without_its_secret(
     caplog.set_level(0)
     leaky = Leaky(tmp_path)
     async with Story(tmp_path, connectors=[leaky]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(leaking())
-        await story.run()
+        wf = await story.deploy_and_run(leaking(), "a")
         run = await story.last(wf, "act")
         assert run.status == "committed", run.error
         [sent] = await story.keep.mutations(wf)
@@ -465,8 +460,7 @@ async def test_what_a_careless_connector_finds_out_is_kept_without_its_secret(tm
     async with Story(tmp_path, connectors=[leaky]) as story:
         story.feed.put("a")
         leaky.error, leaky.fails_in, leaky.verdict = OutcomeUnknown, {"put"}, VERDICTS[verdict]
-        wf = await story.deploy(putting())
-        await story.run()
+        wf = await story.deploy_and_run(putting())
         [sent] = await story.keep.mutations(wf)
         assert sent.status == {"applied": "applied", "unknown": "indeterminate"}.get(verdict, "needs_reconcile")
         if verdict == "applied":
@@ -481,8 +475,7 @@ async def test_a_preview_that_fails_says_no_secret_and_nothing_is_sent(tmp_path:
     async with Story(tmp_path, connectors=[leaky]) as story:
         story.feed.put("a")
         leaky.error, leaky.fails_in = SPILLS[spill], {"say"}
-        wf = await story.deploy(putting())
-        await story.run()
+        wf = await story.deploy_and_run(putting())
         assert "put" not in leaky.used
         assert (await story.last(wf, "act")).error is not None
         await nowhere(story, tmp_path, wf)
@@ -491,9 +484,7 @@ async def test_a_preview_that_fails_says_no_secret_and_nothing_is_sent(tmp_path:
 async def test_the_card_of_a_call_says_no_secret_and_what_is_approved_is_sent(tmp_path: Path) -> None:
     leaky = Leaky(tmp_path)
     async with Story(tmp_path, connectors=[leaky]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(putting(), grants={"feed.list": "allow", "leaky.put": "ask"})
-        await story.run()
+        wf = await story.deploy_and_run(putting(), "a", grants={"feed.list": "allow", "leaky.put": "ask"})
         [asked] = await story.keep.needs_you(wf)
         assert asked.facts["account"] == "ann:[secret leaky.password]"
         assert "[secret leaky.password]" in json.dumps(asked.to_json())
@@ -538,9 +529,7 @@ async def test_what_a_careless_connector_says_too_late_is_kept_without_its_secre
 
     leaky = Slow(tmp_path)
     async with Story(tmp_path, connectors=[leaky], policy=Policy(call_s=0.05)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(putting())
-        await story.run()
+        wf = await story.deploy_and_run(putting(), "a")
         late.set()
         await asyncio.wait(set(story.keep.parts.calls), timeout=5)
         [sent] = await story.keep.mutations(wf)
@@ -568,8 +557,7 @@ async def test_params_that_hold_a_secret_are_refused_and_not_kept(tmp_path: Path
     async with Story(tmp_path, connectors=[leaky]) as story:
         story.feed.put("a")
         wf = await story.deploy(putting().replace("'ann'", spelled))
-        other = await story.deploy(leaking().replace("look({})", f"look({{ q: {spelled} }})"))
-        await story.run()
+        other = await story.deploy_and_run(leaking().replace("look({})", f"look({{ q: {spelled} }})"))
         run = await story.last(wf, "act")
         assert run.status == "failed:logic"
         assert run.error is not None
@@ -586,8 +574,7 @@ async def test_an_answer_of_a_person_that_holds_a_secret_is_refused(tmp_path: Pa
     async with Story(tmp_path, connectors=[leaky]) as story:
         story.feed.put("a")
         leaky.error, leaky.fails_in, leaky.verdict = OutcomeUnknown, {"put"}, VERDICTS["unknown"]
-        wf = await story.deploy(putting())
-        await story.run()
+        wf = await story.deploy_and_run(putting())
         [sent] = await story.keep.mutations(wf)
         with pytest.raises(Refused, match=r"leaky\.password"):
             await story.keep.resolve(sent.id, "happened", {"token": CANARY})
@@ -611,8 +598,7 @@ async def test_a_host_uses_a_secret_that_was_set_or_changed_while_it_runs(tmp_pa
     leaky = Plain()
     leaky.entrust(secrets_in(tmp_path).view("leaky"))
     async with Story(tmp_path, connectors=[leaky]) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer("await ctx.leaky.pages({});")}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer("await ctx.leaky.pages({});")}))
         run = await story.last(wf)
         assert run.status == "paused:approval"
         assert run.error is not None
@@ -637,19 +623,16 @@ async def test_a_vault_that_cannot_be_opened_is_a_question_and_nothing_is_sent(t
     key.chmod(0o644)
     leaky.__class__ = type("Plain", (Leaky,), {"name": "leaky", "account": "ann"})
     async with Story(tmp_path, connectors=[leaky]) as story:
-        story.feed.put("a")
-        wf = await story.deploy(putting())
-        await story.run()
+        wf = await story.deploy_and_run(putting(), "a")
         assert leaky.used == []
         assert [q.kind for q in await story.keep.needs_you(wf)] == ["permission"]
         assert "chmod 600" in await said(story, wf)
 
 
-async def test_connectors_without_secrets_are_not_wrapped(tmp_path: Path) -> None:
+async def test_connectors_without_secrets_are_not_wrapped(story: Story) -> None:
     # where there is nothing to hide, nothing is looked for
-    async with Story(tmp_path) as story:
-        assert story.keep.parts.redactor is None
-        assert story.keep.parts.connectors["feed"] is story.feed
+    assert story.keep.parts.redactor is None
+    assert story.keep.parts.connectors["feed"] is story.feed
 
 
 async def test_the_page_says_no_secret_of_a_careless_connector(tmp_path: Path) -> None:
@@ -692,8 +675,7 @@ async def test_the_command_line_says_no_secret_of_a_careless_connector(
     async with Story(tmp_path, connectors=[leaky]) as story:
         story.feed.put("a")
         leaky.error, leaky.fails_in = caused, {"put", "find"}
-        wf = await story.deploy(leaking())
-        await story.run()
+        wf = await story.deploy_and_run(leaking())
         run = await story.last(wf, "act")
         [sent] = await story.keep.mutations(wf)
     monkeypatch.chdir(tmp_path)

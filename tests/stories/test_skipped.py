@@ -26,8 +26,7 @@ async def test_what_a_read_left_out_is_counted_and_named_in_the_run(tmp_path: Pa
     box = Box()
     async with Story(tmp_path, connectors=[box]) as story:
         twice = "await ctx.box.search({}); await ctx.box.search({});"
-        wf = await story.deploy(workflow(producers={"poll": producer(twice)}))
-        await story.run()
+        wf = await story.deploy_and_run(workflow(producers={"poll": producer(twice)}))
         assert story.warnings(await story.last(wf)) == []
         box.bad = 7
         await story.keep.run_now(wf)

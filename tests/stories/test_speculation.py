@@ -240,8 +240,7 @@ async def test_a_series_of_runs_is_the_same_whether_or_not_anything_is_foreseen(
             for topic, ids in (("in", events), ("side", side)):
                 for id in ids:
                     story.feed.put(id, {"of": id}, topic=topic)
-            wf = await story.deploy(acting(**chosen))
-            await story.run()
+            wf = await story.deploy_and_run(acting(**chosen))
             await story.run(hours=1)
             found.append(await account(story, wf))
     foreseen, by_itself = found
@@ -252,26 +251,22 @@ async def test_a_series_of_runs_is_the_same_whether_or_not_anything_is_foreseen(
 # -- what a run sees --------------------------------------------------------------------------------------------------
 
 
-async def test_a_run_sees_what_the_run_before_it_published_to_its_topic(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for id in "abc":
-            story.feed.put(id)
-        again = "const id = prepared.data.messageId; if (id.length < 2) ctx.publish('in', { messageId: id + '2' });"
-        wf = await story.deploy(acting(SEEING, next=again, publishes=None))
-        await story.run()
-        assert [prepared(run)["data"]["seen"] for run in await story.runs(wf, "act")] == [
-            "a,b,c", "a,b,c2", "a,b", "a,b2", "a", "a2"]
+async def test_a_run_sees_what_the_run_before_it_published_to_its_topic(story: Story) -> None:
+    for id in "abc":
+        story.feed.put(id)
+    again = "const id = prepared.data.messageId; if (id.length < 2) ctx.publish('in', { messageId: id + '2' });"
+    wf = await story.deploy_and_run(acting(SEEING, next=again, publishes=None))
+    assert [prepared(run)["data"]["seen"] for run in await story.runs(wf, "act")] == [
+        "a,b,c", "a,b,c2", "a,b", "a,b2", "a", "a2"]
 
 
-async def test_what_next_changes_in_an_event_that_waits_is_seen_by_the_prepare_after_it(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for id in "abcd":
-            story.feed.put(id)
-        change = "const by = prepared.data.messageId; if (by > 'a') ctx.publish('in', { messageId: 'a', payload: by });"
-        wf = await story.deploy(acting(SEEING, next=change, publishes=None))
-        await story.run()
-        assert [prepared(run)["data"]["messageId"] for run in await story.runs(wf, "act")] == list("dcba")
-        assert story.world.effects[-1].params["body"] == "b"
+async def test_what_next_changes_in_an_event_that_waits_is_seen_by_the_prepare_after_it(story: Story) -> None:
+    for id in "abcd":
+        story.feed.put(id)
+    change = "const by = prepared.data.messageId; if (by > 'a') ctx.publish('in', { messageId: 'a', payload: by });"
+    wf = await story.deploy_and_run(acting(SEEING, next=change, publishes=None))
+    assert [prepared(run)["data"]["messageId"] for run in await story.runs(wf, "act")] == list("dcba")
+    assert story.world.effects[-1].params["body"] == "b"
 
 
 async def _skip(keep: Keep, ids: dict[str, str]) -> None:
@@ -295,23 +290,22 @@ ACTS: dict[str, tuple[Callable[[Keep, dict[str, str]], Awaitable[None]], str, st
 
 
 @pytest.mark.parametrize("act", ACTS)
-async def test_a_run_sees_what_a_person_did_before_it_began(tmp_path: Path, act: str) -> None:
+async def test_a_run_sees_what_a_person_did_before_it_began(story: Story, act: str) -> None:
     does, expected, seen = ACTS[act]
-    async with Story(tmp_path) as story:
-        for id in "abcdef":
-            story.feed.put(id)
-        wf, beside = await story.deploy(acting(SEEING, next=TELL + COUNT)), Beside(story)
+    for id in "abcdef":
+        story.feed.put(id)
+    wf, beside = await story.deploy(acting(SEEING, next=TELL + COUNT)), Beside(story)
 
-        async def meanwhile() -> None:
-            await does(story.keep, {each.message_id: each.id for each in await story.events(wf, "in")})
+    async def meanwhile() -> None:
+        await does(story.keep, {each.message_id: each.id for each in await story.events(wf, "in")})
 
-        beside.on("commit_consumer", 2, meanwhile)
-        await story.run()
-        runs = await story.runs(wf, "act")
-        assert beside.all_done()
-        assert "".join(sent(story)) == expected
-        assert [run.status for run in runs] == ["committed"] * len(expected)
-        assert (prepared(runs[2])["data"]["seen"], prepared(runs[2])["data"]["state"]) == (seen, {"count": 2})
+    beside.on("commit_consumer", 2, meanwhile)
+    await story.run()
+    runs = await story.runs(wf, "act")
+    assert beside.all_done()
+    assert "".join(sent(story)) == expected
+    assert [run.status for run in runs] == ["committed"] * len(expected)
+    assert (prepared(runs[2])["data"]["seen"], prepared(runs[2])["data"]["state"]) == (seen, {"count": 2})
 
 
 @pytest.mark.parametrize("verb", ["prepare", "prepare_and_send"])
@@ -396,10 +390,7 @@ async def test_a_connector_is_read_only_when_the_run_that_reads_is_on_record(tmp
     witness = Witness()
     async with Story(tmp_path, connectors=[witness]) as story:
         witness.story = story
-        for id in "abcd":
-            story.feed.put(id)
-        wf = await story.deploy(acting(prepare))
-        await story.run()
+        wf = await story.deploy_and_run(acting(prepare), *"abcd")
         runs = await story.runs(wf, "act")
         assert witness.seen == [(run.id, "active", "preparing") for run in runs for _ in range(2)]
         assert witness.before == [["committed"] * n for n in range(4) for _ in range(2)]

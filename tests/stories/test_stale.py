@@ -13,9 +13,8 @@ from keepai.ledger.transitions import mutations
 from keepai.ledger.transitions.shown_acts import ShownAct
 from keepai.model.errors import Refused
 from keepai.model.records import Escalation
-from tests.harness import Story, consumer, producer, views, workflow
+from tests.harness import SEND, Story, consumer, producer, views, workflow
 
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
 SOURCE = workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=SEND)})
 
 

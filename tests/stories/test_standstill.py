@@ -10,16 +10,8 @@ import pytest
 from keepai import Policy, PreconditionFailed
 from keepai.engine import mutation
 from keepai.model import crash_points
-from tests.harness import Story, consumer, producer, workflow
+from tests.harness import FIRE, Story, acting
 from tests.routines import MAIL, guarded, routine
-
-SEND = "await ctx.gmail.send({ to: prepared.data.messageId });"
-FIRE = "await ctx.webhook.fire({ of: prepared.data.messageId });"
-
-
-def acting(mutate: str = SEND) -> str:
-    """A workflow that polls the feed and acts on its events."""
-    return workflow(producers={"poll": producer()}, consumers={"act": consumer(mutate=mutate)})
 
 
 @pytest.mark.parametrize("source", [acting(), routine(guarded(MAIL))], ids=["a consumer", "a routine"])
@@ -37,9 +29,7 @@ async def test_a_host_that_stood_still_between_the_record_and_the_call_sends_not
     monkeypatch.setattr(mutation, "time", SimpleNamespace(monotonic=lambda: now[0]))
     monkeypatch.setattr(crash_points, "_listener", stand_still)
     async with Story(tmp_path, policy=Policy(call_s=60)) as story:
-        story.feed.put("a")
-        wf = await story.deploy(source)
-        await story.run()
+        wf = await story.deploy_and_run(source, "a")
         assert story.world.asked == []
         [row] = await story.keep.mutations(wf)
         assert row.status == "failed"
@@ -55,8 +45,7 @@ async def test_a_call_that_hung_without_a_look_up_is_closed_by_its_hosts_death(t
     async with Story(tmp_path, policy=Policy(call_s=0.05)) as story:
         story.feed.put("a")
         story.world.on("webhook.fire").hang(stubborn=True)
-        wf = await story.deploy(acting(FIRE))
-        await story.run()
+        wf = await story.deploy_and_run(acting(FIRE))
         [row] = await story.keep.mutations(wf)
         assert (row.status, row.closed_at) == ("indeterminate", None)
         await die(story)
@@ -82,8 +71,7 @@ async def test_an_orderly_end_is_no_crash_of_the_run_that_was_ready_to_go_on(tmp
     async with Story(tmp_path, policy=Policy(crashes_max=2)) as story:
         story.feed.put("a")
         story.world.on("gmail.send").fail(PreconditionFailed("gone"), times=1)
-        wf = await story.deploy(acting())
-        await story.run()
+        wf = await story.deploy_and_run(acting())
         await story.keep.retry((await story.last(wf)).id)
         for _ in range(3):
             await story.reopen()

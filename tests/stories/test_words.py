@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -46,20 +45,15 @@ def named(text: str) -> str:
 
 
 @pytest.mark.parametrize(("body", "said"), IN_A_PRODUCER.items(), ids=map(named, IN_A_PRODUCER))
-async def test_a_producer_that_breaks_a_rule_is_told_so_in_javascript(tmp_path: Path, body: str, said: str) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer(body)}))
-        await story.run()
-        await told(story, wf, said)
+async def test_a_producer_that_breaks_a_rule_is_told_so_in_javascript(story: Story, body: str, said: str) -> None:
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer(body)}))
+    await told(story, wf, said)
 
 
 @pytest.mark.parametrize(("body", "said"), IN_PREPARE.items(), ids=map(named, IN_PREPARE))
-async def test_a_consumer_that_breaks_a_rule_is_told_so_in_javascript(tmp_path: Path, body: str, said: str) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(body)}))
-        await story.run()
-        await told(story, wf, said)
+async def test_a_consumer_that_breaks_a_rule_is_told_so_in_javascript(story: Story, body: str, said: str) -> None:
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"take": consumer(body)}), "a")
+    await told(story, wf, said)
 
 
 async def told(story: Story, wf: str, said: str) -> None:
@@ -70,54 +64,44 @@ async def told(story: Story, wf: str, said: str) -> None:
     assert not PYTHON.search(run.error.message), run.error.message
 
 
-async def test_a_subkey_that_is_no_text_is_told_in_javascript(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine("""
-            await ctx.withItem("a", "A", async (ctx) => {
-              if (!ctx.item.isDone) await ctx.gmail.send({ to: "a@b.c", body: "b", subkey: 5 });
-            });"""))
-        await story.run()
-        await told(story, wf, "subkey must be a non-empty string, not 5.")
+async def test_a_subkey_that_is_no_text_is_told_in_javascript(story: Story) -> None:
+    wf = await story.deploy_and_run(routine("""
+        await ctx.withItem("a", "A", async (ctx) => {
+          if (!ctx.item.isDone) await ctx.gmail.send({ to: "a@b.c", body: "b", subkey: 5 });
+        });"""))
+    await told(story, wf, "subkey must be a non-empty string, not 5.")
 
 
-async def test_a_wake_time_that_is_no_date_is_shown_as_it_was_written(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        take = take_first().replace("data: event,", "data: event, wakeAt: [1],")
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(take)}))
-        await story.run()
-        [warning] = story.warnings(await story.last(wf, "take"))
-        assert warning == "wakeAt is an array, which is no ISO-8601 date, and was ignored."
+async def test_a_wake_time_that_is_no_date_is_shown_as_it_was_written(story: Story) -> None:
+    story.feed.put("a")
+    take = take_first().replace("data: event,", "data: event, wakeAt: [1],")
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}, consumers={"take": consumer(take)}))
+    [warning] = story.warnings(await story.last(wf, "take"))
+    assert warning == "wakeAt is an array, which is no ISO-8601 date, and was ignored."
 
 
-async def test_a_title_that_is_cut_leaves_one_warning_on_the_run(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        for name in ("a", "b"):
-            story.feed.put(name, title=name * 1500)
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        inputs = await story.inputs(wf)
-        assert (inputs["a"].title, inputs["b"].title) == ("a" * 1000, "b" * 1000)
-        [warning] = story.warnings(await story.last(wf, "poll"))
-        assert warning.startswith('ctx.registerInput: the title "aaaa')
-        assert "has 1,500 characters. People see the first 1,000" in warning
+async def test_a_title_that_is_cut_leaves_one_warning_on_the_run(story: Story) -> None:
+    for name in ("a", "b"):
+        story.feed.put(name, title=name * 1500)
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    inputs = await story.inputs(wf)
+    assert (inputs["a"].title, inputs["b"].title) == ("a" * 1000, "b" * 1000)
+    [warning] = story.warnings(await story.last(wf, "poll"))
+    assert warning.startswith('ctx.registerInput: the title "aaaa')
+    assert "has 1,500 characters. People see the first 1,000" in warning
 
 
-async def test_a_title_that_just_fits_leaves_no_warning(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a", title="a" * 1000)
-        wf = await story.deploy(workflow(producers={"poll": producer()}))
-        await story.run()
-        assert (await story.inputs(wf))["a"].title == "a" * 1000
-        assert story.warnings(await story.last(wf, "poll")) == []
+async def test_a_title_that_just_fits_leaves_no_warning(story: Story) -> None:
+    story.feed.put("a", title="a" * 1000)
+    wf = await story.deploy_and_run(workflow(producers={"poll": producer()}))
+    assert (await story.inputs(wf))["a"].title == "a" * 1000
+    assert story.warnings(await story.last(wf, "poll")) == []
 
 
-async def test_an_items_title_that_is_cut_leaves_one_warning_on_the_run(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(routine("""
-            for (const id of ["a", "b"]) await ctx.withItem(id, id.repeat(1001), async (ctx) => {});"""))
-        await story.run()
-        assert [item.title for item in await story.keep.items(wf)] == ["a" * 1000, "b" * 1000]
-        [warning] = story.warnings(await story.last(wf))
-        assert "ctx.withItem: the title" in warning
-        assert "1,001 characters" in warning
+async def test_an_items_title_that_is_cut_leaves_one_warning_on_the_run(story: Story) -> None:
+    wf = await story.deploy_and_run(routine("""
+        for (const id of ["a", "b"]) await ctx.withItem(id, id.repeat(1001), async (ctx) => {});"""))
+    assert [item.title for item in await story.keep.items(wf)] == ["a" * 1000, "b" * 1000]
+    [warning] = story.warnings(await story.last(wf))
+    assert "ctx.withItem: the title" in warning
+    assert "1,001 characters" in warning

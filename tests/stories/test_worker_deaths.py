@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,101 +98,93 @@ def deadly(story: Story, word: str, times: int = 1, kill: Callable[[Any], None] 
     "in producer", "feed.list", "registerInput", "publish", "in prepare", "peek", "in mutate", "in next",
 ])
 async def test_a_step_whose_worker_dies_is_run_again_and_counts_once(
-    tmp_path: Path, word: str, kill: Callable[[Any], None],
+    story: Story, word: str, kill: Callable[[Any], None],
 ) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.feed.put("b")
-        wf = await story.deploy(FLOW)
-        killer = deadly(story, word, times=2, kill=kill)
-        await story.run()
-        assert killer.left == 0
-        assert await story.keep.needs_you(wf) == []
-        assert {run.status for run in await story.runs(wf)} == {"committed"}
-        assert await story.ids(wf, "in") == ["a", "b"]
-        assert await story.ids(wf, "out") == ["o"]
-        assert len(sent(story)) == 1
+    story.feed.put("a")
+    story.feed.put("b")
+    wf = await story.deploy(FLOW)
+    killer = deadly(story, word, times=2, kill=kill)
+    await story.run()
+    assert killer.left == 0
+    assert await story.keep.needs_you(wf) == []
+    assert {run.status for run in await story.runs(wf)} == {"committed"}
+    assert await story.ids(wf, "in") == ["a", "b"]
+    assert await story.ids(wf, "out") == ["o"]
+    assert len(sent(story)) == 1
 
 
 @pytest.mark.parametrize("kill", [the_worker, the_fork_server])
 @pytest.mark.parametrize("word", ["feed.list", "withItem", "sheets.appendRow", "gmail.send"])
 async def test_a_routine_whose_worker_dies_is_replayed_at_once_and_sends_nothing_twice(
-    tmp_path: Path, word: str, kill: Callable[[Any], None],
+    story: Story, word: str, kill: Callable[[Any], None],
 ) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        story.feed.put("b")
-        wf = await story.deploy(routine())
-        killer = deadly(story, word, times=3, kill=kill)
-        await story.run()
-        assert killer.left == 0 or word != "withItem"
-        assert await story.keep.needs_you(wf) == []
-        assert await items(story, wf) == {"a": "done", "b": "done"}
-        assert len(sent(story)) == len(sent(story, "sheets.appendRow")) == 2
+    story.feed.put("a")
+    story.feed.put("b")
+    wf = await story.deploy(routine())
+    killer = deadly(story, word, times=3, kill=kill)
+    await story.run()
+    assert killer.left == 0 or word != "withItem"
+    assert await story.keep.needs_you(wf) == []
+    assert await items(story, wf) == {"a": "done", "b": "done"}
+    assert len(sent(story)) == len(sent(story, "sheets.appendRow")) == 2
 
 
-async def test_that_a_step_was_run_again_is_noted_with_the_run(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(FLOW)
-        deadly(story, "in producer")
-        await story.run()
-        [noted] = story.warnings((await story.runs(wf, "poll"))[0])
-        assert "SIGKILL" in noted
-        assert "run again" in noted
+async def test_that_a_step_was_run_again_is_noted_with_the_run(story: Story) -> None:
+    story.feed.put("a")
+    wf = await story.deploy(FLOW)
+    deadly(story, "in producer")
+    await story.run()
+    [noted] = story.warnings((await story.runs(wf, "poll"))[0])
+    assert "SIGKILL" in noted
+    assert "run again" in noted
 
 
-async def test_a_script_that_kills_its_worker_every_time_ends_as_a_failure_that_says_so(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        work = 'if (ctx.item.isDone) return; await ctx.gmail.send({ to: "a@example.com" });'
-        wf = await story.deploy(routine(each(work + 'ctx.log("die"); for (;;);')))
-        killer = deadly(story, "die", times=1000)
-        await story.run()
-        [asked] = await story.keep.needs_you(wf)
-        run = await story.last(wf)
-        assert (asked.kind, run.status) == ("internal", "failed:internal")
-        assert run.error is not None
-        assert "worker process died" in run.error.message
-        assert "SIGKILL" in run.error.message
-        assert 1000 - killer.left <= 20
-        assert len(sent(story)) == 1
-        killer.left = 0
-        await story.deploy(routine(each(work)), workflow_id=wf)
-        await story.keep.retry(run.id)
-        await story.run()
-        assert await items(story, wf) == {"a": "done"}
-        assert len(sent(story)) == 1
+async def test_a_script_that_kills_its_worker_every_time_ends_as_a_failure_that_says_so(story: Story) -> None:
+    story.feed.put("a")
+    work = 'if (ctx.item.isDone) return; await ctx.gmail.send({ to: "a@example.com" });'
+    wf = await story.deploy(routine(each(work + 'ctx.log("die"); for (;;);')))
+    killer = deadly(story, "die", times=1000)
+    await story.run()
+    [asked] = await story.keep.needs_you(wf)
+    run = await story.last(wf)
+    assert (asked.kind, run.status) == ("internal", "failed:internal")
+    assert run.error is not None
+    assert "worker process died" in run.error.message
+    assert "SIGKILL" in run.error.message
+    assert 1000 - killer.left <= 20
+    assert len(sent(story)) == 1
+    killer.left = 0
+    await story.deploy(routine(each(work)), workflow_id=wf)
+    await story.keep.retry(run.id)
+    await story.run()
+    assert await items(story, wf) == {"a": "done"}
+    assert len(sent(story)) == 1
 
 
-async def test_a_step_that_is_wanted_again_later_has_all_its_tries(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(FLOW)
-        for turn in range(4):
-            story.feed.put(f"i{turn}")
-            killer = deadly(story, "in producer", times=8)
-            await story.run(minutes=5)
-            assert killer.left == 0
-            story.keep.parts.runtime = killer.real
-        assert await story.keep.needs_you(wf) == []
+async def test_a_step_that_is_wanted_again_later_has_all_its_tries(story: Story) -> None:
+    wf = await story.deploy(FLOW)
+    for turn in range(4):
+        story.feed.put(f"i{turn}")
+        killer = deadly(story, "in producer", times=8)
+        await story.run(minutes=5)
+        assert killer.left == 0
+        story.keep.parts.runtime = killer.real
+    assert await story.keep.needs_you(wf) == []
 
 
-async def test_a_fork_server_that_dies_as_it_starts_asks_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_fork_server_that_dies_as_it_starts_asks_nobody(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
     real, started = forks._spawn, []
 
     def spawn(descriptor: int) -> Any:
         started.append(descriptor)
         return subprocess.Popen([sys.executable, "-c", ""]) if len(started) <= 3 else real(descriptor)
 
-    async with Story(tmp_path) as story:
-        story.feed.put("a")
-        wf = await story.deploy(FLOW)
-        await story.keep.parts.runtime.protections()  # type: ignore[attr-defined]
-        deadly(story, "in producer", kill=the_fork_server)
-        monkeypatch.setattr(forks, "_spawn", spawn)
-        await story.run()
-        assert len(started) == 4
-        assert await story.keep.needs_you(wf) == []
-        assert await story.ids(wf, "in") == ["a"]
+    story.feed.put("a")
+    wf = await story.deploy(FLOW)
+    await story.keep.parts.runtime.protections()  # type: ignore[attr-defined]
+    deadly(story, "in producer", kill=the_fork_server)
+    monkeypatch.setattr(forks, "_spawn", spawn)
+    await story.run()
+    assert len(started) == 4
+    assert await story.keep.needs_you(wf) == []
+    assert await story.ids(wf, "in") == ["a"]

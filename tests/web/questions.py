@@ -65,9 +65,7 @@ def acting(name: str, mutate: str = SEND, first: str = "", **steps: str) -> str:
 async def asked(story: Story, source: str, **grants: Any) -> str:
     """The workflow, once it has come to its question."""
     story.feed.put("invoice-7", title="Invoice 7 of Ann")
-    wf = await story.deploy(source, **grants)
-    await story.run()
-    return wf
+    return await story.deploy_and_run(source, **grants)
 
 
 async def unknown_blind(story: Story, name: str = "unknown") -> str:
@@ -149,8 +147,7 @@ async def attention(story: Story, name: str = "attention") -> str:
     """What was applied is not what the script wants now."""
     story.world.on("webhook.fire").fail(Transient("busy"))
     wf = await asked(story, _filing(name, "Dear Bob"))
-    await story.deploy(_filing(name, "Dear Robert"), workflow_id=wf)
-    await story.run()
+    await story.deploy_and_run(_filing(name, "Dear Robert"), workflow_id=wf)
     return wf
 
 

@@ -78,7 +78,7 @@ async def test_the_ledger_keeps_no_id_and_no_key_as_a_text(standing: Served) -> 
 
 async def test_a_list_finds_what_is_looked_for_by_its_id(standing: Served) -> None:
     [workflow] = await standing.story.keep.workflows()
-    read, wf = standing.story.keep.parts.ledger.reads, workflow.id
+    read, wf = standing.story.reader(), workflow.id
     for id, thing in (await told(standing)).items():
         found = {
             "run_": lambda wanted: [each.run for each in lists.runs(read, wf, wanted).rows],

@@ -29,44 +29,42 @@ def titles(listed: lists.ListPage[lists.InputRow]) -> list[str]:
     return [came.input.title for came in listed.rows]
 
 
-async def test_pages_follow_each_other_without_gap_or_overlap(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await filled(story, 7)
-        read, seen, before = story.keep.parts.ledger.reads, [], None
-        for size in (3, 3, 1):
-            page = lists.inputs(read, wf, ListFilter(before=before), rows=3)
-            assert len(page.rows) == size
-            seen += titles(page)
-            before = page.older
-        assert before is None
-        assert seen == [f"Item {each:02}" for each in reversed(range(7))]
-        assert all(len(came.outputs) == 1 for came in lists.inputs(read, wf, ListFilter()).rows)
+async def test_pages_follow_each_other_without_gap_or_overlap(story: Story) -> None:
+    wf = await filled(story, 7)
+    read, seen, before = story.reader(), [], None
+    for size in (3, 3, 1):
+        page = lists.inputs(read, wf, ListFilter(before=before), rows=3)
+        assert len(page.rows) == size
+        seen += titles(page)
+        before = page.older
+    assert before is None
+    assert seen == [f"Item {each:02}" for each in reversed(range(7))]
+    assert all(len(came.outputs) == 1 for came in lists.inputs(read, wf, ListFilter()).rows)
 
 
-async def test_filters_by_status_time_and_text(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        wf = await filled(story, 4)
-        await story.keep.grant(wf, "sheets.appendRow", "ask")
-        story.feed.put("late", title="Ärger mit Straße")
-        await story.run(minutes=5)
-        read, now = story.keep.parts.ledger.reads, story.clock.now_ms()
-        assert titles(lists.inputs(read, wf, ListFilter(status="pending"))) == ["Ärger mit Straße"]
-        assert titles(lists.inputs(read, wf, ListFilter(status="needs you"))) == ["Ärger mit Straße"]
-        assert len(lists.inputs(read, wf, ListFilter(status="done")).rows) == 4
-        assert lists.inputs(read, wf, ListFilter(status="skipped")).rows == ()
-        assert titles(lists.inputs(read, wf, ListFilter(since_ms=now - 6 * 60_000))) == ["Ärger mit Straße", "Item 03"]
-        for text in ("ärger", "ÄRGER", "Ärger", "late"):
-            assert titles(lists.inputs(read, wf, ListFilter(text=text))) == ["Ärger mit Straße"], text
-        assert titles(lists.inputs(read, wf, ListFilter(status="pending", text="item"))) == []
-        assert len(lists.outputs(read, wf, ListFilter(status="applied", text="APPENDROW")).rows) == 4
-        assert lists.outputs(read, wf, ListFilter(status="failed")).rows == ()
+async def test_filters_by_status_time_and_text(story: Story) -> None:
+    wf = await filled(story, 4)
+    await story.keep.grant(wf, "sheets.appendRow", "ask")
+    story.feed.put("late", title="Ärger mit Straße")
+    await story.run(minutes=5)
+    read, now = story.reader(), story.clock.now_ms()
+    assert titles(lists.inputs(read, wf, ListFilter(status="pending"))) == ["Ärger mit Straße"]
+    assert titles(lists.inputs(read, wf, ListFilter(status="needs you"))) == ["Ärger mit Straße"]
+    assert len(lists.inputs(read, wf, ListFilter(status="done")).rows) == 4
+    assert lists.inputs(read, wf, ListFilter(status="skipped")).rows == ()
+    assert titles(lists.inputs(read, wf, ListFilter(since_ms=now - 6 * 60_000))) == ["Ärger mit Straße", "Item 03"]
+    for text in ("ärger", "ÄRGER", "Ärger", "late"):
+        assert titles(lists.inputs(read, wf, ListFilter(text=text))) == ["Ärger mit Straße"], text
+    assert titles(lists.inputs(read, wf, ListFilter(status="pending", text="item"))) == []
+    assert len(lists.outputs(read, wf, ListFilter(status="applied", text="APPENDROW")).rows) == 4
+    assert lists.outputs(read, wf, ListFilter(status="failed")).rows == ()
 
 
 async def test_one_page_searches_so_far_and_says_how_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lists, "SPAN", 3)
     async with Story(tmp_path) as story:
         wf = await filled(story, 8)
-        read, found, pages, before = story.keep.parts.ledger.reads, [], 0, None
+        read, found, pages, before = story.reader(), [], 0, None
         while True:
             page = lists.inputs(read, wf, ListFilter(text="Item 00", before=before))
             pages, before = pages + 1, page.older
@@ -92,46 +90,44 @@ async def test_what_waits_is_found_wherever_it_stands_in_a_long_list(
     script = workflow(producers={"poll": producer()}, consumers={"take": consumer(skips_first, mutate=holds)})
     async with Story(tmp_path) as story:
         wf = await filled(story, 6, script)
-        page = lists.inputs(story.keep.parts.ledger.reads, wf, ListFilter(status="pending"))
+        page = lists.inputs(story.reader(), wf, ListFilter(status="pending"))
         assert titles(page) == ["Item 00"]
         assert page.older is None
 
 
-async def test_an_output_leads_back_to_all_its_inputs(tmp_path: Path) -> None:
-    async with Story(tmp_path) as story:
-        script = workflow(producers={"poll": producer()}, consumers={"all": consumer(take_all(), mutate=GATHER)})
-        wf = await story.deploy(script)
-        for each in range(7):
-            story.feed.put(f"m{each}")
-        await story.run()
-        read = story.keep.parts.ledger.reads
-        [went] = lists.outputs(read, wf, ListFilter()).rows
-        assert (went.inputs, went.more) == (7, False)
-        assert went.first is not None
-        first = lists.causes(read, went.output, rows=4)
-        rest = lists.causes(read, went.output, first.older or 0, rows=4)
-        assert [each.title for each in (*first.rows, *rest.rows)] == [f"Item m{each}" for each in range(7)]
-        assert rest.older is None
+async def test_an_output_leads_back_to_all_its_inputs(story: Story) -> None:
+    script = workflow(producers={"poll": producer()}, consumers={"all": consumer(take_all(), mutate=GATHER)})
+    wf = await story.deploy(script)
+    for each in range(7):
+        story.feed.put(f"m{each}")
+    await story.run()
+    read = story.reader()
+    [went] = lists.outputs(read, wf, ListFilter()).rows
+    assert (went.inputs, went.more) == (7, False)
+    assert went.first is not None
+    first = lists.causes(read, went.output, rows=4)
+    rest = lists.causes(read, went.output, first.older or 0, rows=4)
+    assert [each.title for each in (*first.rows, *rest.rows)] == [f"Item m{each}" for each in range(7)]
+    assert rest.older is None
 
 
 @pytest.mark.parametrize(("what", "standing"), [
     ("nothing", "done"), ("asked", "needs you"), ("broken", "failed"), ("later", "waiting"), ("paused", "paused"),
 ])
-async def test_a_workflow_stands_as_people_would_say(tmp_path: Path, what: str, standing: str) -> None:
+async def test_a_workflow_stands_as_people_would_say(story: Story, what: str, standing: str) -> None:
     body = "null.x;" if what == "broken" else APPEND
-    async with Story(tmp_path) as story:
-        wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=body)}))
-        story.feed.put("one")
-        if what == "asked":
-            await story.keep.grant(wf, "sheets.appendRow", "ask")
-        if what == "later":
-            story.world.on("sheets.appendRow").fail(Transient("later"))
-        await story.run()
-        if what == "paused":
-            await story.keep.pause(wf)
-        read, looked = story.keep.parts.ledger.reads, views(story.keep)
-        [glance] = overview.glances(read, looked, story.clock.now_ms())
-        assert glance.standing == standing
-        [arrived] = glance.inputs
-        assert (arrived.source, arrived.type, arrived.total) == ("feed", "item", 1)
-        assert (arrived.pending, arrived.done) == ((0, 1) if what in ("nothing", "paused") else (1, 0))
+    wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=body)}))
+    story.feed.put("one")
+    if what == "asked":
+        await story.keep.grant(wf, "sheets.appendRow", "ask")
+    if what == "later":
+        story.world.on("sheets.appendRow").fail(Transient("later"))
+    await story.run()
+    if what == "paused":
+        await story.keep.pause(wf)
+    read, looked = story.reader(), views(story.keep)
+    [glance] = overview.glances(read, looked, story.clock.now_ms())
+    assert glance.standing == standing
+    [arrived] = glance.inputs
+    assert (arrived.source, arrived.type, arrived.total) == ("feed", "item", 1)
+    assert (arrived.pending, arrived.done) == ((0, 1) if what in ("nothing", "paused") else (1, 0))

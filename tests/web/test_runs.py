@@ -85,7 +85,7 @@ async def test_runs_are_found_by_what_is_known_of_them(
 
 async def test_older_runs_are_a_page_away(ran: tuple[Served, dict[str, Run]]) -> None:
     served, runs = ran
-    read, wf = served.story.keep.parts.ledger.reads, runs["poll"].workflow_id
+    read, wf = served.story.reader(), runs["poll"].workflow_id
     first = lists.runs(read, wf, ListFilter(), "answer", rows=1)
     assert [each.run.id for each in first.rows] == [runs["second"].id]
     second = lists.runs(read, wf, ListFilter(before=first.older), "answer", rows=1)

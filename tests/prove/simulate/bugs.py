@@ -39,9 +39,11 @@ from keepai.ledger.sqlite.store import SqliteLedger
 from keepai.ledger.transitions import events, items, mutations, runs, shown_acts
 from keepai.model.codec import encode
 from keepai.model.errors import OutcomeUnknown, RuleBroken, Transient
+from keepai.model.operations import Step
 from keepai.model.permissions import Mode
-from keepai.model.states import MutationStatus, Phase
-from keepai.reading import questions
+from keepai.model.records import Run
+from keepai.model.states import ItemStatus, MutationStatus, Phase
+from keepai.reading import questions, views
 from tests.prove.simulate.memory import Patch, replaced
 
 
@@ -286,6 +288,38 @@ def _without_attempt(value: Any) -> str:
     return encode(value[:2] if isinstance(value, list) and value[:1] == ["item"] else value)
 
 
+_take_over = recovery._take_over
+
+
+async def _guess(parts: Any, run: Run) -> None:
+    """A dead host's call did not happen."""
+    found = await parts.ledger.look(relaunch.in_flight, run)
+    if found is None:
+        await _take_over(parts, run)
+        return
+    adopted = await parts.ledger.write(runs.adopt, run)
+    step = Step.ROUTINE if run.kind == "routine" else Step.MUTATE
+    why = failure.stop(Transient("The host died."), adopted, step, parts.policy, parts.clock.now_ms())
+    await parts.ledger.write(mutations.refuse, adopted, found, why, [])
+
+
+_intent = mutation._intent
+_fixed_by_item = routine_run._fixed_by_item
+_stop_item = items.stop
+
+
+def _keyed_by_run(read: Any, parts: Any, run: Run, wanted: Any, unit: mutation.Unit) -> Any:
+    return _intent(read, parts, run, wanted, replace(unit, key=unit.key + run.id))
+
+
+def _keyed_by_text(read: Any, parts: Any, run: Run, wanted: Any, unit: mutation.Unit) -> Any:
+    return _intent(read, parts, run, replace(wanted, subkey=wanted.params.get("text")), unit)
+
+
+async def _forgotten(*args: Any) -> str:
+    return '{"id":"forgotten"}'
+
+
 _kind = questions._kind
 
 
@@ -352,7 +386,18 @@ BUGS: Mapping[str, Callable[[], list[Patch]]] = {
     "item_never_done": lambda: [(items, "end_item", _nothing)],
     "attempt_not_in_key": lambda: [(routine_run, "encode", _without_attempt)],
     "done_items_are_open": lambda: [(routine_run, "_unfinished", _is(True))],
+    "item_key_is_the_runs": lambda: [(mutation, "_intent", _keyed_by_run)],
+    "another_content_is_sent_as_well": lambda: [(mutation, "_intent", _keyed_by_text)],
+    "results_are_not_kept": lambda: [(mutation, "_use_applied", _forgotten)],
+    "stopped_item_is_done": lambda: [
+        (items, "stop", lambda tx, run, becomes: _stop_item(tx, run, ItemStatus.DONE if becomes else None))],
+    "left_behind_is_forgotten": lambda: [(views, "left_behind", _is([]))],
+    "replay_sees_another_time": lambda: [(routine_run, "_fixed_by_item", lambda read, run, item: replace(
+        _fixed_by_item(read, run, item), now_ms=run.created_at))],
+    "replay_draws_other_numbers": lambda: [(routine_run, "_fixed_by_item", lambda read, run, item: replace(
+        _fixed_by_item(read, run, item), seed=run.id.encode()))],
     # Who wakes whom.
+    "recovery_guesses": lambda: [(recovery, "_take_over", _guess)],
     "no_recovery": lambda: [(recovery, "recover", _no_recovery), (app, "recover", _no_recovery)],
     "never_reconciled": lambda: [(next_step, "LookUp", lambda run, mutation: next_step.Wait(run.retry_at))],
     "doubt_resets_the_count": lambda: [(failure, "stop", _doubt_resets)],

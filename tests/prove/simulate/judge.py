@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 
 from keepai.ledger.account import walk
@@ -12,6 +13,7 @@ from keepai.ledger.sqlite.connection import Statements
 from keepai.model.ids import text_of
 from tests.crashes.invariants import broken
 from tests.prove.simulate.schedule import POLICY, World, is_checked
+from tests.prove.simulate.scripts import CALLS
 
 
 def judge(world: World) -> None:
@@ -25,6 +27,7 @@ def judge(world: World) -> None:
     world.problems += [f"a lane failed: {error.get('exception')!r}" for error in world.loop.errors]
     _effects(world, read)
     _bounded(world)
+    _told(world)
     _quiet(world, read)
     world.problems += broken(world.memory.connection) if is_checked(world.seed) else map(str, check_invariants(read))
 
@@ -71,6 +74,15 @@ def _effects(world: World, read: Reader) -> None:
             world.problems.append(f"{text_of(id)} counts as applied, and nothing took place")
         if status == "failed" and key in keys and not _resent(connection, key):
             world.problems.append(f"{text_of(id)} counts as failed, and it took place")
+
+
+def _told(world: World) -> None:
+    """What a call was given of those before it is, byte for byte, what they gave when they took place."""
+    gave = {json.dumps(effect.result) for effect in world.outside.effects}
+    for id, params in world.memory.connection.execute("select id, params from mutation order by seq"):
+        for result in map(json.dumps, json.loads(params).get("of", ())):
+            if result not in gave:
+                world.problems.append(f"{text_of(id)} was given what nobody had given: {result}")
 
 
 #: Triggers of a run that goes on by itself; with any other a person, or a new piece of work, has begun the count anew.
@@ -133,7 +145,7 @@ def _complete(
     world.problems += [f"order {i} was filed {filed[i]} times, not {n}" for i, n in attempts.items() if filed[i] != n]
     left = _left(world)
     for id, n in items.items():
-        for operation in ("rows.add", "mails.send", "hooks.fire"):
+        for operation in CALLS:
             if not n - left[id] <= (found := done[operation, f"item {id}"]) <= n:
                 world.problems.append(f"{operation} of item {id} took place {found} times, not {n}")
 
@@ -173,7 +185,7 @@ def _quiet(world: World, read: Reader) -> None:
     if waiting and not cards and not _given_up(world):
         world.problems.append(f"{len(waiting)} inputs wait, and nobody is asked: {[i.title for i in waiting]}")
     known = {i.external_id for i in _now(world, keep.inputs("orders")) if i.source == "orders"}
-    if world.weather.shape != "items" and not cards and known != set(world.outside.orders):
+    if world.weather.shape not in ("items", "letters") and not cards and known != set(world.outside.orders):
         world.problems.append(f"orders that never came in: {sorted(set(world.outside.orders) - known)}")
 
 

@@ -34,6 +34,9 @@ _SHOWS_S = 6.0  # and shows to a look-up within this time after that
 
 Params = dict[str, Any]
 
+#: In every result: what a careless copy would change.
+ODD = {"é": [0.5, None, {"z": 1, "a": "„“ 🎉"}]}
+
 
 @dataclass(frozen=True)
 class Effect:
@@ -69,6 +72,7 @@ class Outside:
         self._random = random.Random(seed)
         self.manners = manners
         self.orders: list[str] = []
+        self.hidden: set[str] = set()  # orders that are not listed just now
         self.effects: list[Effect] = []
         self.calls: Counter[str] = Counter()
         self.quiet = False  # from then on everything works
@@ -96,10 +100,10 @@ class Outside:
 
     # -- a request ---------------------------------------------------------------------------------
 
-    async def send(self, operation: str, unit: str, call: Call, *, honours_key: bool) -> Any:
+    async def send(self, operation: str, params: Params, call: Call, *, honours_key: bool) -> Any:
         """A side effect: what the caller is told is one thing, what happens is another."""
         self.calls[operation] += 1
-        m = self.manners
+        m, unit = self.manners, params["unit"]
         await asyncio.sleep(self.span(1.0))
         if self.draw(m.refuse):
             raise self._refusal()
@@ -137,7 +141,7 @@ class Outside:
         return landed
 
     def _take_effect(self, operation: str, unit: str, key: str, now: float) -> Effect:
-        result = {"id": f"{operation}-{len(self.effects) + 1}", "unit": unit}
+        result = {"id": f"{operation}-{len(self.effects) + 1}", "unit": unit, **ODD}
         effect = Effect(operation, unit, key, now, now + self.span(_SHOWS_S), result)
         self.effects.append(effect)
         return effect
@@ -175,6 +179,12 @@ class Outside:
         return Verdict.applied(found.result) if found else Verdict.failed()
 
 
+def compared(old: Any, new: Any) -> str:
+    """A text in other letters matters little; whatever else differs, a lot."""
+    before, now = ({**params, "text": str(params.get("text")).lower()} for params in (old, new))
+    return "significant" if before != now else "equivalent" if old == new else "minor"
+
+
 class Orders(Connector):
     """The source."""
 
@@ -190,7 +200,7 @@ class Orders(Connector):
         await asyncio.sleep(self._outside.span(0.5))
         if self._outside.draw(self._outside.manners.refuse / 2):
             raise Transient("Busy.")
-        return list(self._outside.orders)
+        return [order for order in self._outside.orders if order not in self._outside.hidden]
 
 
 class Rows(Connector):
@@ -203,12 +213,17 @@ class Rows(Connector):
     @mutation(identity=("unit",), target="unit", settle=SETTLE_S)
     async def add(self, params: Params, call: Call) -> Any:
         """Add a row."""
-        return await self._outside.send("rows.add", params["unit"], call, honours_key=False)
+        return await self._outside.send("rows.add", params, call, honours_key=False)
 
     @add.reconcile
     async def find(self, params: Params, call: Call) -> Verdict:
         """Look for the row."""
         return await self._outside.look_up(call)
+
+    @add.compare_payload
+    def same(self, old: Any, new: Any) -> Any:
+        """Compare two rows."""
+        return compared(old, new)
 
 
 class Mails(Connector):
@@ -221,12 +236,17 @@ class Mails(Connector):
     @mutation(identity=("unit",), target="unit", settle=SETTLE_S, key_window=86_400)
     async def send(self, params: Params, call: Call) -> Any:
         """Send a mail."""
-        return await self._outside.send("mails.send", params["unit"], call, honours_key=True)
+        return await self._outside.send("mails.send", params, call, honours_key=True)
 
     @send.reconcile
     async def find(self, params: Params, call: Call) -> Verdict:
         """Look for the mail."""
         return await self._outside.look_up(call)
+
+    @send.compare_payload
+    def same(self, old: Any, new: Any) -> Any:
+        """Compare two mails."""
+        return compared(old, new)
 
 
 class Hooks(Connector):
@@ -239,4 +259,9 @@ class Hooks(Connector):
     @mutation(identity=("unit",), target="unit", settle=SETTLE_S)
     async def fire(self, params: Params, call: Call) -> Any:
         """Call a hook."""
-        return await self._outside.send("hooks.fire", params["unit"], call, honours_key=False)
+        return await self._outside.send("hooks.fire", params, call, honours_key=False)
+
+    @fire.compare_payload
+    def same(self, old: Any, new: Any) -> Any:
+        """Compare two calls."""
+        return compared(old, new)

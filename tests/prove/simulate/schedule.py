@@ -39,13 +39,14 @@ from tests.prove.simulate.loop import HOST, SimLoop
 from tests.prove.simulate.memory import Memory, Patch, replaced
 from tests.prove.simulate.outside import SETTLE_S, Hooks, Mails, Manners, Orders, Outside, Rows
 from tests.prove.simulate.people import HostGone, Person
-from tests.prove.simulate.scripts import GRANTED, SHAPES, Stub, script
+from tests.prove.simulate.scripts import GRANTED, LETTERS, SHAPES, TEXTS, Stub, script
 
 HOUR = 3600.0
 _START_MS = 1_767_603_600_000  # 2026-01-05T09:00:00Z, a Monday
 SPECIAL_EVERY = 32  # seeds
 #: Which of them → what they are for; whatever else there is happens in the others.
 SPECIAL = {0: "calm", 16: "calm", 17: "doubt", 19: "change", 24: "skips", 28: "shared"}
+LETTERS_AT = (5, 13, 21, 29)  #: which of them have the shape "letters", in any weather
 CHECKED_EVERY = 4  # seeds: then the ledger's rules are checked after every commit, and its account at the end
 #: Events that a consumer left are not looked at again by the hour: nothing may rest on that.
 POLICY = Policy(
@@ -88,6 +89,7 @@ class Weather:
     calm: bool = False  # nothing goes wrong, so nobody may be asked for anything
     skips: float = 0.0  # chance that somebody skips what `prepare` has just looked at
     shared: bool = False  # every order is published as the same event
+    vanishes: int = 0  # times at which the source lists other orders than before
 
 
 def is_checked(seed: int) -> bool:
@@ -126,12 +128,15 @@ def weather(seed: int) -> Weather:
         case "shared":  # inputs that come before, while and after their one event is worked on
             return replace(mild, shape="flow", orders=5, shared=True)
     asks = tuple(name for name in ("rows.add", "mails.send", "hooks.fire") if r.random() < 0.15)
-    return Weather(
+    usual = Weather(
         manners, shape=r.choice(list(SHAPES)), orders=r.choice([1, 1, 2, 3]), hours=r.choice([0.25, 0.5, 1.2]),
         kill_at_point=maybe(0.08), kills=some(4), cuts=some(3, 0.4), freezes=some(2, 0.3), jumps=some(2, 0.3),
         doubles=some(1, 0.2), deploys=some(2, 0.4), asks=asks, reprocesses=some(2, 0.3),
         tabs=r.choice([1, 2, 3]), queues=maybe(0.5),
     )
+    if seed % SPECIAL_EVERY not in LETTERS_AT:
+        return usual
+    return replace(usual, shape="letters", hours=1.2, deploys=r.randint(2, 8), reprocesses=some(3), vanishes=some(3))
 
 
 @dataclass
@@ -153,6 +158,7 @@ class World:
     visitors: int = 0  # second hosts that are about to come in
     quiet: bool = False
     powerless: bool = False
+    text: int = 0  # of the letters
     asked: list[asyncio.Future[Any]] = field(default_factory=list)  # what the living host was asked for
     problems: list[str] = field(default_factory=list)
     connectors: list[Connector] = field(init=False)
@@ -327,9 +333,38 @@ class World:
 
     def redeploy(self) -> None:
         """A new version; now and then a broken one, or one without some handlers, which the next one mends."""
+        if self.weather.shape == "letters":
+            throws = self.random.choice([9, 9, 9, 0, 1, 2, 3])
+            self.text = self.random.randrange(len(TEXTS)) if self.random.random() < 0.5 else self.text
+            self.spawn(self.person().deploy(script(LETTERS + 10 * throws + self.text, "letters")))
+            return
         variant = self.random.choice([1, 2, 3, 101])
         shapes = list(SHAPES) if self.weather.shape == "both" else [self.weather.shape]
         self.spawn(self.person().deploy(script(variant, self.random.choice(shapes))))
+
+    def vanish(self) -> None:
+        """The source no longer lists some orders, and lists others again."""
+        self.outside.hidden = {order for order in self.outside.orders if self.random.random() < 0.5}
+
+    def sound(self, variant: int) -> str:
+        """A version that does not throw; of letters, one with the text of the last."""
+        letters = self.weather.shape == "letters"
+        return script(LETTERS + 90 + self.text if letters else variant, self.weather.shape)
+
+    async def standing(self) -> None:
+        """While nobody answers: each item is finished, or waits for an answer of a person, and is explained."""
+        assert self.keep is not None
+        cards = await self.keep.needs_you()
+        asked = {card.run_id for card in cards} | {card.id.removeprefix("ask_") for card in cards}
+        for item in await self.keep.items("orders"):
+            told = await self.keep.explain(item.id)
+            if not (told.standing == item.status and told.because and told.moved_by):
+                self.problems.append(f"{item} is not explained: {told}")
+            waits = item.status == "processing" and (cards or item.external_id in self.outside.hidden)
+            if item.status not in ("done", "skipped") and not waits and not asked & {
+                item.id, *(mover.subject for mover in told.moved_by)
+            }:
+                self.problems.append(f"{item.external_id} is {item.status}, and nobody is asked: {told.because}")
 
     def person(self) -> Person:
         """Somebody at a screen."""
@@ -458,7 +493,7 @@ def _play(world: World) -> None:
     grants = {name: "ask" if name in sky.asks else "allow" for name in GRANTED}
     world.start()
     first = 200 if sky.shared else 0
-    world.spawn(world.person().deploy(script(first + world.random.randint(1, 3), sky.shape), grants))
+    world.spawn(world.person().deploy(world.sound(first + world.random.randint(1, 3)), grants))
     for _ in range(sky.orders):
         world.loop.call_later(world.random.random() * sky.hours * HOUR / 2, world.outside.order,
                               context=contextvars.Context())
@@ -468,6 +503,7 @@ def _play(world: World) -> None:
     world.befall(sky.jumps, world.jump)
     world.befall(sky.doubles, world.double)
     world.befall(sky.deploys, world.redeploy)
+    world.befall(sky.vanishes, world.vanish)
     world.outside.alarm, world.outside.quiet = world.alarmed, sky.calm
     for _ in range(sky.tabs):
         world.spawn(world.person().watch(lambda: world.quiet, sky.reprocesses))
@@ -476,7 +512,12 @@ def _play(world: World) -> None:
     loop._frozen.clear()
     if not world.host:
         loop.run(loop.time() + 10)
-    world.spawn(world.person().deploy(script(first + 3, sky.shape)))
+    world.spawn(world.person().deploy(world.sound(first + 3)))
+    if sky.shape == "letters":
+        loop.run(loop.time() + 2 * HOUR)
+        world.spawn(world.standing())
+        loop.run(loop.time() + 1)
+        world.outside.hidden.clear()
     world.spawn(world.person().tidy())
     loop.run(loop.time() + 10)  # until that version is there: without a consumer for them, events count as at rest
     ends = loop.time() + 72 * HOUR
@@ -491,7 +532,7 @@ def _rests(world: World) -> bool:
     connection = world.keep.parts.ledger._reader  # type: ignore[attr-defined]
     [[left]] = connection.execute("select (select count(*) from input_standing where waiting) "
                                   "+ (select count(*) from run where status in ('active', 'paused', 'failed'))")
-    counts = {"flow": "input where source = 'orders'", "items": "item"}
+    counts = {"flow": "input where source = 'orders'", "items": "item", "letters": "item"}
     tables = counts.values() if world.weather.shape == "both" else [counts[world.weather.shape]]
     known = [count for table in tables for (count,) in connection.execute(f"select count(*) from {table}")]
     return left == 0 and set(known) == {len(world.outside.orders)}

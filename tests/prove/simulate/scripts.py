@@ -6,6 +6,7 @@ What is simulated is the engine. The sandbox has suites of its own, and a schedu
 from __future__ import annotations
 
 import json
+import random
 import re
 import zlib
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 from keepai.model.codec import encode
 from keepai.model.errors import Location, ScriptThrew
 from keepai.model.operations import Step
-from keepai.runtime.base import Ahead, Ended, Job, Operation, Reply, StepHost
+from keepai.runtime.base import Ahead, Ended, Fixed, Job, Operation, Reply, StepHost
 
 _HEAD = """
 // variant VARIANT
@@ -95,16 +96,49 @@ _ITEMS = """
   },
 """
 
+#: A routine whose every call carries what those before it gave, and what its item sees of time and chance.
+_LETTERS = """
+  routines: {
+    write: {
+      schedule: { interval: "30m" },
+      handler: async (ctx, state) => {
+        const text = ["hello", "HELLO", "Hello", "goodbye"][VARIANT % 10];
+        const after = (count) => {
+          if (Math.floor(VARIANT / 10) % 10 === count) throw new Error(`thrown after ${count}`);
+        };
+        for (const id of await ctx.orders.list({})) {
+          await ctx.withItem(id, "Item " + id, async (ctx) => {
+            if (ctx.item.isDone) return;
+            const unit = "item " + id, subkey = `${Date.now()} ${Math.random()}`;
+            after(0);
+            const row = await ctx.rows.add({ unit, text, of: [], subkey });
+            after(1);
+            const mail = await ctx.mails.send({ unit, text, of: [row] });
+            after(2);
+            await ctx.hooks.fire({ unit, text, of: [row, mail] });
+            after(3);
+          });
+        }
+        return { runs: (state?.runs ?? 0) + 1 };
+      },
+    },
+  },
+"""
+
 #: What a workflow of the simulation consists of; most faults show sooner where little else happens.
 SHAPES = {"both": _FLOW + _ITEMS, "flow": _FLOW, "items": _ITEMS}
+#: Variants from here on are of letters: their tens say after how many calls they throw (9: never), their ones the text.
+LETTERS = 300
+TEXTS = ("hello", "HELLO", "Hello", "goodbye")
 
-GRANTED = ("orders.list", "rows.add", "mails.send", "hooks.fire")
+CALLS = ("rows.add", "mails.send", "hooks.fire")  #: the mutations of an item, in order
+GRANTED = ("orders.list", *CALLS)
 
 
 def script(variant: int, shape: str = "both") -> str:
     """One version: the variant decides how many orders are filed at once; from 100 on it is broken, and from 200 on
     every order is published as the same event."""
-    return (_HEAD + SHAPES[shape] + "});\n").replace("VARIANT", str(variant))
+    return (_HEAD + {**SHAPES, "letters": _LETTERS}[shape] + "});\n").replace("VARIANT", str(variant))
 
 
 def every_other(job: Job, ahead: Ahead, prepared: str) -> bool:
@@ -152,6 +186,7 @@ class _Step:
     def __init__(self, job: Job, host: StepHost, variant: int) -> None:
         self._job, self._host = job, host
         self.limit, self.broken, self.shared = variant % 3 + 1, 100 <= variant < 200, variant >= 200
+        self.text, self.throws = TEXTS[variant % 10 % len(TEXTS)], variant // 10 % 10
 
     def _operation(self, name: str, *args: Any) -> Operation:
         kind = self._job.surface.kind(name)
@@ -215,7 +250,30 @@ class _Step:
         return {"runs": (state or {}).get("runs", 0) + 1}
 
 
+    async def write_routine(self, state: Any) -> Any:
+        for id in await self.ask("orders.list", {}):
+            begun = await self._host.answer(self._operation("withItem", id, f"Item {id}", "begin"))
+            if not begun.value["isDone"]:  # type: ignore[index, call-overload]
+                await self._write(f"item {id}", begun.fixed)
+            await self.ask("withItem", id, f"Item {id}", "end")
+        return {"runs": (state or {}).get("runs", 0) + 1}
+
+    async def _write(self, unit: str, fixed: Fixed | None) -> None:
+        assert fixed is not None, "an item has time and chance of its own"
+        own = {"subkey": f"{fixed.now_ms} {random.Random(fixed.seed).random()}"}
+        given: list[Any] = []
+        for count, name in enumerate(CALLS):
+            self._thrown(count)
+            params = {"unit": unit, "text": self.text, "of": list(given), **({} if count else own)}
+            given.append(await self.ask(name, params))
+        self._thrown(len(CALLS))
+
+    def _thrown(self, count: int) -> None:
+        if self.throws == count:
+            raise ScriptThrew(f"Error: thrown after {count}")
+
+
 assert all(hasattr(_Step, f"{handler}_{step}") for handler, step in (
     ("poll", Step.PRODUCER), ("file", Step.PREPARE), ("file", Step.MUTATE), ("file", Step.NEXT),
-    ("tell", Step.PREPARE), ("tell", Step.MUTATE), ("work", Step.ROUTINE),
+    ("tell", Step.PREPARE), ("tell", Step.MUTATE), ("work", Step.ROUTINE), ("write", Step.ROUTINE),
 ))
