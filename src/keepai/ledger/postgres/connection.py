@@ -117,7 +117,7 @@ def unusable(error: psycopg.Error, url: str) -> LedgerUnusable:
     return LedgerUnusable(f"The ledger {shown(url)} failed: {said}. Look at the server, then start again.")
 
 
-class Statements:
+class PostgresStatements:
     """Runs named statements on one connection and gives rows as mappings."""
 
     def __init__(self, connection: Connection) -> None:
@@ -173,7 +173,7 @@ def one_moment(connection: Connection) -> Iterator[None]:
             connection.execute("rollback")
 
 
-class Transaction(Statements):
+class PostgresTransaction(PostgresStatements):
     """What a verb sees: statements, the moment, and who is writing."""
 
     def __init__(self, connection: Connection, ids: Ids, host: str, epoch: int) -> None:

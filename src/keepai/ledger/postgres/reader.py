@@ -10,11 +10,11 @@ import psycopg
 
 from ...model.errors import LedgerUnusable, NotFound
 from ..base import Row
-from .connection import Statements, connect, one_moment, shown, unusable
+from .connection import PostgresStatements, connect, one_moment, shown, unusable
 from .tables import migrations, number, refuse_newer
 
 
-class PostgresReader(Statements):
+class PostgresReader(PostgresStatements):
     """Reads one ledger until `close`; whatever PostgreSQL raises is a sentence that says what to do."""
 
     refused: str | None = None

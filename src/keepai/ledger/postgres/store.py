@@ -25,7 +25,7 @@ from ...model.errors import Conflict, LedgerStopped, LedgerUnusable
 from ...model.states import IllegalMove
 from .. import account
 from ..base import Behind, Reader, Row
-from .connection import Statements, Transaction, connect, one_moment, shown, unusable
+from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
 from .lease import BEAT_S, SILENT_MS_MAX, MachineLock, machine, refuse_if_taken
 from .tables import Connection, migrate
 
@@ -59,7 +59,7 @@ class PostgresLedger:
             raise
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
         self._looking = ThreadPoolExecutor(_READERS_MAX, thread_name_prefix="keep-look")
-        self._looks: dict[int, Statements] = {}  # by thread: each has a connection of its own
+        self._looks: dict[int, PostgresStatements] = {}  # by thread: each has a connection of its own
         self._opened: list[Connection] = []
         self._closing = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="keep-heartbeat", daemon=True)
@@ -68,7 +68,7 @@ class PostgresLedger:
     def _begin(self) -> None:
         """Take the ledger, if no other host has it."""
         migrate(self._connection, self._name)
-        statements = Statements(self._connection)
+        statements = PostgresStatements(self._connection)
         with self._connection.transaction():
             statements.one("ledger_hold")
             refuse_if_taken(statements, self._name)
@@ -89,7 +89,7 @@ class PostgresLedger:
                 self._lock.release(told=True)
                 raise
         self.lock_fd: int | None = self._lock.fd
-        self._tx = Transaction(self._connection, self.ids, self.host, self.epoch)
+        self._tx = PostgresTransaction(self._connection, self.ids, self.host, self.epoch)
         self._head = account.head(self._tx)
 
     # -- writing -----------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class PostgresLedger:
 
     async def look(self, question: Callable[Concatenate[Reader, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The answer to `question(read, …)`: everything that it reads is committed, and of one moment."""
-        def asked(read: Statements) -> T:
+        def asked(read: PostgresStatements) -> T:
             with one_moment(read.connection):
                 return question(read, *args, **kwargs)
 
@@ -170,7 +170,7 @@ class PostgresLedger:
         """Every row of one statement."""
         return await self._read(lambda read: read.all(query, **params))
 
-    async def _read(self, asked: Callable[[Statements], T]) -> T:
+    async def _read(self, asked: Callable[[PostgresStatements], T]) -> T:
         def answer() -> T:
             try:
                 return asked(self._reader())
@@ -180,14 +180,14 @@ class PostgresLedger:
 
         return await asyncio.wrap_future(self._looking.submit(answer))
 
-    def _reader(self) -> Statements:
+    def _reader(self) -> PostgresStatements:
         """This thread's own connection, which cannot write."""
         read = self._looks.get(threading.get_ident())
         if read is None:
             connection = connect(self._url)
             self._opened.append(connection)
             connection.execute("set default_transaction_read_only = on")
-            read = self._looks[threading.get_ident()] = Statements(connection)
+            read = self._looks[threading.get_ident()] = PostgresStatements(connection)
         return read
 
     @contextmanager
@@ -228,7 +228,7 @@ class PostgresLedger:
             self._stop(error)
             return
         try:
-            statements = Transaction(connection, self.ids, self.host, self.epoch)
+            statements = PostgresTransaction(connection, self.ids, self.host, self.epoch)
             while not self._closing.wait(BEAT_S) and not self._stopped:
                 asked = self._steady.steady_ms()
                 if not statements.run("heartbeat_beat", epoch=self.epoch):
