@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from keepai.runtime.javascript import forks
+from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.harness import SPECULATE, Story
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
@@ -32,7 +32,7 @@ def nursery() -> Iterator[Nursery | None]:
 def quick_servers(nursery: Nursery | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts of this process get their script servers from the nursery."""
     if nursery is not None:
-        monkeypatch.setattr(forks, "_spawn", nursery.spawn)
+        monkeypatch.setattr(fork_client, "_spawn", nursery.spawn)
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from keepai.runtime.javascript import forks, linux
+from keepai.runtime.javascript import fork_client, linux
 
 _READY_S_MAX = 60.0
 
@@ -63,7 +63,7 @@ class Nursery:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         listener.bind(self.address)
         listener.listen(64)
-        environment = {name: os.environ[name] for name in forks._ENVIRONMENT if name in os.environ}
+        environment = {name: os.environ[name] for name in fork_client._ENVIRONMENT if name in os.environ}
         path = os.pathsep.join(entry for entry in sys.path if entry)
         with listener:
             self._process = subprocess.Popen(

@@ -70,7 +70,7 @@ BANNED: dict[str, dict[str, str]] = {
     "time.ctime": {},
     "time.clock_gettime": {
         "runtime/javascript/deadline.py": "a script's limit is its processor time",
-        "runtime/javascript/forks.py": "a script's limit is its processor time",
+        "runtime/javascript/fork_client.py": "a script's limit is its processor time",
     },
     "time.clock_gettime_ns": {},
     "uuid.": {},

@@ -17,7 +17,7 @@ from .engine.commands import Commands
 from .engine.deploy import Configured, Deployment, GrantRule, Grants
 from .engine.deploy import deploy as deploy_script
 from .engine.host import Host
-from .engine.parts import Parts
+from .engine.host_parts import Parts
 from .engine.recovery import recover
 from .engine.repair import RepairHook
 from .engine.retention import Pruned

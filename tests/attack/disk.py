@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 from keepai import Policy
 from keepai.engine import gate, runner
@@ -98,7 +98,7 @@ def drawn(folder: Path, chance: Random) -> Attack:
 AREA = Area(
     "disk", "the disk, by scripts without a grant", place, attacks, drawn,
     (
-        Planted("a workflow has room without end", lambda: patch.object(runner, "_check_room", lambda *_: None), "run by run with payloads"),
+        Planted("a workflow has room without end", lambda: patch.object(runner, "_check_room", AsyncMock()), "run by run with payloads"),
         Planted("a run may keep what it likes", lambda: patch.object(gate.Gate, "_spend", lambda *_: None), "a run that floods"),
     ),
 )

@@ -22,7 +22,7 @@ from functools import cache
 from pathlib import Path
 from unittest.mock import patch
 
-from keepai.runtime.javascript import forks
+from keepai.runtime.javascript import fork_client
 from tests.attack.base import Area, Tally, run, table
 from tests.nursery import Nursery
 from tests.prove.program import seconds_of
@@ -56,7 +56,7 @@ def nursery() -> Nursery:
 def quick_servers(name: str) -> AbstractContextManager[object]:
     """Within it, hosts of an area start quickly."""
     plain = name in PLAIN or sys.platform != "linux"
-    return nullcontext() if plain else patch.object(forks, "_spawn", nursery().spawn)
+    return nullcontext() if plain else patch.object(fork_client, "_spawn", nursery().spawn)
 
 
 def attacked(

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from keepai import Call, Connector, OutcomeUnknown, Rejected, Transient, Verdict, mutation, read
 from keepai.connectors import redacted
-from keepai.ledger.sqlite.copies import backup
+from keepai.ledger.sqlite.backups import backup
 from keepai.model.redaction import Redactor
 from keepai.vault.strength import BITS_LEAST, bits
 from tests.attack.base import Area, Attack, Planted, must

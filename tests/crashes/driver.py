@@ -27,7 +27,7 @@ from typing import Any
 from keepai import Call, Connector, Keep, OutcomeUnknown, Page, Policy, Transient, Verdict, mutation, read
 from keepai.model import crash_points
 from keepai.model.clock import iso
-from keepai.runtime.javascript import forks, linux
+from keepai.runtime.javascript import fork_client, linux
 from keepai.testing import ManualClock, kill_self_at
 from tests import nursery
 from tests.crashes.invariants import violations
@@ -266,7 +266,7 @@ def main() -> None:
     """Do what is asked for, until nobody asks any more."""
     if sys.argv[1:]:
         linux.die_with_parent()
-        forks._spawn = partial(nursery.spawn, sys.argv[1])  # type: ignore[assignment]
+        fork_client._spawn = partial(nursery.spawn, sys.argv[1])  # type: ignore[assignment]
     for line in sys.stdin:
         folder, *crashes = json.loads(line)
         lives = []

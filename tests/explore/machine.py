@@ -33,7 +33,7 @@ from keepai.engine import late_evidence, outside, relaunch, runner
 from keepai.engine import mutation as sending
 from keepai.engine.call_ends import CallEnds
 from keepai.engine.host import Host
-from keepai.engine.parts import Parts
+from keepai.engine.host_parts import Parts
 from keepai.engine.recovery import recover
 from keepai.engine.run_context import RunContext
 from keepai.engine.telling import Teller

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from keepai.engine.outcome import SKIPPED
-from keepai.ledger import conversion
+from keepai.ledger import stored_ids
 from keepai.model.states import MUTATION, PHASE, STATUS
 from tests.explore.machine import UNIT_S, WF, Machine
 
@@ -53,14 +53,14 @@ def look(machine: Machine) -> Look:
     )
 
 
-_MADE: dict[str, conversion.Rows] = {}
+_MADE: dict[str, stored_ids.Rows] = {}
 
 
 def _all(machine: Machine, table: str) -> list[Row]:
     made = _MADE.get(table)
     if made is None:
         described = machine.connection.execute(f"pragma table_info({table})")
-        made = _MADE[table] = conversion.rows([str(column[1]) for column in described])
+        made = _MADE[table] = stored_ids.rows([str(column[1]) for column in described])
     return made(machine.connection.execute(f"select * from {table} order by seq").fetchall())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from keepai.ledger.base import Tx
-from keepai.ledger.conversion import IDS
+from keepai.ledger.stored_ids import IDS
 from keepai.ledger.transitions import mutations, runs, workflows
 from keepai.ledger.transitions.events import Publication, Registration
 from keepai.ledger.transitions.mutations import Intent

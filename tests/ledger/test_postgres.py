@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from keepai.ledger.guards import guards
-from keepai.ledger.postgres import prepared, tables
+from keepai.ledger.postgres import tables, typed_statements
 from keepai.ledger.postgres.triggers import statements as triggers
 from keepai.ledger.queries import load
 from keepai.model.errors import LedgerUnusable
@@ -56,7 +56,7 @@ def test_tables_indexes_checks_and_views_are_the_same_in_both() -> None:
 
 @pytest.mark.parametrize("name", sorted(load("postgres")))
 def test_postgres_understands_every_statement(database: Raw, name: str) -> None:
-    text, _ = prepared.numbered()[name]
+    text, _ = typed_statements.numbered()[name]
     if text.startswith(("begin", "commit")):
         database.execute(text)
         database.execute("rollback")
@@ -123,6 +123,6 @@ def test_a_reference_to_nothing_is_found(database: Raw) -> None:
     database.execute("begin")
     database.execute("set local session_replication_role = replica")
     database.execute("insert into topic (workflow_id, name) values (77, 'lost')")
-    text, _ = prepared.numbered()["check_references"]
+    text, _ = typed_statements.numbered()["check_references"]
     assert list(database.execute(text.replace("$1", "9"))) == [("topic", "77", "workflow")]
     database.execute("rollback")

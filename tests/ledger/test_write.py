@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from keepai.ledger.base import Ledger, Tx
-from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.sqlite.write_ahead_log import Log
 from keepai.ledger.transitions import mutations, workflows
 from keepai.model import crash_points
 from keepai.model.errors import Conflict, Refused

@@ -39,7 +39,7 @@ from keepai.ledger.sqlite.connection import Statements
 from keepai.model.codec import Json
 from keepai.model.errors import Conflict, Refused
 from keepai.model.records import Escalation
-from keepai.runtime.javascript import forks, linux
+from keepai.runtime.javascript import fork_client, linux
 from tests.prove.torture import fork, nursery
 from tests.prove.torture_host import from_nursery
 
@@ -251,7 +251,7 @@ def _host(scene: Scene, life: Life) -> NoReturn:
     log = os.open(scene.folder / "host.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    forks._spawn = lambda fd: from_nursery(life.nurse, fd, lambda _: None)  # type: ignore[assignment,return-value]
+    fork_client._spawn = lambda fd: from_nursery(life.nurse, fd, lambda _: None)  # type: ignore[assignment,return-value]
     asyncio.run(_serve(scene, life))
     os._exit(0)
 

@@ -13,8 +13,8 @@ from unittest.mock import patch
 import apsw
 import pytest
 
-from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.sqlite.write_ahead_log import Log
 from keepai.ledger.sqlite.writer import PendingWrite, Writer
 from tests.prove import images
 from tests.prove.images import Plan, try_seed

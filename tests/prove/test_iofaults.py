@@ -9,8 +9,8 @@ from typing import Any
 import apsw
 import pytest
 
-from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.store import SqliteLedger
+from keepai.ledger.sqlite.write_ahead_log import Log
 from keepai.ledger.sqlite.writer import Writer
 from keepai.model.errors import LedgerStopped, LedgerUnusable
 from keepai.testing import ManualClock

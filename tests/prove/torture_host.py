@@ -33,11 +33,11 @@ from keepai.ledger.transitions import mutations, runs
 from keepai.model import crash_points
 from keepai.model.errors import Conflict, LedgerUnusable, Refused
 from keepai.model.records import Escalation
-from keepai.runtime.javascript import fork_server, forks, linux
-from keepai.runtime.javascript.engine import Engine
+from keepai.runtime.javascript import fork_client, fork_server, linux
 from keepai.runtime.javascript.harden import prepare
 from keepai.runtime.javascript.image import build_image
 from keepai.runtime.javascript.instance import Image
+from keepai.runtime.javascript.wasm_engine import Engine
 from tests.prove.torture_service import SETTLE_S
 
 REFUSED, UNDONE, BROKE = 3, 4, 5  #: how a host ends that was not killed; 0 is in order
@@ -322,7 +322,7 @@ def be(world: World, life: Life, nursery: Path, status: int) -> NoReturn:
             os.write(status, line.encode() + b"\n")
 
         die_at(life.point or "never:1", say)
-        forks._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment,return-value]
+        fork_client._spawn = lambda fd: from_nursery(nursery, fd, say)  # type: ignore[assignment,return-value]
         code = asyncio.run(live(world, life, say))
     except BaseException:
         sys.excepthook(*sys.exc_info())

@@ -11,10 +11,10 @@ import struct
 
 from keepai.runtime.base import Ended, Job
 from keepai.runtime.javascript.call_predictor import CallPredictor
-from keepai.runtime.javascript.forks import Worker
+from keepai.runtime.javascript.fork_client import Worker
 from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, frame_bytes
-from keepai.runtime.javascript.link import WorkerLink
 from keepai.runtime.javascript.step_session import StepSession
+from keepai.runtime.javascript.worker_link import WorkerLink
 from tests.runtime.script_world import FakeHost
 
 

@@ -17,10 +17,10 @@ from keepai.model.errors import KeepError
 from keepai.model.operations import Step
 from keepai.runtime.base import Operation, Reply
 from keepai.runtime.javascript.call_predictor import CallPredictor
-from keepai.runtime.javascript.forks import Worker
+from keepai.runtime.javascript.fork_client import Worker
 from keepai.runtime.javascript.frames import HEAD_BYTES_MAX, HEADER, ScriptCall, call_frame
-from keepai.runtime.javascript.link import WorkerLink
 from keepai.runtime.javascript.step_session import StepSession
+from keepai.runtime.javascript.worker_link import WorkerLink
 from tests.runtime.script_world import LIMITS, FakeHost, job
 
 MOST = LIMITS.message_bytes_max + HEAD_BYTES_MAX

@@ -13,9 +13,8 @@ import pytest_asyncio
 from keepai.model.errors import LimitExceeded, ScriptError, ScriptThrew
 from keepai.model.operations import Kind, Step, Surface
 from keepai.runtime.base import Job, LogLine, Operation, Reply
-from keepai.runtime.javascript import forks, loaded_scripts
+from keepai.runtime.javascript import fork_client, loaded_scripts
 from keepai.runtime.javascript.deadline import Deadline
-from keepai.runtime.javascript.engine import Engine
 from keepai.runtime.javascript.frames import Frame, parse_frame
 from keepai.runtime.javascript.image import build_image
 from keepai.runtime.javascript.instance import Instance, VmLimits
@@ -23,6 +22,7 @@ from keepai.runtime.javascript.loaded_scripts import LoadedScript, LoadedScripts
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from keepai.runtime.javascript.step import StepRun
 from keepai.runtime.javascript.vm import Vms
+from keepai.runtime.javascript.wasm_engine import Engine
 from tests.runtime.script_world import LIMITS, SURFACE, FakeHost, fixed, job, value
 
 asynchronous = pytest.mark.asyncio(loop_scope="session")
@@ -153,7 +153,7 @@ async def test_one_script_with_another_surface_or_other_limits_is_another(alone)
 @pytest.mark.parametrize("limit", ["_SCRIPTS_MAX", "_SOURCES_MAX"])
 async def test_a_worker_is_told_anew_of_a_script_that_it_had_to_forget(monkeypatch, limit) -> None:
     versions = [job("return version;", before=f"const version = {number};\n") for number in range(5)]
-    monkeypatch.setattr(forks, limit, {"_SCRIPTS_MAX": 2, "_SOURCES_MAX": 2 * len(versions[0].source)}[limit])
+    monkeypatch.setattr(fork_client, limit, {"_SCRIPTS_MAX": 2, "_SOURCES_MAX": 2 * len(versions[0].source)}[limit])
     runtime = JavaScriptRuntime(workers_max=1)
     seen = [value((await runtime.run(version, FakeHost())).value) for version in versions * 2]
     assert seen == [0, 1, 2, 3, 4] * 2

@@ -17,9 +17,9 @@ from keepai.model.errors import HostFault, LimitExceeded, ScriptError, ScriptThr
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply
 from keepai.runtime.javascript import pool, step_session
-from keepai.runtime.javascript.forks import Worker
-from keepai.runtime.javascript.link import WorkerLink
+from keepai.runtime.javascript.fork_client import Worker
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
+from keepai.runtime.javascript.worker_link import WorkerLink
 from tests.runtime.forger import call, end
 from tests.runtime.script_world import LIMITS, FakeHost, Stalling, children, job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from keepai.runtime.javascript.forks import StepTimer
+from keepai.runtime.javascript.fork_client import StepTimer
 
 
 async def test_a_later_step_hears_the_timer_that_an_earlier_one_set() -> None:

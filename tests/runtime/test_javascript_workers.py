@@ -27,7 +27,7 @@ from keepai.model.errors import (
 )
 from keepai.model.operations import Step
 from keepai.runtime.base import Ended, LogLine, Operation, Reply
-from keepai.runtime.javascript import forks, step_session
+from keepai.runtime.javascript import fork_client, step_session
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.runtime.forger import Forger, call, forged
 from tests.runtime.script_world import LIMITS, FakeHost, Stalling, children, job
@@ -277,13 +277,13 @@ async def test_a_fork_server_whose_death_nobody_has_noticed_yet_is_replaced_as_w
 async def test_a_fork_server_that_dies_as_it_starts_counts_as_a_death_and_another_is_tried(
     own_runtime, host, monkeypatch,
 ) -> None:
-    real, started = forks._spawn, []
+    real, started = fork_client._spawn, []
 
     def spawn(descriptor: int) -> subprocess.Popen[bytes]:
         started.append(descriptor)
         return subprocess.Popen([sys.executable, "-c", ""]) if len(started) == 1 else real(descriptor)
 
-    monkeypatch.setattr(forks, "_spawn", spawn)
+    monkeypatch.setattr(fork_client, "_spawn", spawn)
     with pytest.raises(WorkerDied, match="as it started"):
         await own_runtime.run(job("return 1;"), host)
     assert await own_runtime.run(job("return 2;"), host) == Ended("2")

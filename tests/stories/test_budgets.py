@@ -11,7 +11,7 @@ import pytest
 
 from keepai import Policy, Transient
 from keepai.engine.trace import Trace
-from keepai.ledger.transitions import sizes
+from keepai.ledger.transitions import kept_bytes
 from keepai.model.ids import number_of
 from keepai.model.operations import Step
 from keepai.model.records import Kept
@@ -319,7 +319,7 @@ _COUNTS = {
 
 def in_ledger(story: Story) -> dict[str, int]:
     """What lies in the ledger, weighed anew; the errors of runs, which come and go, are left out."""
-    weigh = {"row": sizes.ROW, "event": sizes.EVENT, "line": sizes.LINE}
+    weigh = {"row": kept_bytes.ROW, "event": kept_bytes.EVENT, "line": kept_bytes.LINE}
     execute: Callable[..., Any] = story.keep.parts.ledger._reader.execute  # type: ignore[attr-defined]
     return {name: execute(text, {k: v for k, v in weigh.items() if f":{k}" in text}).fetchone()[0]
             for name, text in _COUNTS.items()}

@@ -12,7 +12,7 @@ import pytest
 
 from keepai import Call, Connector, Keep, Policy, Transient, read
 from keepai.engine import host
-from keepai.engine.agenda import LONGEST_SLEEP_S
+from keepai.engine.due_times import LONGEST_SLEEP_S
 from keepai.engine.next_step import Wait
 from keepai.engine.scheduler import TIMES_MAX, Taken, next_run_at
 from keepai.model.clock import iso, parse_iso

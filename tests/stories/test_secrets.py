@@ -33,7 +33,7 @@ from keepai.config import Settings
 from keepai.connectors.redacted import redacted, redactor_of
 from keepai.doors.cli.main import keep as command
 from keepai.doors.web.page_server import PageServer
-from keepai.ledger.sqlite.copies import backup
+from keepai.ledger.sqlite.backups import backup
 from keepai.model.errors import KeepError, Refused
 from keepai.testing.rehearsal import ReadOnlyConnector, RehearsalState
 from keepai.vault.keys import KeyPlaces

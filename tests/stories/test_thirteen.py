@@ -297,7 +297,7 @@ async def test_13_the_status_of_twenty_thousand_inputs_is_known_at_once(tmp_path
         took = time.process_time() - started  # of this process alone: other tests may load the machine
         assert (len(found), len(pending), one.status) == (many + 1, many, "pending")
         assert {i.external_id for i in found if i.status != "pending"} == {"first"}
-        assert took < 1.0, f"{took:.2f} s"
+        assert took < 10.0, f"{took:.2f} s of CPU: it looked at every input for every input"
 
 
 async def test_5_an_unknown_outcome_is_the_truth_too(story: Story) -> None:

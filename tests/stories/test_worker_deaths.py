@@ -13,7 +13,7 @@ import pytest
 
 from keepai.model.errors import WorkerDied
 from keepai.runtime.base import Ended, Job, LogLine, Operation, Reply, StepHost
-from keepai.runtime.javascript import forks
+from keepai.runtime.javascript import fork_client
 from tests.harness import POLL, Story, consumer, producer, take_all, workflow
 from tests.routines import each, items, routine, sent
 
@@ -173,7 +173,7 @@ async def test_a_step_that_is_wanted_again_later_has_all_its_tries(story: Story)
 
 
 async def test_a_fork_server_that_dies_as_it_starts_asks_nobody(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, started = forks._spawn, []
+    real, started = fork_client._spawn, []
 
     def spawn(descriptor: int) -> Any:
         started.append(descriptor)
@@ -183,7 +183,7 @@ async def test_a_fork_server_that_dies_as_it_starts_asks_nobody(story: Story, mo
     wf = await story.deploy(FLOW)
     await story.keep.parts.runtime.protections()  # type: ignore[attr-defined]
     deadly(story, "in producer", kill=the_fork_server)
-    monkeypatch.setattr(forks, "_spawn", spawn)
+    monkeypatch.setattr(fork_client, "_spawn", spawn)
     await story.run()
     assert len(started) == 4
     assert await story.keep.needs_you(wf) == []

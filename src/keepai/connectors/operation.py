@@ -16,7 +16,7 @@ from ..model.codec import Json, canonical, shown
 from ..model.errors import BadValue, ConfigError, ConnectorBroke, KeepError, RuleBroken
 from ..model.operations import Kind, Params
 from ..model.permissions import ParamKind
-from ..model.visible import described, visible
+from ..model.visible_text import described, visible
 from .kit.params import kinds_in
 from .type_checks import Misfit, Shape
 from .values import Call, Page, Verdict

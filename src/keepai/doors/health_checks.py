@@ -13,7 +13,7 @@ from typing import Any
 
 from ..connectors.base import Connector
 from ..model.errors import KeepError
-from ..model.visible import visible
+from ..model.visible_text import visible
 from ..reading.look import Look
 from ..reading.wording import ago, size
 from ..runtime.javascript.runtime import JavaScriptRuntime

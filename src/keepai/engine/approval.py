@@ -23,7 +23,7 @@ from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import ApprovalStatus
 from . import failure, permission
-from .parts import Parts
+from .host_parts import Parts
 from .permission import Permissions
 from .run_context import RunContext
 

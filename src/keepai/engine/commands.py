@@ -23,8 +23,8 @@ from . import approval, failure, reconcile, repair, scheduler
 from .approval import Standing
 from .deploy import bound
 from .host import Host
+from .host_parts import Parts
 from .outcome import SKIPPED, outcome_of
-from .parts import Parts
 from .relaunch import carry, last_mutation
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import Phase, Status
 from ..runtime.base import Fixed, Operation
-from . import approval, chain, mutation, prepare_result
+from . import approval, event_chain, mutation, prepare_result
 from .mutation import Unit
 from .outcome import NONE, check_fits
 from .prepare_result import Wishes, wishes_of
@@ -166,7 +166,7 @@ async def _next(context: RunContext, wishes: Wishes) -> Run | None:
         state = kept_state(parts, ended.value, context.handler.name)
     nothing_taken = not context.reserved
     end = ConsumerEnd(
-        publications=publications, depth=await chain.depth(context, publications) if publications else 0,
+        publications=publications, depth=await event_chain.depth(context, publications) if publications else 0,
         revisions_max=parts.policy.revisions_max, state=state, state_grows=grows(context, state),
         wake_at=_wake_at(context, wishes.wake_at), trace=context.trace.take(),
         recheck_at=parts.clock.now_ms() + int(parts.policy.recheck_s * 1000) if nothing_taken else None,

@@ -32,7 +32,7 @@ from ..script.findings import ERROR
 from ..script.manifest import HandlerKind, Manifest
 from ..script.message_ids import MessageIds
 from . import scheduler
-from .parts import TRIES_MAX, Parts
+from .host_parts import TRIES_MAX, Parts
 
 AUTHORS = ("person", "planner", "maintainer")
 

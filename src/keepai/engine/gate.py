@@ -26,7 +26,7 @@ from ..runtime.event_texts import listed as listed_events
 from ..runtime.event_texts import shown as shown_event
 from ..script.manifest import Handler, Manifest
 from . import outside
-from .parts import Parts
+from .host_parts import Parts
 from .permission import Permissions
 from .trace import Trace
 

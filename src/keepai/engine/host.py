@@ -13,7 +13,8 @@ from ..model.errors import Conflict, LedgerStopped, Refused
 from ..model.records import Mutation, Run
 from ..model.states import Status
 from . import approval, reconcile, repair, retention, runner
-from .agenda import LONGEST_SLEEP_S, Agenda
+from .due_times import LONGEST_SLEEP_S, Agenda
+from .host_parts import Parts
 from .next_step import (
     Abandon,
     AskAgain,
@@ -32,7 +33,6 @@ from .next_step import (
     look,
     next_step,
 )
-from .parts import Parts
 from .relaunch import carry, in_flight, last_mutation
 from .run_context import Follow
 from .telling import Teller

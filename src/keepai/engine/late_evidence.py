@@ -18,8 +18,8 @@ from ..model.codec import encode, sound
 from ..model.errors import KeepError
 from ..model.records import Mutation
 from . import outside
+from .host_parts import Parts
 from .outcome import outcome_of
-from .parts import Parts
 
 
 def watch_call(parts: Parts, mutation: Mutation, pending: outside.Pending) -> None:

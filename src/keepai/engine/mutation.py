@@ -23,11 +23,11 @@ from ..model.permissions import Judged, Mode
 from ..model.records import Approval, Mutation, Run
 from ..model.states import AFTER_APPLIED, MutationStatus
 from ..runtime.base import Operation
-from . import approval, failure, late_evidence, outside, put_back, reconcile
+from . import approval, failure, late_evidence, outside, reconcile, restored_ledger
 from .gate import check_allowed
+from .host_parts import Parts
 from .outcome import outcome_of
 from .outside import Answer
-from .parts import Parts
 from .permission import Permissions, grants_of
 from .run_context import RunContext
 
@@ -109,7 +109,7 @@ async def complete(context: RunContext, mutation: Mutation, step: Step) -> str |
     spec = parts.connectors[mutation.connector].operations[mutation.operation]
     known = None
     if mutation.workflow_id in parts.put_back:
-        known = await put_back.look_up(parts, context.run, spec, mutation)
+        known = await restored_ledger.look_up(parts, context.run, spec, mutation)
     return await _record(context, mutation, known or await _call(context, spec, mutation, step))
 
 

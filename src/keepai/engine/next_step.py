@@ -20,7 +20,7 @@ from ..script import manifest as manifests
 from ..script.manifest import Manifest
 from . import approval, permission, repair, scheduler
 from .approval import Standing
-from .parts import Parts
+from .host_parts import Parts
 from .relaunch import carry, last_mutation
 
 # -- what can be next ------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ..model.permissions import INPUTS, Grant, Judged, Mode, Use, from_text, jud
 from ..model.records import Run
 from ..model.states import Phase, Status
 from ..script.manifest import Manifest
-from .parts import Parts
+from .host_parts import Parts
 
 _DAY_MS = 86_400_000
 

@@ -7,7 +7,7 @@ from ..model.codec import check_size, size
 from ..model.operations import Step
 from ..model.records import Run
 from . import scheduler
-from .parts import Parts
+from .host_parts import Parts
 from .run_context import RunContext
 
 

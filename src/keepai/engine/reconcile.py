@@ -20,8 +20,8 @@ from ..model.operations import Step
 from ..model.records import Mutation, Run
 from ..model.states import MutationStatus
 from . import failure, late_evidence, outside
+from .host_parts import Parts
 from .outcome import outcome_of
-from .parts import Parts
 from .trace import Trace
 
 _NO_CONNECTOR = "no connector is configured for the account that it was sent with"

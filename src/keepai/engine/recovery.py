@@ -14,7 +14,7 @@ from ..model.errors import HostFault, OutcomeUnknown
 from ..model.records import Run
 from ..model.states import Status
 from . import failure, reconcile
-from .parts import Parts
+from .host_parts import Parts
 from .relaunch import carry, in_flight, last_mutation
 
 

@@ -26,7 +26,7 @@ from ..script.check import check
 from ..script.message_ids import renamed
 from . import failure
 from .deploy import Plan, plan
-from .parts import Parts
+from .host_parts import Parts
 
 IMPACTS = ("safe", "potentially_impactful")
 

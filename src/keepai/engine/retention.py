@@ -10,7 +10,7 @@ from ..ledger.transitions import pruning
 from ..ledger.transitions.pruning import Emptied
 from ..model.errors import LedgerStopped
 from ..model.records import Record
-from .parts import Parts
+from .host_parts import Parts
 
 DAY_MS = 86_400_000
 _AGAIN_S = 86_400.0

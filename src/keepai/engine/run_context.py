@@ -18,7 +18,7 @@ from ..runtime.base import Ahead, Cut, Ended, Fixed, Job
 from ..runtime.event_texts import shown, with_events
 from ..script.manifest import Handler
 from .gate import Gate, Work
-from .parts import TRIES_MAX, Loaded, Parts
+from .host_parts import TRIES_MAX, Loaded, Parts
 from .permission import Permissions, grants_of
 from .relaunch import in_flight
 from .trace import Trace

@@ -15,7 +15,7 @@ from ..model.records import Run
 from ..model.states import Phase, Status
 from ..script.manifest import HandlerKind
 from . import consumer_run, failure, permission, producer_run, reconcile, routine_run
-from .parts import Parts
+from .host_parts import Parts
 from .relaunch import in_flight
 from .run_context import Before, Follow, RunContext
 

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..ledger import versions
+from ..ledger import shown_version
 from ..ledger.base import Reader, Row
 from ..ledger.rows import run_record
 from ..ledger.transitions import notices as verbs
 from ..model.errors import KeepError, LedgerStopped
 from ..model.states import RepairStatus
-from ..model.visible import visible
+from ..model.visible_text import visible
 from ..notices.base import Channel, Message
 from . import repair
-from .digests import next_digest
-from .parts import Parts
+from .digest_times import next_digest
+from .host_parts import Parts
 
 BURST = 5  #: more questions than these at once are told in one message
 MESSAGES_MAX = BURST + 2  #: that a channel is sent in one round
@@ -143,7 +143,7 @@ class Teller:
             await ledger.write(verbs.know_channels, {each.name: each.digest is not None for each in self._channels})
             self._known = True
         is_due = self._due_at is not None and self._due_at <= now
-        if await ledger.look(versions.newest) == self._seen and not is_due:
+        if await ledger.look(shown_version.newest) == self._seen and not is_due:
             return
         await self._forget_answered()
         await asyncio.gather(*(self._serve(each) for each in self._channels))
@@ -158,7 +158,7 @@ class Teller:
 
     async def _open(self) -> list[Asked]:
         """The open questions as they are now."""
-        newest = await self._parts.ledger.look(versions.newest)
+        newest = await self._parts.ledger.look(shown_version.newest)
         if newest != self._seen:
             began = self._parts.clock.steady_ms()
             self._asked = await self._parts.ledger.look(self._unmended)

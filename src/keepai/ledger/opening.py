@@ -54,23 +54,23 @@ def open_reader(path: str | Path) -> OpenReader:
 
 def copy(path: Path, target: Path) -> None:
     """Write a ledger into the new file `target`, as it is now; neither checked nor synced."""
-    from .sqlite import copies
+    from .sqlite import backups
 
-    copies.copy(path, target)
+    backups.copy(path, target)
 
 
 def backup(path: Path, target: Path) -> list[Check]:
     """Put a verified copy at `target`, where nothing may be yet; gives what was checked."""
-    from .sqlite import copies
+    from .sqlite import backups
 
-    return copies.backup(path, target)
+    return backups.backup(path, target)
 
 
 def vacuum(path: Path) -> tuple[int, int]:
     """Write a ledger that no host has anew without its gaps; gives its bytes before and after."""
-    from .sqlite import copies
+    from .sqlite import backups
 
-    return copies.vacuum(path)
+    return backups.vacuum(path)
 
 
 def library() -> str:

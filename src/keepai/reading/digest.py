@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..ledger import account, versions
+from ..ledger import account, shown_version
 from ..ledger.base import Reader, Row
 from ..model.clock import iso
 from ..model.codec import Json, stored
@@ -148,7 +148,7 @@ def _told(day: WorkflowDigest) -> Iterator[str]:
 
 def _first(read: Reader, since_ms: int) -> int:
     """The first entry of the account that may be so new: by halves, for there may be millions."""
-    low, high = 1, versions.newest(read) + 1
+    low, high = 1, shown_version.newest(read) + 1
     while low < high:
         middle = (low + high) // 2
         row = read.one("account_at", seq=middle)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ..model.visible import visible
+from ..model.visible_text import visible
 from ..script.topic_graph import Graph, Vertex
 
 WIDE, TALL = 190, 44  #: of a box

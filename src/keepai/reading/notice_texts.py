@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.telling import Asked
-from ..ledger import account, versions
+from ..ledger import account, shown_version
 from ..ledger.base import Ledger, Reader
 from ..ledger.opening import open_reader
 from ..model.clock import iso
@@ -85,7 +85,7 @@ class NoticeWriter:
     def _mark(self, read: Reader, question: Escalation) -> str:
         """Another text whenever a state of what is asked about has moved: then it is another question."""
         subject = about(question)
-        ids = (subject,) if question.id == f"ask_{subject}" else versions.things(read, subject)
+        ids = (subject,) if question.id == f"ask_{subject}" else shown_version.things(read, subject)
         own = [each for each in ids if each == question.id or each.startswith(("run_", "mut_", "apr_", "itm_"))]
         moves = [account.last_of(read, question.workflow_id, each, but=_UNASKED) for each in own]
         return f"{question.kind} {max((int(row['seq']) for row in moves if row), default=0)}"

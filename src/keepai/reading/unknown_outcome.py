@@ -10,11 +10,11 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..engine.parts import Parts
+from ..engine.host_parts import Parts
 from ..model.clock import iso
 from ..model.codec import Json
 from ..model.records import Mutation
-from ..model.visible import visible
+from ..model.visible_text import visible
 
 NOT_ENDED = "the call has not ended yet"
 HOST_KNOWS = "not known here: a running host measures how long the request may still arrive"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from ..engine.scheduler import next_due_at
-from ..ledger import versions
+from ..ledger import shown_version
 from ..ledger.account import of_subject
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
@@ -225,12 +225,12 @@ class Views:
 
     def version(self) -> int:
         """The version of everything that is read from now on."""
-        return versions.newest(self._read)
+        return shown_version.newest(self._read)
 
     def _versioned(self, question: Escalation, as_of: int) -> Escalation:
         shown = [about(question), *(subject(question, act) for act in question.actions)]
-        ids = [each for id in shown for each in versions.things(self._read, id)]
-        return replace(question, version=min(as_of, versions.version(self._read, question.workflow_id, ids)))
+        ids = [each for id in shown for each in shown_version.things(self._read, id)]
+        return replace(question, version=min(as_of, shown_version.version(self._read, question.workflow_id, ids)))
 
     def question(self, run_id: str, now_ms: int) -> Escalation | None:
         """The question that a run puts; None while it may still go on by itself, or has ended."""

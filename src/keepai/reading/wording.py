@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ..model.records import Kept
-from ..model.visible import visible
+from ..model.visible_text import visible
 
 
 def ago(then_ms: int, now_ms: int) -> str:

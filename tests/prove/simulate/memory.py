@@ -17,8 +17,8 @@ import apsw
 
 from keepai.ledger.sqlite import connection as opening
 from keepai.ledger.sqlite import store
-from keepai.ledger.sqlite.log import Log
 from keepai.ledger.sqlite.migrate import migrate
+from keepai.ledger.sqlite.write_ahead_log import Log
 
 _NAME = "/ledger"
 _CHANGES_MAX = 1 << 13  # that are made before older bytes come back: SQLite must not take its own count for theirs

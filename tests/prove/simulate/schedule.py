@@ -24,7 +24,7 @@ from typing import Any
 
 from keepai import Connector, Keep, Policy
 from keepai.connectors.base import surface
-from keepai.engine import agenda, deploy, host, mutation
+from keepai.engine import deploy, due_times, host, mutation
 from keepai.ledger.base import Reader
 from keepai.ledger.invariants import Broken, check_invariants, check_rules
 from keepai.ledger.sqlite.connection import Statements
@@ -404,7 +404,7 @@ def patched(world: World) -> Iterator[None]:
         (SqliteLedger, "write", world.in_turn(SqliteLedger.write)),
         (deploy, "check", _checked),
         (Manifest, "to_text", _to_text),
-        (agenda, "LONGEST_SLEEP_S", 1200.0),
+        (due_times, "LONGEST_SLEEP_S", 1200.0),
         (host, "LONGEST_SLEEP_S", 1200.0),
         (host, "WATCH_S", 1e9),
         *world.memory.patches(),

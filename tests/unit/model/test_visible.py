@@ -2,7 +2,7 @@
 
 import pytest
 
-from keepai.model.visible import described, visible
+from keepai.model.visible_text import described, visible
 
 
 @pytest.mark.parametrize(

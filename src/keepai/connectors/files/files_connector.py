@@ -18,7 +18,7 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 from ...model.clock import iso
 from ...model.codec import Json
 from ...model.errors import ConnectorError, PreconditionFailed, Rejected
-from ...model.visible import described
+from ...model.visible_text import described
 from ..base import Call, Comparison, Connector, Page, Verdict, mutation, read
 from ..kit.blocking import check_deadline, in_thread
 from ..kit.disk import check_writable, nothing_happened

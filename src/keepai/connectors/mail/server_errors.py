@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 
 from ...model.errors import ConnectorError, PermissionDenied, PreconditionFailed, Rejected, Transient
-from ...model.visible import visible
+from ...model.visible_text import visible
 
 TEXT_MAX = 200
 _DENIED, _GONE, _WRONG, _LATER = PermissionDenied, PreconditionFailed, Rejected, Transient

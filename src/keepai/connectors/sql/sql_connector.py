@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 from ...model.codec import Json, canonical
 from ...model.errors import ConfigError, ConnectorError, PermissionDenied
 from ...model.operations import Kind
-from ...model.visible import described
+from ...model.visible_text import described
 from ..base import Call, Comparison, Connector, OperationSpec, Page, Verdict, mutation, read
 from ..kit.page_limits import checked_limit
 from . import postgres_connection, row_changes

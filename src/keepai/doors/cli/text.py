@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from ...model.visible import visible
+from ...model.visible_text import visible
 
 #: State → how it is shown on a terminal; what is not here is plain.
 COLOURS = {

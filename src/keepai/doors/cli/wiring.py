@@ -11,7 +11,7 @@ from typing import Any
 from ... import connectors, notices
 from ...config import Settings
 from ...connectors.base import Connector
-from ...engine.digests import daily
+from ...engine.digest_times import daily
 from ...model.errors import ConfigError, VaultClosed
 from ...notices.base import Channel
 from ...vault.keys import KeyPlaces

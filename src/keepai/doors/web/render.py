@@ -27,7 +27,7 @@ from starlette.responses import Response
 from ...model.acts import ACTS
 from ...model.clock import iso
 from ...model.errors import ConfigError
-from ...model.visible import visible
+from ...model.visible_text import visible
 from ...reading.wording import ago, clock, count
 
 #: What templates may use of Jinja's own: nothing that gives markup.

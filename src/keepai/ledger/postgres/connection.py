@@ -16,11 +16,11 @@ from psycopg.types.numeric import Int8Dumper
 
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
-from .. import conversion
+from .. import stored_ids
 from ..account import Draft
 from ..base import Row
-from .prepared import numbered
 from .tables import Connection, settle
+from .typed_statements import numbered
 
 OLDEST = 15
 
@@ -124,7 +124,7 @@ class PostgresStatements:
         self.connection = connection
         self._cursor = psycopg.RawCursor(connection)  # one for all: each is read to its end before the next
         self._texts = numbered()
-        self._rows: dict[str, conversion.Rows] = {}  # of each statement that gave a row
+        self._rows: dict[str, stored_ids.Rows] = {}  # of each statement that gave a row
         self._iterated = itertools.count()
 
     def all(self, query: str, **params: object) -> list[Row]:
@@ -150,12 +150,12 @@ class PostgresStatements:
         text, picked = self._texts[query]
         return self._cursor.execute(text, picked(params), prepare=True)
 
-    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> conversion.Rows:
+    def _made(self, query: str, cursor: psycopg.Cursor[tuple[Any, ...]]) -> stored_ids.Rows:
         """What makes the rows of a statement, which has just given some."""
         made = self._rows.get(query)
         if made is None:
             assert cursor.description is not None
-            made = self._rows[query] = conversion.rows([column.name for column in cursor.description])
+            made = self._rows[query] = stored_ids.rows([column.name for column in cursor.description])
         return made
 
 

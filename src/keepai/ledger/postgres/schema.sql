@@ -26,7 +26,7 @@ create table host (
   ended_at bigint
 );
 
--- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/sizes.py): of its events,
+-- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/kept_bytes.py): of its events,
 -- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
 create table workflow (
   id bigint not null primary key,

@@ -12,7 +12,7 @@ import apsw
 
 from ...model.clock import Ids
 from ...model.errors import Conflict, LedgerUnusable
-from .. import conversion
+from .. import stored_ids
 from ..account import Draft
 from ..base import Row
 from ..queries import load
@@ -162,7 +162,7 @@ def _first(connection: apsw.Connection, text: str) -> Any:
 
 
 #: A statement as SQLite is given it, and what picks its parameters.
-Bare = tuple[str, conversion.Params]
+Bare = tuple[str, stored_ids.Params]
 
 _COMMENT, _PARAMETER = re.compile(r"--.*"), re.compile(r":(\w+)")
 
@@ -173,7 +173,7 @@ def bare(text: str) -> Bare:
     whole text, and would look up every name that stands in it."""
     names = list(dict.fromkeys(_PARAMETER.findall(_COMMENT.sub("", text))))
     numbered = _PARAMETER.sub(lambda found: f"?{names.index(found[1]) + 1}", " ".join(_COMMENT.sub("", text).split()))
-    return numbered, conversion.parameters(names)
+    return numbered, stored_ids.parameters(names)
 
 
 class Statements:
@@ -183,7 +183,7 @@ class Statements:
         self._execute, self._cursor = connection.execute, connection.cursor
         self._texts = load()
         self._bare: dict[str, Bare] = {}
-        self._rows: dict[str, conversion.Rows] = {}  # of each statement that gave a row
+        self._rows: dict[str, stored_ids.Rows] = {}  # of each statement that gave a row
 
     def all(self, query: str, **params: object) -> list[Row]:
         """Every row."""
@@ -210,9 +210,9 @@ class Statements:
         finally:
             cursor.close()
 
-    def _described(self, query: str, cursor: apsw.Cursor) -> conversion.Rows:
+    def _described(self, query: str, cursor: apsw.Cursor) -> stored_ids.Rows:
         """What makes the rows of a statement, which has just given one."""
-        made = self._rows[query] = conversion.rows([column[0] for column in cursor.get_description()])
+        made = self._rows[query] = stored_ids.rows([column[0] for column in cursor.get_description()])
         return made
 
     def _bared(self, query: str) -> Bare:

@@ -9,8 +9,8 @@ from pathlib import Path
 import apsw
 
 from ...model.errors import LedgerUnusable
+from .backups import copy_through, sync
 from .connection import APPLICATION_ID
-from .copies import copy_through, sync
 from .triggers import statements
 
 #: The number of `schema.sql`. A file with a lower number was made before the first release, and is refused.

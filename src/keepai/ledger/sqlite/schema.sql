@@ -20,7 +20,7 @@
 -- Every table but host, channel and notice has workflow_id in its key: first where order is by the sequence numbers that each
 -- workflow counts itself, never by time; after the id of a run, an event or an input where that finds a row, because ids
 -- sort by time: what many workflows write at one moment lies on the same few pages. Ids are numbers here, and the keys of
--- mutations bytes; ledger/conversion.py gives and takes them as everybody else sees them. Times are milliseconds since
+-- mutations bytes; ledger/stored_ids.py gives and takes them as everybody else sees them. Times are milliseconds since
 -- 1970 UTC. The checks on states are derived from
 -- model/states.py and compared with it by a test; the triggers are derived when the file is opened. In tables that
 -- every run writes they compare: for a list of more than two SQLite would fill a table of its own at every check.
@@ -37,7 +37,7 @@ create table host (
   ended_at integer
 );
 
--- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/sizes.py): of its events,
+-- How much lies here for a workflow is counted in its row with every commit (ledger/transitions/kept_bytes.py): of its events,
 -- of its runs that have ended, of its inputs and items. What its open run has kept so far is in that run's row.
 create table workflow (
   id integer not null primary key,

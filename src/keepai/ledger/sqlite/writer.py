@@ -30,7 +30,7 @@ from ...model.states import IllegalMove
 from .. import account
 from ..base import Reader
 from .connection import Transaction, unusable
-from .log import Log
+from .write_ahead_log import Log
 
 _FLUSH_S = 1.0
 #: A group is complete with one of so many runs under way, or after so many seconds: barriers per run under way.

@@ -12,7 +12,7 @@ from ...model.states import ApprovalStatus
 from ..account import as_facts
 from ..base import Tx
 from ..rows import approval_record
-from . import mutations, runs, sizes
+from . import kept_bytes, mutations, runs
 from .mutations import Intent
 from .runs import Stop
 
@@ -64,7 +64,7 @@ def send(tx: Tx, run: Run, approval: Approval, intent: Intent) -> tuple[Run, Mut
 
 def _hold(tx: Tx, run: Run, asked: Ask) -> Approval:
     approval_id, intent = tx.new_id("apr"), encode(asdict(asked.intent))
-    seq = tx.tick(run.workflow_id, runs=sizes.ROW + size(intent))
+    seq = tx.tick(run.workflow_id, runs=kept_bytes.ROW + size(intent))
     tx.run(
         "approval_insert", workflow_id=run.workflow_id, seq=seq, approval_id=approval_id, run_id=run.id,
         capability=f"{asked.intent.connector}.{asked.intent.operation}", account=asked.account,

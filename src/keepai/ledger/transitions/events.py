@@ -13,7 +13,7 @@ from ...model.policy import Policy
 from ...model.states import EventStatus, InputStatus
 from ..account import as_facts
 from ..base import Row, Tx
-from . import sizes
+from . import kept_bytes
 
 #: Why an event may begin as skipped.
 BORN_SKIPPED = "every input behind it was skipped before it came"
@@ -45,14 +45,14 @@ class Registration:
 
 def register(tx: Tx, workflow_id: str, run_id: str, inputs: Sequence[Registration]) -> None:
     """Keep inputs; one that is known already keeps its id and first title."""
-    known, new = 0, sum([sizes.of_input(each.external_id, each.title) for each in inputs])
+    known, new = 0, sum([kept_bytes.of_input(each.external_id, each.title) for each in inputs])
     for seq, entry in _counted(tx, workflow_id, inputs, inputs=new):
         if not tx.run(
             "input_insert", workflow_id=workflow_id, seq=seq, input_id=entry.input_id,
             source=entry.source, type=entry.type, external_id=entry.external_id, title=entry.title,
             run_id=run_id, now=tx.now,
         ):
-            known += sizes.of_input(entry.external_id, entry.title)
+            known += kept_bytes.of_input(entry.external_id, entry.title)
             continue
         tx.tell(workflow_id, "input", entry.input_id, None, InputStatus.ACTIVE, facts=as_facts({
             "source": entry.source, "type": entry.type, "external_id": entry.external_id, "title": entry.title,
@@ -82,7 +82,7 @@ def publish(
 
 def bytes_of(publications: Sequence[Publication]) -> int:
     """How much these take if each is new in its topic."""
-    return sum([sizes.of_event(each.message_id, each.payload) for each in publications])
+    return sum([kept_bytes.of_event(each.message_id, each.payload) for each in publications])
 
 
 def skipped_causes(tx: Tx, workflow_id: str, publications: Sequence[Publication]) -> Set[str]:
@@ -123,7 +123,7 @@ def _put(
         return not skip
     known = tx.one("event_find", workflow_id=workflow_id, topic=entry.topic, message_id=entry.message_id)
     assert known is not None, "what was in the way of an insert is there"
-    new = sizes.of_event(entry.message_id, entry.payload)
+    new = kept_bytes.of_event(entry.message_id, entry.payload)
     if known["status"] != EventStatus.PENDING or known["reserved_by"] is not None:
         grown = _hold(tx, known, run_id, entry, revisions_max)
         tx.count(workflow_id, 0, events=grown - new)
@@ -185,7 +185,7 @@ def _hold(tx: Tx, event: Row, run_id: str, entry: Publication, revisions_max: in
         tx.run("event_number", event_id=event["id"], revision=revision)
         tx.tell(event["workflow_id"], "revision", event["id"], None, str(revision), run_id)
         dropped = tx.all("event_revision_trim", revisions_max=revisions_max, **where)
-        grown = sizes.ROW + size(entry.payload) - sum(sizes.ROW + int(row["bytes"]) for row in dropped)
+        grown = kept_bytes.ROW + size(entry.payload) - sum(kept_bytes.ROW + int(row["bytes"]) for row in dropped)
     attempt = event["attempt"] if event["reserved_by"] else 0
     for each in entry.causes:
         tx.run("held_cause_insert", revision=revision, input_id=each, attempt=attempt, **where)

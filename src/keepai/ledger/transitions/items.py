@@ -7,7 +7,7 @@ from ...model.records import Run
 from ...model.states import UNFINISHED, InputStatus, ItemStatus
 from ..account import as_facts
 from ..base import Row, Tx
-from . import events, sizes
+from . import events, kept_bytes
 from .events import Registration
 
 #: An item is an input too, so that inputs → outputs holds for routines: its source and type.
@@ -32,7 +32,7 @@ def _create(tx: Tx, run: Run, external_id: str, title: str) -> str:
     assert registered is not None, f"input {external_id!r} was just registered"
     tx.run(
         "item_insert", workflow_id=run.workflow_id, item_id=item_id, external_id=external_id, title=title,
-        seq=tx.tick(run.workflow_id, inputs=sizes.of_input(external_id, title)), input_id=registered["id"],
+        seq=tx.tick(run.workflow_id, inputs=kept_bytes.of_input(external_id, title)), input_id=registered["id"],
         handler=run.handler, now=tx.now,
     )
     facts = as_facts({"external_id": external_id, "title": title, "handler": run.handler})

@@ -12,7 +12,7 @@ from ...model.states import AFTER_APPLIED, DOUBTFUL, MutationStatus, Phase
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import mutation_record
-from . import items, runs, sizes
+from . import items, kept_bytes, runs
 from .runs import Prepared, Stop
 
 
@@ -40,7 +40,7 @@ class Intent:
     def bytes(self) -> int:
         """How much of the ledger it takes."""
         texts = (self.target, self.identity, self.payload, self.params, self.title, self.preview)
-        return sizes.ROW + sum([size(text) for text in texts])
+        return kept_bytes.ROW + sum([size(text) for text in texts])
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def prepare_and_send(
 
 def send(tx: Tx, run: Run, intent: Intent, trace: Sequence[Traced]) -> Mutation:
     """Record the intent; the caller may send only after this commit is on disk."""
-    tx.count(run.workflow_id, 0, runs=intent.bytes + sizes.of_trace(trace))
+    tx.count(run.workflow_id, 0, runs=intent.bytes + kept_bytes.of_trace(trace))
     mutation = _record(tx, run, intent)
     runs.keep_trace(tx, run.workflow_id, trace)
     return mutation
@@ -156,7 +156,7 @@ def still_doubt(tx: Tx, run: Run, mutation: Mutation, doubt: Doubt, trace: Seque
     if doubt.evidence is not None:
         _keep_evidence(tx, mutation, doubt.evidence, contradicts=False)
     runs.rest(tx, run, doubt.why)
-    tx.count(run.workflow_id, 0, runs=sizes.of_trace(trace) + size(doubt.evidence))
+    tx.count(run.workflow_id, 0, runs=kept_bytes.of_trace(trace) + size(doubt.evidence))
     runs.keep_trace(tx, run.workflow_id, trace)
 
 

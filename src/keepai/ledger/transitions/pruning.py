@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base import Reader, Row, Tx
-from . import sizes
+from . import kept_bytes
 from .workflows import note
 
 #: How many numbers of a workflow's sequence are looked at, or emptied, in one go: it must be short.
@@ -80,9 +80,9 @@ def prune(tx: Tx, window: Window, found: Emptied, actor: str) -> None:
         if tx.run("prune_event", event_id=event_id, before=window.before):
             tx.run("prune_reservations", workflow_id=workflow_id, event_id=event_id)
             tx.run("prune_revisions", workflow_id=workflow_id, event_id=event_id, before=window.before)
-            events += int(held["payload"]) + int(held["held"]) + sizes.ROW * int(held["revisions"])
+            events += int(held["payload"]) + int(held["held"]) + kept_bytes.ROW * int(held["revisions"])
             pinned += int(held["pinned"])
-    tx.count(workflow_id, 0, events=-events, runs=-pinned - found.run_bytes - sizes.LINE * found.traces)
+    tx.count(workflow_id, 0, events=-events, runs=-pinned - found.run_bytes - kept_bytes.LINE * found.traces)
     note(tx, workflow_id, "prune", SUBJECT, actor, {
         "runs": len(found.runs), "events": len(found.events), "before": window.before,
     })

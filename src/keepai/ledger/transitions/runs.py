@@ -24,7 +24,7 @@ from ...model.states import (
 from ..account import as_facts, brief
 from ..base import Row, Tx
 from ..rows import run_record
-from . import events, items, sizes
+from . import events, items, kept_bytes
 from .events import Publication, Registration
 
 
@@ -142,7 +142,7 @@ def last_number(run: Run) -> int:
 
 
 def _insert(tx: Tx, run: Run) -> Run:
-    run = moved(run, bytes=run.bytes + sizes.of_run(run))
+    run = moved(run, bytes=run.bytes + kept_bytes.of_run(run))
     tx.run("run_insert", **vars(run), **_version(run))
     begun = as_facts({"handler": run.handler, "version": run.version, "trigger": run.trigger, "retry_of": run.retry_of})
     tx.tell(run.workflow_id, "status", run.id, None, run.state, facts=begun)
@@ -163,7 +163,7 @@ def prepare(
         if (now.state, now.phase, now.epoch) != (Status.ACTIVE, Phase.PREPARING, tx.epoch):
             raise _no_longer(run) from None  # then it does not matter what it wanted
         raise
-    kept = run.bytes + size(prepared.text) + sizes.of_pinned(pinned) + size(outcome) + sizes.of_trace(trace)
+    kept = run.bytes + size(prepared.text) + kept_bytes.of_pinned(pinned) + size(outcome) + kept_bytes.of_trace(trace)
     decided = {"prepare_result": prepared.text, "prepared_at": prepared.at, "outcome": outcome, "bytes": kept}
     _expect(tx, "run_prepared", run, target=target, **decided)
     tx.tell(run.workflow_id, "phase", run.id, Phase.PREPARING, Phase.PREPARED, facts=brief(prepared.text))
@@ -178,7 +178,7 @@ def advance(
     through: Phase | None = None,
 ) -> Run:
     """Go forward one phase, or two: `through` another."""
-    kept = run.bytes + size(outcome) + sizes.of_trace(trace)
+    kept = run.bytes + size(outcome) + kept_bytes.of_trace(trace)
     _expect(tx, "run_phase", run, source=run.phase, target=target, outcome=outcome, bytes=kept)
     if through is not None:
         tx.tell(run.workflow_id, "phase", run.id, run.phase, through)
@@ -201,7 +201,7 @@ def stop(tx: Tx, run: Run, why: Stop, trace: Sequence[Traced] = ()) -> None:
     """A failure: the status says why, the phase stays. A run whose call is on record is in doubt, and stops as that."""
     if tx.one("mutation_under_way", workflow_id=run.workflow_id, run_id=run.id) is not None:
         raise Conflict(f"Nothing was changed: a call of run {run.id} is on record without an outcome.")
-    halt(tx, moved(run, bytes=run.bytes + sizes.of_trace(trace)), why)
+    halt(tx, moved(run, bytes=run.bytes + kept_bytes.of_trace(trace)), why)
     keep_trace(tx, run.workflow_id, trace)
 
 
@@ -263,7 +263,7 @@ def carry_on(tx: Tx, run: Run, how: Carry) -> Run:
 def _pinned_by(tx: Tx, run: Run) -> int:
     """How many bytes the events take that a run has pinned; a run that carries on pins them again."""
     found = tx.row("reservation_bytes", "a sum is always there", workflow_id=run.workflow_id, run_id=run.id)
-    return int(found["bytes"]) + sizes.ROW * int(found["events"])
+    return int(found["bytes"]) + kept_bytes.ROW * int(found["events"])
 
 
 def abandon(tx: Tx, run: Run) -> None:
@@ -329,7 +329,7 @@ def adopt(tx: Tx, run: Run) -> Run:
 
 def commit_consumer(tx: Tx, run: Run, end: ConsumerEnd, follows: Follows | None = None) -> Run | None:
     """next returned: events, state, wake-up and the run itself, in one step; and what follows begins in it."""
-    kept = run.bytes + sizes.of_trace(end.trace)
+    kept = run.bytes + kept_bytes.of_trace(end.trace)
     numbers = len(end.publications) + NUMBERS
     counted = tx.count(  # of all that it brings about, at once
         run.workflow_id, numbers, events=events.bytes_of(end.publications),
@@ -390,7 +390,7 @@ def commit_routine(
         **_version(run),
     )
     items.pass_over(tx, run)
-    kept = run.bytes + sizes.of_trace(trace)
+    kept = run.bytes + kept_bytes.of_trace(trace)
     _commit(tx, run, kept, state, trace)
     return _followed(tx, follows, tx.count(run.workflow_id, NUMBERS, runs=kept + state_grows), numbers + NUMBERS)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...model.clock import iso
 from ...model.codec import stored
 from ...model.errors import Refused
-from .. import versions
+from .. import shown_version
 from ..base import Reader, Row, Tx
 
 T = TypeVar("T")
@@ -52,10 +52,10 @@ def judge(read: Reader, act: ShownAct) -> None:
     if done is not None:
         detail = stored(done["detail"])
         raise Repeated(detail.get(_GIVES.get(act.name, "")) if isinstance(detail, dict) else None)
-    if not 0 <= act.shown <= versions.newest(read):
+    if not 0 <= act.shown <= shown_version.newest(read):
         raise Refused(f"Nothing was changed: there is no version {act.shown} that could have been shown.")
-    ids = tuple(dict.fromkeys(each for id in act.about or (act.subject,) for each in versions.things(read, id)))
-    moved = versions.last_row(read, act.workflow_id, ids)
+    ids = tuple(dict.fromkeys(each for id in act.about or (act.subject,) for each in shown_version.things(read, id)))
+    moved = shown_version.last_row(read, act.workflow_id, ids)
     if moved is not None and int(moved["seq"]) > act.shown:
         raise Refused(_sentence(read, act, ids, moved))
 
@@ -84,11 +84,11 @@ def _done_before(read: Reader, act: ShownAct) -> Row | None:
 
 
 def _sentence(read: Reader, act: ShownAct, ids: tuple[str, ...], moved: Row) -> str:
-    other = versions.last_act(read, act.workflow_id, (*ids, moved["subject"]))
+    other = shown_version.last_act(read, act.workflow_id, (*ids, moved["subject"]))
     person = other is not None and act.shown is not None and int(other["seq"]) > act.shown
     by = f"after {other['target']} by {other['actor']}" if other and person else "by Keep itself"
     became = f"{moved['source']} → {moved['target']}" if moved["source"] else moved["target"]
-    standing = [f"{id} is {state}" for id in ids if (state := versions.standing(read, id))]
+    standing = [f"{id} is {state}" for id in ids if (state := shown_version.standing(read, id))]
     return (
         f"Nothing was changed: {moved['subject']} has moved since version {act.shown} was shown ({moved['machine']} "
         f"{became}, {by}, at {iso(moved['at'])}). Now {', '.join(standing)}; that is version {moved['seq']}."

@@ -21,10 +21,10 @@ from typing import NoReturn
 
 from ...model.errors import KeepError
 from . import cache
-from .engine import Engine, compiled_path
 from .harden import prepare
 from .image import build_image
 from .instance import Image
+from .wasm_engine import Engine, compiled_path
 from .worker import serve
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from .engine import Engine
 from .guest import Guest, GuestCrashed
 from .instance import Image, Instance, VmLimits
 from .vm import SCRATCH_BYTES, Vm
+from .wasm_engine import Engine
 
 _ENTRY_POINTS = ("ready", "start", "settle", "describe", "trace")
 _OWN_NAME = "<keep>"  # of our scripts in stack traces

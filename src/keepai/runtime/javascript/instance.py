@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 import wasmtime
 
-from .engine import Engine
 from .guest import Guest, GuestCrashed, Piece
+from .wasm_engine import Engine
 
 _PAGE_BYTES = mmap.PAGESIZE
 _GAP_PAGES_MIN = (64 << 10) // _PAGE_BYTES  # shorter gaps are not worth a system call

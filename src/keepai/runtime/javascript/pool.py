@@ -21,7 +21,7 @@ from functools import partial
 from ...model.errors import HostFault, KeepError
 from ..base import Job, StepHost
 from .call_predictor import CallPredictor, PredictedCall
-from .forks import StepTimer, Worker
+from .fork_client import StepTimer, Worker
 from .harden import Protection
 from .step_session import StepSession
 

@@ -16,11 +16,11 @@ from ...model.operations import Step, Surface
 from ..base import Ended, Job, Limits, LogLine, Operation, Reply, StepHost
 from . import rules
 from .call_predictor import CallPredictor
-from .forks import ForkServer, Worker
+from .fork_client import ForkServer, Worker
 from .harden import Protection
-from .link import ProcessLost
 from .pool import Pool, QueuedStep
 from .worker import EXIT_OUT_OF_MEMORY
+from .worker_link import ProcessLost
 
 _WORKERS_MAX = 8
 _EXIT_S_MAX = 1.0

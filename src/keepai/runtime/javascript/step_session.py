@@ -28,10 +28,10 @@ from ...model.operations import Kind, Step
 from ..base import Cut, Ended, Job, LogLine, Operation, StepHost
 from . import rules
 from .call_predictor import CallPredictor, PredictedCall
-from .forks import Worker
+from .fork_client import Worker
 from .frames import HEAD_BYTES_MAX, Frame, Garbled, reply_frame
 from .large_values import MARK
-from .link import ProcessLost
+from .worker_link import ProcessLost
 
 _GRACE_S = 0.5  # the worker should notice first; then its error knows more
 _LATE_S = 0.05  # a host that was busy must not blame the script for it

@@ -10,9 +10,9 @@ from __future__ import annotations
 import struct
 from typing import Protocol
 
-from .engine import Engine
 from .guest import GuestCrashed, OutOfMemory
 from .instance import Image, Instance, VmLimits
+from .wasm_engine import Engine
 
 #: The file name of the script in stack traces.
 SCRIPT_NAME = "script.js"

@@ -13,7 +13,6 @@ import socket
 from typing import NoReturn
 
 from .deadline import Deadline
-from .engine import Engine
 from .frames import HostChannel, job_of, pack, predicted_of, script_of
 from .harden import protect
 from .instance import Image
@@ -21,6 +20,7 @@ from .loaded_scripts import LoadedScripts
 from .speculative_mutate import try_mutate
 from .step import StepRun
 from .vm import Vms
+from .wasm_engine import Engine
 
 EXIT_UNEXPECTED, EXIT_OUT_OF_MEMORY = 70, 71
 

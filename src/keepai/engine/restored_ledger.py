@@ -16,8 +16,8 @@ from ..model.errors import KeepError, OutcomeUnknown
 from ..model.records import Mutation, Run
 from ..script.manifest import HandlerKind
 from . import reconcile
+from .host_parts import Parts
 from .outside import Answer
-from .parts import Parts
 
 #: A producer that always brings something new has caught up after as much time as was lost, and not before this.
 _LEAST_MS = 3_600_000

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-from .. import conversion
+from .. import stored_ids
 from ..queries import load
 from .tables import migrations
 
@@ -23,12 +23,12 @@ def types() -> Mapping[str, str]:
 
 
 @cache
-def numbered() -> Mapping[str, tuple[str, conversion.Params]]:
+def numbered() -> Mapping[str, tuple[str, stored_ids.Params]]:
     """Every statement, and what picks its parameters in their order."""
     return {name: _numbered(text) for name, text in load("postgres").items()}
 
 
-def _numbered(text: str) -> tuple[str, conversion.Params]:
+def _numbered(text: str) -> tuple[str, stored_ids.Params]:
     plain = " ".join(_COMMENT.sub("", text).split())
     names = list(dict.fromkeys(_PARAMETER.findall(plain)))
 
@@ -36,4 +36,4 @@ def _numbered(text: str) -> tuple[str, conversion.Params]:
         kind = types().get(found[1])
         return f"${names.index(found[1]) + 1}" + (f"::{kind}" if kind else "") + (_BYTEWISE if kind == "text" else "")
 
-    return _PARAMETER.sub(place, plain), conversion.parameters(names)
+    return _PARAMETER.sub(place, plain), stored_ids.parameters(names)

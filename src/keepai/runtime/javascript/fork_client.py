@@ -20,7 +20,7 @@ from ...model.operations import Surface
 from ..base import Job, Limits
 from .frames import Frame, Garbled, PredictedAnswer, job_frame, script_frame
 from .harden import Protection
-from .link import ProcessLost, WorkerLink
+from .worker_link import ProcessLost, WorkerLink
 
 _START_S_MAX = 60.0  # the first start compiles the interpreter
 _FORK_S_MAX = 10.0
