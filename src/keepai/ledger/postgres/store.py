@@ -27,12 +27,11 @@ from .. import account
 from ..base import Behind, Reader, Row
 from .connection import PostgresStatements, PostgresTransaction, connect, one_moment, shown, unusable
 from .lease import BEAT_S, SILENT_MS_MAX, MachineLock, machine, refuse_if_taken
-from .tables import Connection, migrate
+from .tables import migrate
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
-_READERS_MAX = 4
 #: A host that was not heard for so long may soon be taken for silent: it sends nothing more.
 _UNHEARD_MS_MAX = SILENT_MS_MAX - 3_000
 
@@ -58,9 +57,9 @@ class PostgresLedger:
             self._connection.close()
             raise
         self._writing = ThreadPoolExecutor(1, thread_name_prefix="keep-writer")
-        self._looking = ThreadPoolExecutor(_READERS_MAX, thread_name_prefix="keep-look")
-        self._looks: dict[int, PostgresStatements] = {}  # by thread: each has a connection of its own
-        self._opened: list[Connection] = []
+        # One thread asks all questions: what a question counts, such as the calls of a run, is not counted by two.
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="keep-look")
+        self._reads: PostgresStatements | None = None  # that thread's, on a connection of its own
         self._closing = threading.Event()
         self._beating = threading.Thread(target=self._beat, name="keep-heartbeat", daemon=True)
         self._beating.start()
@@ -174,21 +173,19 @@ class PostgresLedger:
         def answer() -> T:
             try:
                 return asked(self._reader())
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except (psycopg.OperationalError, psycopg.InterfaceError, LedgerUnusable) as error:
                 self._stop(error)
                 raise self._told() from None
 
         return await asyncio.wrap_future(self._looking.submit(answer))
 
     def _reader(self) -> PostgresStatements:
-        """This thread's own connection, which cannot write."""
-        read = self._looks.get(threading.get_ident())
-        if read is None:
+        """What the questions are asked of: a connection that cannot write."""
+        if self._reads is None:
             connection = connect(self._url)
-            self._opened.append(connection)
             connection.execute("set default_transaction_read_only = on")
-            read = self._looks[threading.get_ident()] = PostgresStatements(connection)
-        return read
+            self._reads = PostgresStatements(connection)
+        return self._reads
 
     @contextmanager
     def under_way(self) -> Iterator[None]:
@@ -269,8 +266,9 @@ class PostgresLedger:
         if not self._stopped and not keep_lock:
             with suppress(psycopg.Error):
                 told = self._tx.run("heartbeat_end", epoch=self.epoch) > 0
-        for connection in (*self._opened, self._connection):
-            connection.close()
+        if self._reads is not None:
+            self._reads.connection.close()
+        self._connection.close()
         if not keep_lock:
             self._lock.release(told=told)
 
