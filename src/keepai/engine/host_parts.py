@@ -50,7 +50,7 @@ class Parts:
     redactor: Redactor | None = None  # knows the secrets of the connectors; None: they have none
     calls: set[asyncio.Task[None]] = field(default_factory=set)  # given up, but not ended yet
     questions: set[asyncio.Task[None]] = field(default_factory=set)  # the same, of questions what became of a mutation
-    put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows that may lack what they sent: restored_ledger.py
+    put_back: Mapping[str, Row] = field(default_factory=dict)  # workflows in restored_ledger.py, by id
     wake: Callable[[str | None], None] = _nobody  # has the host look at a workflow again
     _scripts: dict[tuple[str, int, int], Loaded] = field(default_factory=dict)
     _limits: tuple[Policy, Limits] | None = None  # as made of this policy
