@@ -535,7 +535,7 @@ async def test_a_use_is_told_before_whatever_follows_it(alone, body, heard) -> N
 @asynchronous
 @pytest.mark.parametrize(("after", "error"), [("throw new Error('x');", ScriptThrew), ("for (;;);", LimitExceeded), ("ctx.publish('t');", PhaseViolation)])
 async def test_a_use_is_told_before_the_error_that_ends_the_step(alone, after, error) -> None:
-    made = job(f"await ctx.peek('t'); if (one) {{ {after} }}", Step.PREPARE, before=unique(), limits=replace(LIMITS, compute_s=0.1))
+    made = job(f"await ctx.peek('t'); if (one) {{ {after} }}", Step.PREPARE, before=unique(), limits=replace(LIMITS, compute_s=0.5))
     await alone.run(made, FakeHost())
     host = knowing()
     with pytest.raises(error):
