@@ -182,6 +182,7 @@ def test_a_folder_that_may_not_be_looked_into_is_told(closed_folder: Path) -> No
 @pytest.mark.parametrize(("typed", "told"), [
     (("frobnicate",), "There is no command 'frobnicate'."),
     (("statu",), "There is no command 'statu'. Did you mean 'status'?"),
+    (("events",), "There is no command 'events'. There are: "),
     (("pause",), "Missing argument 'WORKFLOW'"),
     (("runs", "x", "--last", "0"), "0 is not in the range x>=1"),
     (("inputs", "x", "--status", "lost"), "'lost' is not one of 'pending', 'done', 'late', 'skipped'"),

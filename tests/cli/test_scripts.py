@@ -136,8 +136,14 @@ def test_a_script_with_errors_is_not_deployed(place: Place) -> None:
 def test_grants_that_mean_nothing_are_refused(place: Place) -> None:
     told = place.type("deploy", "flow.js", "--grant", "sheets.appendRow=maybe", code=2).stderr
     assert "must be one of allow, ask, deny, not 'maybe'" in told
-    told = place.type("deploy", "flow.js", "--grant", "all", "--grant", "a.b", code=2).stderr
-    assert "either --grant all, or" in told
+    told = place.type("deploy", "flow.js", "--grant", "all=deny", code=2).stderr
+    assert '"all" can only be allowed' in told
+
+
+def test_all_is_granted_but_for_what_is_named_beside_it(place: Place) -> None:
+    told = place.type("deploy", "flow.js", "--grant", "sheets.appendRow=ask", "--grant", "all").stdout
+    assert "\n  may use      gmail.search\n" in told
+    assert "\n  must ask     sheets.appendRow\n" in told
 
 
 def test_a_deploy_that_would_strand_events_is_refused_unless_told(blocked: Place) -> None:
@@ -210,6 +216,13 @@ def test_without_a_file_every_script_here_is_checked(place: Place) -> None:
     found = place.json("check", code=3)
     assert {each["file"] for each in found} == {"broken.js"}
     assert "2 files: " in place.type("check", code=3).stderr
+
+
+def test_without_any_script_check_still_judges_keep_toml(place: Place) -> None:
+    (place.folder / "flow.js").unlink()
+    assert "keep.toml is fine. There is no *.js file here." in place.type("check").stderr
+    (place.folder / "keep.toml").write_text("[polcy]\n", "utf-8")
+    assert "[polcy] is unknown" in place.type("check", code=2).stderr
 
 
 def test_where_there_is_no_script_check_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

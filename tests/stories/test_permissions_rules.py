@@ -76,7 +76,7 @@ async def test_a_grant_does_not_cover_another_account_of_the_same_connector(stor
     assert (asked.facts["capability"], "grant" in asked.actions) == ("gmail.send", True)
     assert str(asked.facts["why"]).startswith(
         "gmail.send was granted for the account ann@example.com, and its connector now has the account "
-        "bob@example.com. Change it with `keep grant WORKFLOW gmail.send`"
+        "bob@example.com. Change it with `keep grant story gmail.send`"
     )
     await story.keep.grant(wf, "gmail.send", "allow")
     await story.run()

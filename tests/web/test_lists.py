@@ -113,9 +113,10 @@ async def test_an_output_leads_back_to_all_its_inputs(story: Story) -> None:
 
 @pytest.mark.parametrize(("what", "standing"), [
     ("nothing", "done"), ("asked", "needs you"), ("broken", "failed"), ("later", "waiting"), ("paused", "paused"),
+    ("broken and paused", "failed"),
 ])
 async def test_a_workflow_stands_as_people_would_say(story: Story, what: str, standing: str) -> None:
-    body = "null.x;" if what == "broken" else APPEND
+    body = "null.x;" if what.startswith("broken") else APPEND
     wf = await story.deploy(workflow(producers={"poll": producer()}, consumers={"take": consumer(mutate=body)}))
     story.feed.put("one")
     if what == "asked":
@@ -123,11 +124,12 @@ async def test_a_workflow_stands_as_people_would_say(story: Story, what: str, st
     if what == "later":
         story.world.on("sheets.appendRow").fail(Transient("later"))
     await story.run()
-    if what == "paused":
+    if what.endswith("paused"):
         await story.keep.pause(wf)
     read, looked = story.reader(), views(story.keep)
     [glance] = overview.glances(read, looked, story.clock.now_ms())
     assert glance.standing == standing
+    assert ("until somebody resumes it" in glance.because) == what.endswith("paused")
     [arrived] = glance.inputs
     assert (arrived.source, arrived.type, arrived.total) == ("feed", "item", 1)
     assert (arrived.pending, arrived.done) == ((0, 1) if what in ("nothing", "paused") else (1, 0))

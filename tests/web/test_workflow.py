@@ -74,8 +74,30 @@ async def test_when_each_handler_runs(served: Served) -> None:
     told = texts((await served.get(f"/workflows/{wf}")).body)
     assert "poll producer every 5m now in 5 min" in told
     assert "take consumer when events wait – when an event comes" in told
+    served.story.feed.put("one")
+    await served.story.run(minutes=5)
+    told = texts((await served.get(f"/workflows/{wf}")).body)
+    assert "take consumer when events wait now when an event comes" in told
     await served.story.keep.pause(wf)
     assert "after it is resumed" in texts((await served.get(f"/workflows/{wf}")).body)
+
+
+async def test_an_input_that_waits_says_for_what_and_its_page_has_the_card(served: Served) -> None:
+    wf = await held(served)
+    listed = await served.get(f"/workflows/{wf}/inputs")
+    assert "take is paused:approval: “sheets.appendRow:" in texts(listed.body)
+    assert "→ waits for take" in texts(listed.body)
+    pages = [(await served.get(f"/inputs/{each.id}")).body for each in await served.story.keep.inputs(wf)]
+    assert ["May this be sent?" in page for page in pages] == [True, False]
+    assert "value=\"approve\"" in pages[0]
+
+
+async def test_a_list_refuses_a_choice_that_it_does_not_have(served: Served) -> None:
+    wf = await held(served)
+    for asked in ("status=bogus", "time=soon"):
+        answer = await served.get(f"/workflows/{wf}/inputs?{asked}")
+        assert answer.status == 404
+        assert "This list has no" in texts(answer.body)
 
 
 async def test_pause_resume_stop_and_run_now(served: Served) -> None:

@@ -97,7 +97,8 @@ async def ask_afresh(parts: Parts, run: Run, approval: Approval) -> None:
 
 def _rule_now(read: Reader, parts: Parts, run: Run, approval: Approval) -> Judged:
     """How the grants judge the call that an approval holds, as they are now."""
-    permissions = Permissions(parts, run, permission.grants_of(read, run.workflow_id))
+    name = parts.script(read, run.workflow_id, run.number).manifest.name
+    permissions = Permissions(parts, run, permission.grants_of(read, run.workflow_id), name)
     return permissions.check(read, approval.capability, stored(intent_of(approval).params), may_ask=True)
 
 

@@ -38,6 +38,7 @@ AUTHORS = ("person", "planner", "maintainer")
 
 GrantRule = str | Mapping[str, object]
 Grants = str | Mapping[str, GrantRule] | None
+ALL = "all"  # in place of a capability: every one that the script uses, but for those that are named beside it
 Configured = Mapping[str, Mapping[str, GrantRule]] | None  # workflow → what keep.toml grants it
 
 
@@ -209,10 +210,14 @@ def _wanted(parts: Parts, grants: Grants, manifest: Manifest) -> dict[str, Grant
     if grants is None:
         return {}
     if isinstance(grants, str):
-        if grants != "all":
+        if grants != ALL:
             raise ConfigError(f'grants must be "all" or a mapping of capability to mode, not {grants!r}.')
-        grants = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value)
-    return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in grants.items()}
+        grants = {ALL: Mode.ALLOW.value}
+    if grants.get(ALL, Mode.ALLOW.value) != Mode.ALLOW.value:
+        raise ConfigError(f'"all" can only be allowed, not {grants[ALL]!r}: name what shall be asked for, or denied.')
+    every = dict.fromkeys(manifest.capabilities, Mode.ALLOW.value) if ALL in grants else {}
+    rules = {**every, **{capability: rule for capability, rule in grants.items() if capability != ALL}}
+    return {capability: bound(parts, capability, grant_of(rule, capability)) for capability, rule in rules.items()}
 
 
 def _configured(

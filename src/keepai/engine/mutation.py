@@ -96,7 +96,7 @@ def _decide(read: Reader, context: RunContext, wanted: Wanted, unit: Unit) -> De
             f"This run wants to send more than {limit:,} mutations, the limit. Spread them over runs.", at=operation.at,
         )
     try:
-        now = Permissions(parts, run, grants_of(read, run.workflow_id))
+        now = Permissions(parts, run, grants_of(read, run.workflow_id), context.loaded.manifest.name)
         return Decision(intent, judged=now.check(read, operation.name, wanted.params, may_ask=True))
     except KeepError as error:
         error.at = error.at or operation.at

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ..ledger.base import Reader
 from ..model.codec import Json
 from ..model.errors import ConnectorMissing, KeepError, RuleBroken
+from ..model.ids import typed_name
 from ..model.operations import Kind, Step
 from ..model.permissions import INPUTS, Grant, Judged, Mode, Use, from_text, judge, judge_inputs
 from ..model.records import Run
@@ -26,8 +27,9 @@ def grants_of(read: Reader, workflow_id: str) -> Mapping[str, Grant]:
 class Permissions:
     """What one run may call, by these grants."""
 
-    def __init__(self, parts: Parts, run: Run, grants: Mapping[str, Grant]) -> None:
+    def __init__(self, parts: Parts, run: Run, grants: Mapping[str, Grant], name: str) -> None:
         self._parts, self._run, self.grants = parts, run, grants
+        self._workflow = typed_name(name, run.workflow_id)  # for what a person is told to type
         self._used: dict[str, int] = {}
 
     def check(self, read: Reader, capability: str, params: Json, *, may_ask: bool = False) -> Judged:
@@ -37,7 +39,7 @@ class Permissions:
         connector = self._parts.connectors[name]
         judged = judge(
             grant, capability, params, self._use(read, capability, grant), may_ask=may_ask,
-            kinds=connector.operations[operation].kinds, account=connector.account,
+            kinds=connector.operations[operation].kinds, account=connector.account, workflow=self._workflow,
         )
         self._used[capability] = self._used.get(capability, 0) + 1
         return judged
@@ -53,7 +55,7 @@ class Permissions:
 
     def check_inputs(self, source: str) -> None:
         """Refuse inputs of a source that is denied to the workflow."""
-        judge_inputs(self.grants.get(f"{INPUTS}.{source}"), source)
+        judge_inputs(self.grants.get(f"{INPUTS}.{source}"), source, self._workflow)
 
     def _in_run(self, read: Reader, capability: str) -> int:
         """How often it was used; what a routine sent counts over all its replays, what it found again does not."""

@@ -47,7 +47,7 @@ class RunContext:
         self.parts, self.run, self.loaded, self.handler, self._follow = parts, run, loaded, handler, follow
         self.state = state  # of the handler, as the run began; only a run of it changes that, when it commits
         self.reserved = reserved  # what the run has pinned
-        self.permissions = Permissions(parts, run, grants)
+        self.permissions = Permissions(parts, run, grants, loaded.manifest.name)
         self.trace = Trace(
             run.id, parts.clock, parts.policy.trace_bytes_max, traced, parts.redactor,
             parts.policy.trace_bytes_per_run_max,

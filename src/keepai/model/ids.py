@@ -7,6 +7,7 @@ of a kind sort by the time at which they were made, and each text means one numb
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 #: Prefix → its number in the ledger, and what it names. The numbers are stored in ledgers and never change.
@@ -71,6 +72,11 @@ def range_of(beginning: str) -> tuple[str, str] | None:
     last = digits.ljust(_WIDTH, "z") if digits else _LAST
     ends = f"{prefix}{line}{digits.ljust(_WIDTH, '0')}", f"{prefix}{line}{last}"
     return None if None in map(number_of, ends) else ends
+
+
+def typed_name(name: str, workflow_id: str) -> str:
+    """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
+    return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
 
 
 def _remember(text: str, number: int) -> None:

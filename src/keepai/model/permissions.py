@@ -167,28 +167,46 @@ class Judged(NamedTuple):
 
 def judge(
     grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool, kinds: Kinds | None = None,
-    account: str = "",
+    account: str = "", workflow: str = "WORKFLOW",
 ) -> Judged:
-    """Whether a call is allowed or needs approval; otherwise raises `NotGranted` with the reason."""
+    """Whether a call is allowed or needs approval; otherwise raises `NotGranted` with the reason and with what to type
+    about `workflow`."""
+    try:
+        return _judge(grant, capability, params, use, may_ask=may_ask, kinds=kinds or {}, account=account)
+    except _Unfit as unfit:
+        raise _refused(unfit.why, capability, workflow) from None
+
+
+class _Unfit(Exception):
+    """A call that the rule does not allow."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def _judge(
+    grant: Grant | None, capability: str, params: Json, use: Use, *, may_ask: bool, kinds: Kinds, account: str,
+) -> Judged:
     if grant is None:
-        raise _refused(f"{capability} has not been granted to this workflow", capability)
+        raise _Unfit(f"{capability} has not been granted to this workflow")
     if grant.mode is Mode.DENY:
-        raise _refused(f"{capability} is denied to this workflow", capability)
+        raise _Unfit(f"{capability} is denied to this workflow")
     if grant.account != account:
-        raise _refused(
+        raise _Unfit(
             f"{capability} was granted for the account {grant.account or '(none)'}, and its connector now has the "
-            f"account {account or '(none)'}", capability,
+            f"account {account or '(none)'}"
         )
     if grant.match or grant.ask_when or grant.deny_when:
-        mode, because = _judge_params(grant, capability, params, kinds or {})
+        mode, because = _judge_params(grant, capability, params, kinds)
     else:
         mode, because = grant.mode, ""
     if mode is Mode.ASK and not may_ask:
-        raise _refused(f"{capability} is a read, which cannot be approved call by call", capability)
+        raise _Unfit(f"{capability} is a read, which cannot be approved call by call")
     if grant.per_run is not None and use.in_run >= grant.per_run:
-        raise _refused(f"{capability} is granted {grant.per_run} times per run, and was used as often", capability)
+        raise _Unfit(f"{capability} is granted {grant.per_run} times per run, and was used as often")
     if grant.per_day is not None and use.in_day >= grant.per_day:
-        raise _refused(f"{capability} is granted {grant.per_day} times per day, and was used as often", capability)
+        raise _Unfit(f"{capability} is granted {grant.per_day} times per day, and was used as often")
     return Judged(mode, because or f"{capability} is set to ask" if mode is Mode.ASK else "")
 
 
@@ -197,15 +215,15 @@ def _judge_params(grant: Grant, capability: str, params: Json, kinds: Kinds) -> 
         for value in _values(params, path, kinds) or [None]:
             if not _fits(value, pattern, _kind(path, kinds)):
                 why = f"{capability} is granted only for {path} like {pattern!r}, not {_shown(value)}"
-                raise _refused(why, capability)
+                raise _Unfit(why)
     for name in _uncovered(grant, params, kinds):
-        raise _refused(
+        raise _Unfit(
             f"{capability} is granted only for certain addresses in {', '.join(grant.match)}, and this call also "
-            f"has {name}. A rule on {RECIPIENTS} covers all of them", capability,
+            f"has {name}. A rule on {RECIPIENTS} covers all of them"
         )
     for condition in grant.deny_when:
         if _holds(condition, params, kinds):
-            raise _refused(f"{capability} is denied when {condition}", capability)
+            raise _Unfit(f"{capability} is denied when {condition}")
     asked = next((condition for condition in grant.ask_when if _holds(condition, params, kinds)), None)
     return Judged(Mode.ASK, str(asked)) if asked else Judged(grant.mode)
 
@@ -252,10 +270,10 @@ def _compared(grant: Grant) -> Iterator[tuple[str, str]]:
 INPUTS = "inputs"
 
 
-def judge_inputs(grant: Grant | None, source: str) -> None:
+def judge_inputs(grant: Grant | None, source: str, workflow: str) -> None:
     """Whether inputs of a source may be registered: yes, unless that is denied. Raises `NotGranted` if it is."""
     if grant is not None and grant.mode is Mode.DENY:
-        raise _refused(f"inputs of the source {source!r} are denied to this workflow", f"{INPUTS}.{source}")
+        raise _refused(f"inputs of the source {source!r} are denied to this workflow", f"{INPUTS}.{source}", workflow)
 
 
 def check_for_inputs(grant: Grant, capability: str) -> None:
@@ -264,8 +282,8 @@ def check_for_inputs(grant: Grant, capability: str) -> None:
         raise ConfigError(f"The grant of {capability} must be allow or deny, without limits: no call is to be judged.")
 
 
-def _refused(why: str, capability: str) -> NotGranted:
-    return NotGranted(f"{why}. Change it with `keep grant WORKFLOW {capability}`, then the run goes on.", capability)
+def _refused(why: str, capability: str, workflow: str) -> NotGranted:
+    return NotGranted(f"{why}. Change it with `keep grant {workflow} {capability}`, then the run goes on.", capability)
 
 
 # -- params ------------------------------------------------------------------------------------------

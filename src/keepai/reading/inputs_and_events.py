@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from ..engine.next_step import manifest_of
 from ..ledger.base import Reader, Row
+from ..ledger.rows import run_record
 from ..model.codec import stored
 from ..model.records import Event, Gap, Held, Input, Mutation
 from ..model.states import EventStatus
@@ -38,6 +40,33 @@ def input_record(
         row["id"], row["workflow_id"], row["source"], row["type"], row["external_id"], row["title"], input_status(row),
         bool(row["needs_you"]), row["created_by"], row["created_at"], outputs, events, held,
     )
+
+
+def takers_of(read: Reader, workflow: Row) -> dict[str, str]:
+    """Topic → the consumer that takes its events."""
+    manifest = manifest_of(read, workflow)
+    found = {topic: manifest.subscriber(topic) for topic in manifest.topics}
+    return {topic: handler.name for topic, handler in found.items() if handler}
+
+
+def waits_for(read: Reader, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What an input with its events still waits for: each time in words, and with the id of what to look at."""
+    waiting = [event for event in input.events or ()
+               if event.status is EventStatus.PENDING and event.topic in takers]  # what nobody takes is a result
+    told = [_held_by(read, event.reserved_by) if event.reserved_by else (f"waits for {takers[event.topic]}", event.id)
+            for event in waiting]
+    item = read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None
+    if item is not None and item["held_by"]:
+        told.append(_held_by(read, item["held_by"]))
+    elif item is not None:
+        left = item["status"] == "failed"
+        told.append((f"{item['handler']} left it unfinished" if left else f"waits for {item['handler']}", item["id"]))
+    return told
+
+
+def _held_by(read: Reader, run_id: str) -> tuple[str, str]:
+    run = run_record(kept_row(read, "run_by_id", run_id=run_id))
+    return f"{run.handler} is {run.status}{f': {run.error.message}' if run.error else ''}", run.id
 
 
 def event_record(row: Row, held: tuple[Held, ...] | None = None) -> Event:

@@ -6,15 +6,15 @@ goes on from there: a rare text in a long list costs several pages, never a long
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..ledger.base import Reader, Row
 from ..ledger.rows import item_record, mutation_record, run_record
 from ..model.codec import stored
 from ..model.records import Event, Input, Item, Mutation, Record, Run
-from .inputs_and_events import event_record, input_record
+from .inputs_and_events import event_record, input_record, kept_row, takers_of, waits_for
 from .overview import COUNTED_MAX
 from .views import EVENT_STATUSES as EVENT_STATUSES
 
@@ -59,10 +59,11 @@ class ListPage(Generic[T]):
 
 @dataclass(frozen=True)
 class InputRow(Record):
-    """An input, and what went out because of it."""
+    """An input, what went out because of it, and what it still waits for: in words, with the id of what to look at."""
 
     input: Input
     outputs: tuple[Mutation, ...]
+    waits: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -94,13 +95,14 @@ class RunRow(Record):
 
 
 def inputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[InputRow]:
-    """What came in, each with what went out because of it."""
+    """What came in, each with what went out because of it, and with what it still waits for."""
+    takers = takers_of(read, kept_row(read, "workflow_by_id", workflow_id=workflow_id))
     if wanted.status in ("pending", "needs you"):
         waiting = read.all("look_inputs_waiting", workflow_id=workflow_id, limit=COUNTED_MAX)
         if len(waiting) < COUNTED_MAX:
-            return _cut([(int(r["seq"]), _came(read, r)) for r in _few(read, waiting, wanted, rows + 1)], rows)
+            return _cut([(int(r["seq"]), _came(read, r, takers)) for r in _few(read, waiting, wanted, rows + 1)], rows)
     found, floor = _searched(read, "list_inputs", "list_inputs_floor", workflow_id, wanted, rows)
-    return _cut([(int(r["seq"]), _came(read, r)) for r in found], rows, floor)
+    return _cut([(int(r["seq"]), _came(read, r, takers)) for r in found], rows, floor)
 
 
 def outputs(read: Reader, workflow_id: str, wanted: ListFilter, rows: int = ROWS) -> ListPage[OutputRow]:
@@ -181,9 +183,13 @@ def _cut(found: list[tuple[int, T]], rows: int, floor: Row | None = None) -> Lis
     return ListPage(shown, int(floor["seq"]) + 1, int(floor["created_at"])) if floor else ListPage(shown, None)
 
 
-def _came(read: Reader, row: Row) -> InputRow:
-    sent = read.all("look_mutations_of_input", workflow_id=row["workflow_id"], input_id=row["id"])
-    return InputRow(input_record(row), tuple(mutation_record(each) for each in sent))
+def _came(read: Reader, row: Row, takers: Mapping[str, str]) -> InputRow:
+    where, input = {"workflow_id": row["workflow_id"], "input_id": row["id"]}, input_record(row)
+    sent = tuple(mutation_record(each) for each in read.all("look_mutations_of_input", **where))
+    if input.status != "pending":
+        return InputRow(input, sent, ())
+    events = tuple(event_record(each) for each in read.all("look_events_of_input", **where))
+    return InputRow(input, sent, tuple(waits_for(read, replace(input, events=events), takers)))
 
 
 def _went(read: Reader, row: Row) -> OutputRow:

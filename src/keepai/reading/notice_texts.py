@@ -23,7 +23,7 @@ from ..model.codec import Json
 from ..model.records import Escalation
 from ..notices.base import Message
 from .digest import Digest, digest
-from .offered_acts import commands, heading, meaning, typed_name, with_name
+from .offered_acts import commands, heading, meaning
 from .views import Views, about
 from .wording import one_line
 
@@ -115,7 +115,7 @@ class _QuestionText:
             ("where", f"{facts['connector']}: {target}" if target else facts.get("connector")),
             ("account", facts.get("account")),
             ("handler", None if facts.get("attempted") else facts.get("handler")),
-            ("why", with_name(str(why), typed_name(name, self.question.workflow_id)) if why else None),
+            ("why", str(why) if why else None),
             ("because of", ", ".join(map(str, inputs)) if isinstance(inputs, list) else None),
             ("verify", facts.get("verifying")), ("check", facts.get("check_by_hand")),
             ("on record", facts.get("recorded")), ("repair", facts.get("note")), ("expires", facts.get("expires_at")),

@@ -5,11 +5,11 @@ Every door shows the same words. A door adds only its own form: a command to typ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 from ..model.acts import ACTS, Act
+from ..model.ids import typed_name
 from ..model.records import Escalation
 from .left_items import sent_again
 
@@ -96,16 +96,6 @@ def act_request(act: str, subject: str, workflow_id: str, capability: str | None
     if act == "grant":
         return "grant", {"wf": workflow_id, "capability": str(capability), "mode": "allow"}
     return act, {next(iter(found.params)): workflow_id if found.on == ("workflow",) else subject}
-
-
-def typed_name(name: str, workflow_id: str) -> str:
-    """A workflow as it can safely be typed: a script chose its name, and a shell would read it."""
-    return name if re.fullmatch(r"[A-Za-z0-9][\w.-]*", name, re.ASCII) else workflow_id
-
-
-def with_name(message: str, name: str) -> str:
-    """A sentence of the host, with the workflow that it means."""
-    return message.replace("keep grant WORKFLOW ", f"keep grant {name} ")
 
 
 def commands(question: Escalation, name: str) -> list[tuple[str, str]]:

@@ -84,11 +84,14 @@ def _glance(read: Reader, workflow: Workflow, asked: Sequence[Escalation]) -> Wo
 
 def standing_of(workflow: Workflow, asked: Sequence[Escalation], run: Row | None) -> tuple[str, str]:
     """One word for how a workflow stands, and the reason behind it."""
+    active = workflow.status.value == "active"
     if asked:
         failed = next((q for q in asked if q.kind in ("logic", "internal")), None)
         first = failed or asked[0]
-        return "failed" if failed else "needs you", str(first.facts.get("why") or first.title)
-    if workflow.status.value != "active":
+        why = str(first.facts.get("why") or first.title)
+        held = "" if active else f" It is {workflow.status} too: nothing goes on until somebody resumes it."
+        return "failed" if failed else "needs you", f"{why}{held}"
+    if not active:
         return workflow.status.value, "Nothing of it starts until somebody resumes it."
     if run is not None and run["status"] == "active":
         return "running", f"{run['handler']} is {run['phase']}."

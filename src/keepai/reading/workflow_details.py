@@ -13,6 +13,9 @@ from ..script.duration import UNITS_MS
 from ..script.manifest import Handler, Manifest
 from ..script.topic_graph import Graph, Vertex
 
+#: So many of the newest runs are searched for the last one of each consumer.
+_RUNS_LOOKED_AT = 10_000
+
 
 @dataclass(frozen=True)
 class VersionInfo(Record):
@@ -64,7 +67,7 @@ class HandlerTimes(Record):
 
     handler: Handler
     due_at: int | None  # by itself; None if only an event or a person can bring that about
-    ran_at: int | None  # when a producer or routine last began
+    ran_at: int | None  # when it last began, as far as the newest runs tell
     queued: bool
     run: str | None  # its open run, and how that stands
     run_status: str | None
@@ -88,14 +91,16 @@ def handler_times(read: Reader, workflow: Row, manifest: Manifest) -> list[Handl
     """When each handler of the active version runs, in the order of its script."""
     rows = {str(r["handler"]): r for r in read.all("handler_due", workflow_id=workflow["id"])}
     run = read.one("run_open", workflow_id=workflow["id"])
-    return [_timed(handler, rows[handler.name], run) for handler in manifest.handlers]
+    began = {str(r["handler"]): int(r["began_at"])
+             for r in read.all("look_last_began", workflow_id=workflow["id"], runs=_RUNS_LOOKED_AT)}
+    return [_timed(handler, rows[handler.name], run, began.get(handler.name)) for handler in manifest.handlers]
 
 
-def _timed(handler: Handler, row: Row, run: Row | None) -> HandlerTimes:
+def _timed(handler: Handler, row: Row, run: Row | None, began_at: int | None) -> HandlerTimes:
     own = run if run is not None and run["handler"] == handler.name else None
     due = next_due_at([row], None)
     run_id, status = (own["id"], own["status"]) if own is not None else (None, None)
-    return HandlerTimes(handler, due, row["ran_at"], bool(row["queued"]), run_id, status)
+    return HandlerTimes(handler, due, row["ran_at"] or began_at, bool(row["queued"]), run_id, status)
 
 
 def schedule_text(handler: Handler) -> str:

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import click
 
 from ...ledger.base import Row
-from ...model.records import Event, Input, Item, Mutation, Output, Rows, Run
+from ...model.records import Input, Item, Mutation, Output, Rows, Run
 from ...reading import lists
+from ...reading.inputs_and_events import takers_of, waits_for
 from ...reading.lists import ListFilter, ListPage
 from ...reading.look import Look
 from ...reading.wording import ago, count
-from ...script.manifest import from_text
 from . import names
 from .command_session import CommandSession, with_json, with_session, with_watch
 from .completion import WORKFLOW
@@ -115,7 +115,7 @@ def inputs(
 
 def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
     shown = short([each.id for each in found] + [m.id for each in found for m in each.outputs or ()])
-    takers = _takers(look, workflow)
+    takers = takers_of(look.read, workflow)
     for each in found:
         block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
         for told, id in _what_came(look, each, takers):
@@ -266,33 +266,11 @@ def _with_id(lead: str, taken: int, text: str, id: str) -> None:
 def _what_came(look: Look, input: Input, takers: Mapping[str, str]) -> list[tuple[str, str]]:
     """What came of an input, each with the id to look at."""
     told = [(outcome(each), each.id) for each in input.outputs or ()]
-    told += [_waits(look, event, takers) for event in input.events or ()
-             if event.status.value == "pending" and event.topic in takers]  # what nobody takes is a result
-    told += _unfinished(look, input)
+    told += waits_for(look.read, input, takers)
     if input.status == "late":
         told += [(f"came too late: revision {each.revision} was not processed", each.event_id)
                  for each in input.held or ()]
     return told or [("nothing went out", "")]
-
-
-def _unfinished(look: Look, input: Input) -> list[tuple[str, str]]:
-    """Which run works on the item that an input stands for, or that none does."""
-    item = look.read.one("look_item_of_input", input_id=input.id) if input.status == "pending" else None
-    if item is None:
-        return []
-    if item["held_by"]:
-        return [_held(look, item["held_by"])]
-    left = item["status"] == "failed"
-    return [(f"{item['handler']} left it unfinished" if left else f"waits for {item['handler']}", item["id"])]
-
-
-def _takers(look: Look, workflow: Row) -> dict[str, str]:
-    """Topic → the consumer that takes its events."""
-    row = look.read.one("script_get", workflow_id=workflow["id"], major=workflow["major"], minor=workflow["minor"])
-    assert row is not None, "a workflow has the version that is active"
-    manifest = from_text(row["manifest"])
-    found = {topic: manifest.subscriber(topic) for topic in manifest.topics}
-    return {topic: handler.name for topic, handler in found.items() if handler}
 
 
 def named(mutation: Mutation) -> str:
@@ -310,14 +288,3 @@ _WORDS = {
     "needs_reconcile": "unknown, being looked up", "indeterminate": "unknown, needs you", "skipped": "skipped",
 }
 
-
-def _waits(look: Look, event: Event, takers: Mapping[str, str]) -> tuple[str, str]:
-    if not event.reserved_by:
-        return f"waits for {takers[event.topic]}", event.id
-    return _held(look, event.reserved_by)
-
-
-def _held(look: Look, run_id: str) -> tuple[str, str]:
-    run = look.views.run(run_id)
-    why = f": {run.error.message}" if run.error else ""
-    return f"{run.handler} is {run.status}{why}", run.id

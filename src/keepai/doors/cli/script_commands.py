@@ -40,8 +40,8 @@ def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
     Without FILE it is every *.js here. With a keep.toml, calls of connectors are judged too. Exit code 3 if there are
     errors.
     """
-    files = files or _here()
     surface, by_id = _surface(session)
+    files = files or _here(configured=surface is not None)
     checked = {file: check_script(read_script(file), surface, mutate_reads=by_id) for file in files}
     findings = [(file, finding) for file in files for finding in checked[file].findings]
     errors = sum(len(each.errors) for each in checked.values())
@@ -50,7 +50,8 @@ def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
     else:
         echo(*(finding_line(file, finding) for file, finding in findings))
         warnings = len(findings) - errors
-        say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
+        if files:
+            say(f"{count(len(files), 'file')}: {count(errors, 'error')}, {count(warnings, 'warning')}")
         if surface is None:
             say("Without a keep.toml no connector is known, so calls such as ctx.gmail.search were not judged.")
     sys.exit(3 if errors else 0)
@@ -59,7 +60,8 @@ def check(session: CommandSession, files: Sequence[str], as_json: bool) -> None:
 @click.command()
 @click.argument("file", type=_FILE)
 @click.option("--grant", "grants", multiple=True, metavar="all|CAPABILITY[=MODE]",
-              help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny.")
+              help="Allow what the script asks for: all of it, or single capabilities; modes: allow, ask, deny. "
+                   "A single one counts more than all.")
 @click.option("--strand", is_flag=True, help="Deploy even if events wait in topics that nobody takes any more.")
 @click.option("--dry-run", is_flag=True,
               help="Deploy nothing: show what the script would do now, with real reads and nothing sent.")
@@ -139,9 +141,11 @@ def deploy_lines(done: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _here() -> list[str]:
+def _here(configured: bool) -> list[str]:
     found = sorted(str(path) for path in Path().glob("*.js"))
-    if not found:
+    if not found and configured:
+        say("keep.toml is fine. There is no *.js file here.")
+    elif not found:
         raise click.UsageError("There is no *.js file here. Name a FILE, or make a first one with `keep init`.")
     return found
 
@@ -154,13 +158,9 @@ def _surface(session: CommandSession) -> tuple[Surface | None, bool]:
     return surface(settings.connectors), settings.policy.mutate_reads == "by_id"
 
 
-def _grants(texts: Sequence[str]) -> str | dict[str, str] | None:
+def _grants(texts: Sequence[str]) -> dict[str, str] | None:
     if not texts:
         return None
-    if "all" in texts:
-        if len(texts) > 1:
-            raise click.BadParameter("write either --grant all, or single capabilities.", param_hint="--grant")
-        return "all"
     return {capability: mode or "allow" for capability, _, mode in (text.partition("=") for text in texts)}
 
 

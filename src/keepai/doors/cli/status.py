@@ -13,7 +13,7 @@ from ...ledger.rows import run_record
 from ...model.records import Escalation, Gap, Run, Workflow
 from ...reading.digest import digest as made
 from ...reading.look import Look
-from ...reading.offered_acts import commands, typed_name, with_name
+from ...reading.offered_acts import commands
 from ...reading.wording import ago, count, kept_bytes
 from ...script.duration import BadDuration, parse_duration
 from ..control import is_running
@@ -142,7 +142,7 @@ def stop_of(look: Look, run: Run, name: str, asked: Iterable[Escalation] | None 
     """What holds a stopped run."""
     known = look.views.needs_you(look.now_ms, run.workflow_id) if asked is None else asked
     question = next((q for q in known if q.run_id == run.id and "seen" not in q.actions), None)
-    why = with_name(run.error.message, typed_name(name, run.workflow_id)) if run.error else run.status
+    why = run.error.message if run.error else run.status
     found = tuple(command for _, command in commands(question, name)) if question else ()
     return StoppedRun(run, question, why, found)
 

@@ -184,7 +184,7 @@ def short(ids: Iterable[str]) -> dict[str, str]:
 def did_you_mean(typed: str, known: Iterable[str]) -> str:
     """Advice on a word that is not known."""
     known = list(known)
-    close = difflib.get_close_matches(typed, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(typed, known, n=1, cutoff=0.7)
     return f"Did you mean {close[0]!r}?" if close else f"There are: {listed(known, 30)}."
 
 

@@ -14,10 +14,11 @@ from typing import Any
 import click
 
 from ...model.clock import parse_iso
+from ...model.ids import typed_name
 from ...model.records import Escalation
 from ...reading.diffs import differences
 from ...reading.look import Look
-from ...reading.offered_acts import CLASSES, command, commands, heading, meaning, typed_name, with_name
+from ...reading.offered_acts import CLASSES, command, commands, heading, meaning
 from ...reading.wording import ago, count
 from ..health_checks import OK, check_channels
 from .command_session import CommandSession, with_json, with_session, with_watch
@@ -61,7 +62,7 @@ def _card(look: Look, question: Escalation, name: str) -> list[str]:
     lines = [f"{click.style(heading(question), fg='red')}  {plain(name)}  {question.id}"]
     lines += _what(facts)
     typed = typed_name(name, question.workflow_id)
-    lines += field("why", with_name(str(facts["why"]), typed) if facts["why"] else None)
+    lines += field("why", facts["why"])
     lines += field("because of", *(facts.get("inputs") or ()))
     lines += _about_doubt(look, facts) if question.kind == "unknown_outcome" else _about_term(look, facts)
     lines += _about_item(facts) if "item_id" in facts else []

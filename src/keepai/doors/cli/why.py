@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from ...model.clock import parse_iso
+from ...model.ids import typed_name
 from ...reading.look import Look
-from ...reading.offered_acts import command, meaning, offered, typed_name, with_name
+from ...reading.offered_acts import command, meaning, offered
 from ...reading.wording import ago, count
 from . import names
 from .command_session import CommandSession, with_json, with_session
@@ -57,7 +58,7 @@ def _lines(look: Look, data: Data) -> list[str]:
     name = str(names.workflow(look, data["workflow_id"])["name"])
     lines = [f"{data['kind']} {data['id']}  {plain(name)}"]
     lines += field("stands", str(data["standing"]))
-    lines += field("because", with_name(str(data["because"]), typed_name(name, data["workflow_id"])))
+    lines += field("because", str(data["because"]))
     selected = ((each, f", attempt {each['attempt']}" if each["attempt"] else "") for each in data["selected"])
     lines += field(_SELECTED.get(data["kind"], "selected"),
                    *(f"{each['kind']} {each['id']}: {each['title']}{attempt}" for each, attempt in selected))

@@ -94,13 +94,12 @@ def source_of(look: Look, run: Run) -> str:
 def _card(look: Look, question: Escalation, name: str) -> Card:
     facts: Mapping[str, Any] = question.facts
     rows, same = differences(facts["applied"], facts["wanted"]) if "wanted" in facts else ([], 0)
-    handle = offered_acts.typed_name(name, question.workflow_id)
     found = {each: _moment(facts.get(each)) for each in _MOMENTS}
     moments = {each: moment for each, moment in found.items() if moment is not None}
     until = moments.get("may_arrive_until")
     arrives_s = None if until is None else max(0, math.ceil((until - look.now_ms) / 1000))
     return Card(
-        question, offered_acts.heading(question), name, offered_acts.with_name(str(facts.get("why") or ""), handle),
+        question, offered_acts.heading(question), name, str(facts.get("why") or ""),
         _answers(question), _later(question), moments, arrives_s, tuple(rows), same,
         _place(look, question), _changes(look, question),
     )

@@ -97,11 +97,12 @@ class DemoPage:
         rows = rows_by_subject(self._folder / "sheets")
         workflow = look.views.workflow_row(WORKFLOW)
         listed = lists.inputs(look.read, workflow["id"], lists.ListFilter(), SHOWN)
+        hosts = look.read.all("look_hosts", limit=SHOWN)
         return {
             "glances": glances(look.read, look.views, look.now_ms), "rows": sum(rows.values()),
             "emails": sum(row["total"] for row in look.read.all("look_inputs_by_kind", workflow_id=workflow["id"])),
             "told": [_told(look, each, rows) for each in listed.rows],
-            "hosts": look.read.all("look_hosts", limit=SHOWN),
+            "hosts": hosts, "died": [host["pid"] for host in hosts[1:] if not host["ended_at"]],
         }
 
 

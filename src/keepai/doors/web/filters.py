@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 
 from ...model.clock import iso
+from ...model.errors import NotFound
 from ...reading.lists import ListFilter, ListPage
 
 TEXT_MAX = 200
@@ -57,14 +58,22 @@ class Paging:
 
 
 def filters(request: Request, statuses: tuple[str, ...], handlers: tuple[str, ...] = ()) -> Filters:
-    """What the address asks for; what it does not know it leaves out."""
+    """What the address asks for. A choice that the list does not have is refused: to leave it out would show everything
+    under the name of a part."""
     asked = request.query_params
-    status, time, before = asked.get("status", ""), asked.get("time", ""), asked.get("before", "")
-    handler = asked.get("handler", "")
     return Filters(
-        status if status in statuses else "", time if time in SPANS else "", asked.get("text", "").strip()[:TEXT_MAX],
-        place(before), statuses, handler if handler in handlers else "", handlers,
+        _choice(asked, "status", statuses), _choice(asked, "time", tuple(SPANS)),
+        asked.get("text", "").strip()[:TEXT_MAX], place(asked.get("before", "")), statuses,
+        _choice(asked, "handler", handlers), handlers,
     )
+
+
+def _choice(asked: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
+    wanted = asked.get(name, "")
+    if wanted and wanted not in known:
+        choices = ", ".join(each for each in known if each) or "none"
+        raise NotFound(f"This list has no {name} {wanted[:40]!r}. There are: {choices}.")
+    return wanted
 
 
 def place(text: str) -> int | None:

@@ -225,6 +225,12 @@ join event e on e.workflow_id = t.workflow_id and e.seq = (select min(p.seq) fro
   where p.workflow_id = t.workflow_id and p.topic = t.name and p.status = 'pending')
 where t.subscriber is not null order by e.created_at limit 1;
 
+-- name: look_last_began
+-- When each handler last began, as far as the newest runs tell.
+select handler, max(created_at) as began_at from (
+  select r.handler, r.created_at from run r where r.workflow_id = :workflow_id order by r.seq desc limit :runs) newest
+group by handler;
+
 -- name: look_hosts
 -- The newest hosts of this ledger, newest first.
 select * from host order by epoch desc limit :limit;

@@ -13,8 +13,10 @@ from starlette.requests import Request
 
 from ....model.states import ItemStatus, MutationStatus
 from ....reading import lists
+from ....reading.inputs_and_events import takers_of, waits_for
 from ....reading.left_items import left_actions
 from ....reading.look import Look
+from ..cards import cards
 from ..filters import filters, paging, place
 from ..site import NavLink, page
 from ..timeline import lines
@@ -35,10 +37,12 @@ def _inputs(look: Look, request: Request) -> Mapping[str, Any]:
 
 def _input(look: Look, request: Request) -> Mapping[str, Any]:
     found = look.views.input(request.path_params["id"])
-    explained = look.views.explain(found.id, look.now_ms)
+    explained, wf = look.views.explain(found.id, look.now_ms), look.views.workflow_row(found.workflow_id)
+    waits = {id for _, id in waits_for(look.read, found, takers_of(look.read, wf))}
+    asked = [question for question in look.views.needs_you(look.now_ms, wf["id"])
+             if waits & {question.run_id, question.facts.get("item_id")}]
     return {
-        "wf": look.views.workflow_row(found.workflow_id), "input": found, "explained": explained,
-        "story": lines(explained.story),
+        "wf": wf, "input": found, "explained": explained, "story": lines(explained.story), "cards": cards(look, asked),
     }
 
 
