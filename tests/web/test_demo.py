@@ -78,6 +78,7 @@ async def test_mail_is_filed_a_killed_host_comes_back_and_a_lost_answer_is_asked
     await page.goto(stage.address)
     newest = page.locator("#happened li").first
     await expect(page.locator("#counted")).to_have_text("5 e-mails, 5 rows.")
+    await expect(page.locator("#happened")).not_to_contain_text("died")
     await page.evaluate("window.sameDocument = true")
 
     await press(page, "Send a test e-mail", "6 e-mails, 6 rows.")
