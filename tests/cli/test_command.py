@@ -55,13 +55,20 @@ def test_every_command_has_help_and_takes_json() -> None:
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:
     for words in ((), ("db",), ("notify",)):
-        listed = run(*words, "--help").stdout.partition("Commands:")[2]
+        listed = run(*words, "--help").stdout.partition("Options:")[2]
         assert "..." not in listed
+
+
+def test_help_explains_a_command_or_lists_a_group() -> None:
+    assert run("help", "db", "check").stdout.strip() == run("db", "check", "--help").stdout.strip()
+    assert run("help", "run").stdout.split()[0] == "dev"
+    assert "Did you mean 'deploy'?" in run("help", "deplyo").stderr
 
 
 def test_version_and_help_work_anywhere() -> None:
     assert run("--version").stdout.startswith("keep ")
-    assert "Commands:" in run("-h").stdout
+    assert "Write scripts:" in run("-h").stdout
+    assert run("version").stdout == run("--version").stdout
     assert run("inputs", "--help").returncode == 0
 
 

@@ -243,11 +243,24 @@ def test_where_there_is_one_workflow_it_need_not_be_named(worked: Place) -> None
         assert told == worked.json(command, "email-to-sheets")
 
 
-def test_where_there_are_several_workflows_one_must_be_named(worked: Place) -> None:
+def test_where_there_are_several_workflows_a_list_shows_all_of_them_by_time(worked: Place) -> None:
     script = (worked.folder / "flow.js").read_text("utf-8")
     (worked.folder / "other.js").write_text(script.replace('name: "email-to-sheets"', 'name: "other"'), "utf-8")
-    worked.type("deploy", "other.js")
-    assert "There are several workflows: email-to-sheets, other. Say which." in worked.type("inputs", code=1).stderr
+    worked.type("deploy", "other.js", "--grant", "all")
+    worked.type("dev", "--once")
+    for command in ("inputs", "outputs", "runs"):
+        single = [worked.json(command, name) for name in ("email-to-sheets", "other")]
+        every = worked.json(command)
+        moments = [(each.get("mutation") or each)["created_at"] for each in every]
+        assert moments == sorted(moments)
+        assert len(every) == sum(map(len, single)), command
+        assert all(each in every for each in [*single[0], *single[1]])
+        assert worked.json(command, "--last", "1") == every[-1:]
+    told = worked.type("inputs").stdout
+    assert "other · " in told
+    assert "email-to-sheets · " in told
+    assert "Say which" in worked.type("inputs", "--limit", "3", code=2).stderr
+    assert "There are several workflows: email-to-sheets, other. Say which." in worked.type("logs", code=1).stderr
 
 
 SHARED = """
@@ -312,3 +325,8 @@ def test_a_list_goes_on_page_by_page_from_the_oldest(worked: Place, look: str) -
 ])
 def test_a_page_that_cannot_be_is_refused(worked: Place, typed: tuple[str, ...], code: int, told: str) -> None:
     assert told in worked.type("inputs", "email-to-sheets", *typed, code=code).stderr
+
+
+def test_help_and_version_are_told_to_programs(worked: Place) -> None:
+    assert worked.json("help")["begin"]["init"] == "Make a folder with a workflow that works at once."
+    assert worked.type("version").stdout == f"keep {worked.json('version')['version']}\n"

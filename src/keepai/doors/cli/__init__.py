@@ -10,6 +10,7 @@ In reading order:
 `names.py`             from what a person typed to the thing that is meant
 `completion.py`        what a shell offers while somebody types: `keep completion`
 `help_texts.py`        what `keep --help` says of each command, and its examples
+`help_command.py`      `keep help` and `keep version`
 `json_shapes.py`       the shape of what each command prints with `--json`
 
 Looking: `status.py` (also digest), `list_commands.py` (inputs, outputs, items, runs), `show.py`, `why.py`, `todo.py`,

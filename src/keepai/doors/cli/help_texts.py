@@ -70,6 +70,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "db vacuum": ("keep db vacuum",),
     "db prune": ("keep db prune --days 90 --dry-run",),
     "doctor": ("keep doctor",),
+    "help": ("keep help deploy", "keep help look               # the commands of a group"),
+    "version": ("keep version",),
     "completion": ('eval "$(keep completion bash)"',),
 }
 
@@ -115,5 +117,7 @@ SUMMARIES = {
     "notify": "The channels through which people are told.",
     "db": "The ledger's file.",
     "doctor": "See what is missing or wrong here, and what to do about it.",
+    "help": "Explain a command, or list a group of commands: begin, write, run, look, act, operate.",
+    "version": "Show the version of Keep.",
     "completion": "Print what a shell needs to complete workflows and ids.",
 }

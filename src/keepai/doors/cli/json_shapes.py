@@ -134,6 +134,8 @@ SHAPES: Mapping[str, Mapping[str, Shape]] = {
     "db vacuum": {"": {"path": TEXT, "bytes_before": NUMBER, "bytes": NUMBER}},
     "db prune": {"": {"dry_run": YES, **of(Pruned)}},
     "doctor": {"": [{"name": TEXT, "state": TEXT, "said": TEXT, "do": TEXT}]},
+    "help": {"": {"*": {"*": TEXT}}},
+    "version": {"": {"version": TEXT}},
     "completion": {"": {"shell": TEXT, "script": TEXT}},
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import click
@@ -35,24 +36,35 @@ class ListPart:
     after: str | None
 
     def of(
-        self, look: Look, kind: str, page: Callable[[int, str | None], Rows[T]],
-        newest: Callable[[ListFilter, int], ListPage[Any]], name: str, **wanted: Any,
+        self, look: Look, workflows: Sequence[Row], kind: str, page: Callable[[str, int, str | None], Rows[T]],
+        newest: Callable[[str, ListFilter, int], ListPage[Any]], name: str, **wanted: Any,
     ) -> tuple[list[T], str]:
-        """The entries, oldest first, and a remark on what else there is; `name` finds them in the rows of `newest`."""
+        """The entries of these workflows, oldest first, and a remark on what else there is.
+
+        `name` finds them in the rows of `newest`."""
         if self.limit is not None:
+            if len(workflows) > 1:
+                raise click.UsageError("--limit and --after go through the list of one workflow. Say which.")
             after = names.thing(look, self.after, (kind,))[1] if self.after else None
-            found = page(self.limit, after)
+            found = page(workflows[0]["id"], self.limit, after)
             return found, f"There is more: --after {found.cursor} goes on." if found.cursor else ""
-        rows, more = self._newest(newest, wanted)
-        earlier = f"… and earlier ones: --last {2 * self.last} shows more, --limit {LAST} begins with the oldest."
-        return [getattr(row, name) for row in reversed(rows)], earlier if more else ""
+        entries, more = list[Any](), False
+        for workflow in workflows:
+            rows, earlier = self._newest(workflow["id"], newest, wanted)
+            entries += [getattr(row, name) for row in reversed(rows)]
+            more = more or earlier
+        if len(workflows) > 1:
+            entries.sort(key=lambda entry: entry.created_at)
+        cut_off, entries = len(entries) > self.last, entries[-self.last:]
+        told = f"… and earlier ones: --last {2 * self.last} shows more, --limit {LAST} begins with the oldest."
+        return entries, told if more or cut_off else ""
 
     def _newest(
-        self, newest: Callable[[ListFilter, int], ListPage[Any]], wanted: dict[str, Any],
+        self, workflow_id: str, newest: Callable[[str, ListFilter, int], ListPage[Any]], wanted: dict[str, Any],
     ) -> tuple[list[Any], bool]:
         rows, before, more = list[Any](), None, True
         while more and len(rows) < self.last:  # one page searches only so far
-            listed = newest(ListFilter(before=before, **wanted), self.last - len(rows))
+            listed = newest(workflow_id, ListFilter(before=before, **wanted), self.last - len(rows))
             rows += listed.rows
             before, more = listed.older, listed.older is not None
         return rows, more
@@ -99,26 +111,26 @@ def inputs(
 ) -> None:
     """What came in, and what came of each."""
     with session.look() as look:
-        row = names.workflow(look, workflow)
+        workflows = names.workflows(look, workflow)
         found, more = part.of(
-            look, "input", lambda limit, after: look.views.inputs(row["id"], status, search, limit, after),
-            lambda wanted, rows: lists.inputs(look.read, row["id"], wanted, rows), "input",
-            status=status, text=search,
+            look, workflows, "input", lambda wf, limit, after: look.views.inputs(wf, status, search, limit, after),
+            lambda wf, wanted, rows: lists.inputs(look.read, wf, wanted, rows), "input", status=status, text=search,
         )
         whole = [look.views.input(each.id) for each in found]
         if as_json:
             echo_json([each.to_json() for each in whole])
         else:
-            _print_inputs(look, row, whole)
+            _print_inputs(look, workflows, whole)
         remark(found, more, "Nothing has come in yet." if not (status or search) else "None.", as_json)
 
 
-def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
+def _print_inputs(look: Look, workflows: Sequence[Row], found: Sequence[Input]) -> None:
     shown = short([each.id for each in found] + [m.id for each in found for m in each.outputs or ()])
-    takers = takers_of(look.read, workflow)
+    takers, lead = {row["id"]: takers_of(look.read, row) for row in workflows}, _leads(workflows)
     for each in found:
-        block(each.status, ago(each.created_at, look.now_ms), each.title, shown[each.id], each.needs_you)
-        for told, id in _what_came(look, each, takers):
+        when = ago(each.created_at, look.now_ms)
+        block(each.status, when, lead[each.workflow_id] + each.title, shown[each.id], each.needs_you)
+        for told, id in _what_came(look, each, takers[each.workflow_id]):
             leaf("→", told, shown.get(id, id))
 
 
@@ -128,25 +140,26 @@ def _print_inputs(look: Look, workflow: Row, found: Sequence[Input]) -> None:
 def outputs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
     """What went out, and which inputs caused it."""
     with session.look() as look:
-        workflow_id = names.workflow(look, workflow)["id"]
+        workflows = names.workflows(look, workflow)
         sent, more = part.of(
-            look, "mutation", lambda limit, after: look.views.mutations(workflow_id, limit, after),
-            lambda wanted, rows: lists.outputs(look.read, workflow_id, wanted, rows), "output",
+            look, workflows, "mutation", look.views.mutations,
+            lambda wf, wanted, rows: lists.outputs(look.read, wf, wanted, rows), "output",
         )
         found = list(look.views.with_inputs(sent))
         if as_json:
             echo_json([each.to_json() for each in found])
         else:
-            _print_outputs(look, found)
+            _print_outputs(look, workflows, found)
         remark(found, more, "Nothing has gone out yet.", as_json)
 
 
-def _print_outputs(look: Look, found: list[Output]) -> None:
+def _print_outputs(look: Look, workflows: Sequence[Row], found: list[Output]) -> None:
+    lead = _leads(workflows)
     shown = short([each.mutation.id for each in found] + [i.id for each in found for i in each.inputs])
     for each in found:
         mutation = each.mutation
         when, doubt = ago(mutation.created_at, look.now_ms), mutation.status.value == "indeterminate"
-        block(mutation.status, when, named(mutation), shown[mutation.id], doubt)
+        block(mutation.status, when, lead[mutation.workflow_id] + named(mutation), shown[mutation.id], doubt)
         for cause in each.inputs:
             leaf("←", cause.title, shown[cause.id])
 
@@ -159,26 +172,26 @@ def _print_outputs(look: Look, found: list[Output]) -> None:
 def items(session: CommandSession, workflow: str | None, status: str | None, part: ListPart, as_json: bool) -> None:
     """What the routines worked on, and how far each has come."""
     with session.look() as look:
-        workflow_id = names.workflow(look, workflow)["id"]
+        workflows = names.workflows(look, workflow)
         found, more = part.of(
-            look, "item", lambda limit, after: look.views.items(workflow_id, limit, after, status),
-            lambda wanted, rows: lists.items(look.read, workflow_id, wanted, rows), "item",
-            status=status,
+            look, workflows, "item", lambda wf, limit, after: look.views.items(wf, limit, after, status),
+            lambda wf, wanted, rows: lists.items(look.read, wf, wanted, rows), "item", status=status,
         )
         if as_json:
             echo_json([{**each.to_json(), "applied": _applied(look, each), "needs_you": _needs_you(look, each)}
                        for each in found])
         else:
-            print_items(look, found)
+            print_items(look, found, _leads(workflows))
         remark(found, more, "None." if status else "No routine has worked on anything yet.", as_json)
 
 
-def print_items(look: Look, found: Sequence[Item]) -> None:
+def print_items(look: Look, found: Sequence[Item], lead: Mapping[str, str] = MappingProxyType({})) -> None:
     """Items, each with when it last changed, its attempt and how much of it is applied."""
     shown = short(each.id for each in found)
     for each in found:
         needs_you, applied = _needs_you(look, each), count(_applied(look, each), "mutation")
-        block(each.status, ago(each.updated_at, look.now_ms), each.title, shown[each.id], needs_you)
+        title = lead.get(each.workflow_id, "") + each.title
+        block(each.status, ago(each.updated_at, look.now_ms), title, shown[each.id], needs_you)
         state = f"{each.status}, " if needs_you else ""
         in_all = " in all of them" if each.attempt > 1 else ""
         leaf("→", f"{state}attempt {each.attempt}, {applied} applied{in_all}", each.external_id)
@@ -201,24 +214,28 @@ def _needs_you(look: Look, item: Item) -> bool:
 def runs(session: CommandSession, workflow: str | None, part: ListPart, as_json: bool) -> None:
     """Every attempt at every handler, oldest first."""
     with session.look() as look:
-        workflow_id = names.workflow(look, workflow)["id"]
+        workflows = names.workflows(look, workflow)
         found, more = part.of(
-            look, "run", lambda limit, after: look.views.runs(workflow_id, limit, after),
-            lambda wanted, rows: lists.runs(look.read, workflow_id, wanted, rows=rows), "run",
+            look, workflows, "run", look.views.runs,
+            lambda wf, wanted, rows: lists.runs(look.read, wf, wanted, rows=rows), "run",
         )
         worked = {each.id: _worked_on(look, each) for each in found}
         if as_json:
             echo_json([{**each.to_json(), "items": [i["id"] for i in worked[each.id]]} for each in found])
         elif found:
-            _print_runs(look, found, worked)
+            _print_runs(look, workflows, found, worked)
         remark(found, more, "Nothing has run yet.", as_json)
 
 
-def _print_runs(look: Look, found: Sequence[Run], worked: Mapping[str, list[Row]]) -> None:
+def _print_runs(
+    look: Look, workflows: Sequence[Row], found: Sequence[Run], worked: Mapping[str, list[Row]],
+) -> None:
+    lead = _leads(workflows)
     shown = short(each.id for each in found)
     header = ("RUN", "STARTED", "HANDLER", "TRIGGER", "STATUS", "WHAT")
     rows = [
-        (shown[r.id], ago(r.created_at, look.now_ms), r.handler, r.trigger, r.status, _what(r, shown, worked[r.id]))
+        (shown[r.id], ago(r.created_at, look.now_ms), lead[r.workflow_id] + r.handler, r.trigger, r.status,
+         _what(r, shown, worked[r.id]))
         for r in found
     ]
     echo(*table(header, rows, 5))
@@ -241,6 +258,11 @@ def _what(run: Run, shown: dict[str, str], worked: list[Row]) -> str:
     elif not told and run.state.value == "active":
         told.append(f"in {run.phase}")
     return "; ".join(told)
+
+
+def _leads(workflows: Sequence[Row]) -> Mapping[str, str]:
+    """What stands before an entry: the name of its workflow, if there are several."""
+    return {row["id"]: f"{row['name']} · " if len(workflows) > 1 else "" for row in workflows}
 
 
 def block(status: str, when: str, title: str, id: str, needs_you: bool) -> None:

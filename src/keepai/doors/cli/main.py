@@ -23,34 +23,40 @@ SESSION = "command_session:CommandSession"
 COMMANDS = {
     "demo": "demo:demo",
     "init": "init:init",
+    "connect": "connect:connect",
+    "secrets": "secrets:secrets",
+    "doctor": "doctor:doctor",
     "check": "script_commands:check",
     "types": "init:types",
     "test": "cases_command:test",
     "test-connector": "contract:test_connector",
     "deploy": "script_commands:deploy",
-    "fix": "script_commands:fix",
     "rollback": "rollback:rollback",
-    "graph": "graph_command:graph",
-    "connect": "connect:connect",
-    "secrets": "secrets:secrets",
+    "fix": "script_commands:fix",
     "dev": "dev:dev",
     "serve": "serve:serve",
     "status": "status:status",
     "todo": "todo:todo",
-    "digest": "status:digest",
     "inputs": "list_commands:inputs",
     "outputs": "list_commands:outputs",
     "items": "list_commands:items",
     "runs": "list_commands:runs",
     "show": "show:show",
     "why": "why:why",
-    "blast": "blast_command:blast",
     "logs": "logs:logs",
+    "graph": "graph_command:graph",
+    "blast": "blast_command:blast",
+    "digest": "status:digest",
     **dict.fromkeys((act.command for act in ACTS.values() if "shown" in act.params), "act_commands:COMMANDS"),
     "notify": "notify:notify",
     "db": "db:db",
-    "doctor": "doctor:doctor",
     "completion": "completion:completion",
+    "help": "help_command:help_command",
+    "version": "help_command:version_command",
+}
+#: What `keep --help` puts above a group of commands, by the first command of it.
+GROUPS = {
+    "demo": "Begin", "check": "Write scripts", "dev": "Run", "status": "Look", "pause": "Act", "notify": "Operate",
 }
 
 
@@ -61,8 +67,11 @@ class LazyCommands(click.Group):
         return list(COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, SUMMARIES[name]) for name in COMMANDS])
+        """Every command with a sentence, in groups; the sentences of all groups begin in the same column."""
+        wide = max(map(len, COMMANDS))
+        for heading, names in grouped():
+            with formatter.section(heading):
+                formatter.write_dl([(f"{name:<{wide}}", SUMMARIES[name]) for name in names])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
@@ -84,6 +93,16 @@ class LazyCommands(click.Group):
         except KeepError as error:
             complain(error)
             ctx.exit(exit_code(error))
+
+
+def grouped() -> list[tuple[str, list[str]]]:
+    """The groups of commands, each with its heading."""
+    found: list[tuple[str, list[str]]] = []
+    for name in COMMANDS:
+        if name in GROUPS:
+            found.append((GROUPS[name], []))
+        found[-1][1].append(name)
+    return found
 
 
 def _imported(place: str) -> Any:

@@ -45,6 +45,12 @@ def workflow(look: Look, typed: str | None) -> Row:
     raise NotFound(f"There is no workflow {typed!r}. {did_you_mean(typed, names)}")
 
 
+def workflows(look: Look, typed: str | None) -> list[Row]:
+    """The workflow that is meant; nothing typed: all of them."""
+    rows = look.read.all("workflow_all")
+    return rows if typed is None and rows else [workflow(look, typed)]
+
+
 def _only(rows: list[Row]) -> Row:
     if len(rows) == 1:
         return rows[0]
