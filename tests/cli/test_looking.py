@@ -329,4 +329,5 @@ def test_a_page_that_cannot_be_is_refused(worked: Place, typed: tuple[str, ...],
 
 def test_help_and_version_are_told_to_programs(worked: Place) -> None:
     assert worked.json("help")["begin"]["init"] == "Make a folder with a workflow that works at once."
-    assert worked.type("version").stdout == f"keep {worked.json('version')['version']}\n"
+    told = worked.json("version")["version"]
+    assert worked.type("version").stdout == f"keep {told}\n"
