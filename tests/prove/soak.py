@@ -100,14 +100,15 @@ def _counts(rest: Sample, worked: Sequence[Sample]) -> list[str]:
         "descriptors": (lambda s: s.descriptors, rest.descriptors + 1 + workers),
         "children": (lambda s: s.children, 1 + workers),
         "threads": (lambda s: s.threads, rest.threads + 1 + POOL),  # the writer's, and the loop's own
-        # What serves, what tells people, the fork server's listener, a flush by the clock.
-        "tasks": (lambda s: s.tasks, rest.tasks + 4),
+        # What serves, what tells people, what watches the ledger, the fork server's listener, a flush by the clock.
+        "tasks": (lambda s: s.tasks, rest.tasks + 5),
         "log bytes": (lambda s: s.log, LOG_MAX),
         "bytes of memory per script process": (lambda s: s.workers_rss // max(s.children, 1), WORKER_MAX),
     }
     most = {name: max(map(of, worked)) for name, (of, _) in bounds.items()}
+    busiest = max(worked, key=lambda s: s.tasks).doing
     return [
-        f"{most[name]:,} {name} at rest; there may be {bound:,}"
+        f"{most[name]:,} {name} at rest; there may be {bound:,}" + (f": {busiest}" if name == "tasks" else "")
         for name, (_, bound) in bounds.items()
         if most[name] > bound
     ]

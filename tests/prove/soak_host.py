@@ -214,6 +214,7 @@ class Sample:
     ledger: int
     log: int
     tasks: int
+    doing: str = ""  # what these tasks run, by name
 
 
 class Soak:
@@ -303,7 +304,12 @@ class Soak:
             ledger=self._path.stat().st_size,
             log=log.stat().st_size if log.exists() else 0,
             tasks=len(asyncio.all_tasks()),
+            doing=", ".join(sorted(_name(task) for task in asyncio.all_tasks())),
         )
+
+
+def _name(task: asyncio.Task[Any]) -> str:
+    return getattr(task.get_coro(), "__qualname__", str(task.get_coro()))
 
 
 def _rss(process: psutil.Process) -> int:
