@@ -11,12 +11,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.harness import SPECULATE, Story
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
+
+settings.register_profile("keep", deadline=None)  # a busy machine is no fault
+settings.load_profile("keep")
 
 
 @pytest.fixture(scope="session")

@@ -72,7 +72,6 @@ def listed(body: str) -> list[str]:
     ("text=server+IS+busy", ["first"]),
     ("text=answer+to+mail-1", ["second", "first"]),
     ("time=1h", ["second", "first", "poll"]),
-    ("handler=nobody", ["second", "first", "poll"]),
 ])
 async def test_runs_are_found_by_what_is_known_of_them(
     ran: tuple[Served, dict[str, Run]], asked: str, found: list[str],
@@ -81,6 +80,11 @@ async def test_runs_are_found_by_what_is_known_of_them(
     body = (await served.get(f"/workflows/flow/runs?{asked}")).body
     assert listed(body) == [runs[name].id for name in found]
     assert ("No run fits." in body) is (not found)
+
+
+async def test_a_handler_that_the_workflow_lacks_is_no_filter(ran: tuple[Served, dict[str, Run]]) -> None:
+    refused = await ran[0].get("/workflows/flow/runs?handler=nobody")
+    assert (refused.status, "This list has no handler 'nobody'." in html.unescape(refused.body)) == (404, True)
 
 
 async def test_older_runs_are_a_page_away(ran: tuple[Served, dict[str, Run]]) -> None:
