@@ -16,6 +16,7 @@ from hypothesis import settings
 from keepai.runtime.javascript import fork_client
 from keepai.runtime.javascript.runtime import JavaScriptRuntime
 from tests.harness import SPECULATE, Story
+from tests.ledger.stores import forgotten
 from tests.limits import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 from tests.nursery import Nursery
 
@@ -45,6 +46,13 @@ def step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     if not SPECULATE:
         off = partial(JavaScriptRuntime, speculate=False)
         monkeypatch.setattr("keepai.app.JavaScriptRuntime", lambda *, workers_max, speculate: off(workers_max))
+
+
+@pytest.fixture(autouse=True)
+def databases_of_the_test() -> Iterator[None]:
+    """What databases a test makes are dropped when it has ended."""
+    with forgotten():
+        yield
 
 
 @pytest.fixture

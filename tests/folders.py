@@ -6,17 +6,21 @@ Root's own folders are often closed to others: a home, `mktemp -d`, a clone made
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from pathlib import Path
 
 PLACES = ("/tmp", "/var/tmp", "/dev/shm")
+MEMORY, ROOM = Path("/dev/shm"), 2 << 30
 
 
-def open_folder(prefix: str) -> Path:
-    """A new folder that any user can enter and run programs in; the caller removes it."""
+def open_folder(prefix: str, *, in_memory: bool = False) -> Path:
+    """A new folder that any user can enter and run programs in, in memory if there is room; the caller removes it."""
     places = [Path(tempfile.gettempdir()), *map(Path, PLACES)]
-    place = next((each for each in places if _is_open(each)), None)
+    if in_memory and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+        places.insert(0, MEMORY)
+    place = next((each for each in places if is_open(each)), None)
     assert place is not None, f"none of {', '.join(map(str, places))} can be entered by another user"
     made = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
     made.chmod(0o755)
@@ -31,7 +35,8 @@ def open_to_all(folder: Path) -> None:
             each.chmod(0o755 if runs else 0o644)
 
 
-def _is_open(place: Path) -> bool:
+def is_open(place: Path) -> bool:
+    """Whether any user can enter a folder and run programs in it."""
     real = place.resolve()
     if not real.is_dir() or os.statvfs(real).f_flag & os.ST_NOEXEC:
         return False

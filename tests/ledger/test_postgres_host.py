@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -189,13 +190,27 @@ def test_a_server_that_may_lose_what_it_acknowledged_is_refused(store: PostgresS
         PostgresLedger(f"{store.url}?options=-c%20{setting.replace('=', '%3D')}")
 
 
-def test_a_server_without_fsync_is_refused() -> None:
-    if postgres.binaries() is None:
-        pytest.skip("no PostgreSQL server")
-    url = postgres.shared().url().replace("postgres@", f"postgres:{postgres.PASSWORD.replace(' ', '%20')}@")
-    with pytest.raises(LedgerUnusable, match="fsync is off") as refused:
-        PostgresLedger(url)
+def test_a_server_without_fsync_is_refused(store: PostgresStore) -> None:
+    fsync(store, "off")
+    try:
+        with pytest.raises(LedgerUnusable, match="fsync is off") as refused:
+            PostgresLedger(store.url)
+    finally:
+        fsync(store, "on")
     assert "correct" not in refused.value.message
+
+
+def fsync(store: PostgresStore, value: str) -> None:
+    """Set it for all new connections."""
+    store.server.run(f"alter system set fsync = {value}", "select pg_reload_conf()")
+    until = time.monotonic() + 60
+    while True:
+        with store.server.connect() as connection:
+            [(found,)] = connection.execute("show fsync")
+        if found == value:
+            return
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 def test_nobody_at_the_address_is_said_in_words(store: PostgresStore) -> None:

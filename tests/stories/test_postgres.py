@@ -76,7 +76,7 @@ async def test_a_host_that_died_anywhere_goes_on_and_sends_nothing_twice(
 
 def test_a_look_at_a_database_without_a_ledger_makes_none(store: PostgresStore) -> None:
     store.server.run("create database empty")
-    url = store.url.removesuffix("/postgres") + "/empty"
+    url = store.url.replace(store.database, "empty")
     with pytest.raises(NotFound, match="There is no ledger at") as refused:
         open_reader(url)
     assert postgres.PASSWORD not in refused.value.message
